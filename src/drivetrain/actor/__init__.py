@@ -1,0 +1,1 @@
+"""Actor systems: references, supervision, asks, watches and their transports."""

@@ -1,0 +1,1 @@
+"""What users import: Application, streams, Task, windows, monoids."""

@@ -1,0 +1,1 @@
+"""Shells of the control plane: master, worker, application master, executor, client."""

@@ -1,0 +1,1 @@
+"""Configuration: typed keys with units, from a TOML file, the environment and --set."""

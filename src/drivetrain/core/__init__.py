@@ -1,0 +1,1 @@
+"""The pure protocol cores: state machines without I/O, clocks or threads."""

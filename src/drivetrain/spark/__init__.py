@@ -1,0 +1,1 @@
+"""The only layer that imports pyspark: fragments as queries, channels as data sources."""

@@ -1,0 +1,1 @@
+"""The deterministic simulator and other tools for testing, shipped to users."""
