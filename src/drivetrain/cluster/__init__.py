@@ -1,1 +1,0 @@
-"""Shells of the control plane: master, worker, application master, executor, client."""
