@@ -1,0 +1,78 @@
+"""Keys of the actor system: timeouts, limits, failure detection, and the purgatory behind them.
+
+The defaults of the ask and lookup timeouts, the frame limit and the threshold are Flink's; the
+purgatory's are Kafka's. The heartbeat interval is a tenth of Flink's, at Flink's proportion of interval
+to pause.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drivetrain.config.key import Key
+from drivetrain.config.units import duration_ms, integer, number, size_bytes
+
+ASK_TIMEOUT: Final = Key(
+    "actor.ask.timeout",
+    duration_ms(minimum_ms=1),
+    "100 s",
+    "How long an ask waits for its reply before it fails.",
+)
+
+LOOKUP_TIMEOUT: Final = Key(
+    "actor.lookup.timeout",
+    duration_ms(minimum_ms=1),
+    "10 s",
+    "How long the lookup of an actor by its path waits before it fails.",
+)
+
+FRAME_LIMIT: Final = Key(
+    "actor.frame-limit",
+    size_bytes(minimum_bytes=1024),
+    "10 MiB",
+    "The largest message between two processes; a larger one is refused at the sender with an error.",
+)
+
+HEARTBEAT_INTERVAL: Final = Key(
+    "actor.watch.heartbeat-interval",
+    duration_ms(minimum_ms=10),
+    "1 s",
+    "How often a watched process sends a heartbeat.",
+)
+
+HEARTBEAT_PAUSE: Final = Key(
+    "actor.watch.heartbeat-pause",
+    duration_ms(),
+    "6 s",
+    "How long heartbeats may be late, a garbage collection for example, before it counts against the "
+    "process.",
+)
+
+THRESHOLD: Final = Key(
+    "actor.watch.threshold",
+    number(minimum=1.0, maximum=100.0),
+    12.0,
+    "Suspicion (phi) at which a watched process is declared dead: at 12 about one mistake in 10^12 "
+    "heartbeats.",
+)
+
+MAILBOX_CAPACITY: Final = Key(
+    "actor.mailbox-capacity",
+    integer(minimum=1),
+    10_000,
+    "How many messages wait in front of one actor before its mailbox counts as full.",
+)
+
+REAPER_INTERVAL: Final = Key(
+    "purgatory.reaper-interval",
+    duration_ms(minimum_ms=1),
+    "200 ms",
+    "How often the purgatory moves its clock on and looks for completed operations to purge.",
+)
+
+PURGE_LIMIT: Final = Key(
+    "purgatory.purge-limit",
+    integer(minimum=1),
+    1000,
+    "How many completed operations may linger in the watch lists before they are purged.",
+)
