@@ -1,0 +1,80 @@
+"""What a source adapter is given, and what it gives back.
+
+The problem: the engine must start, limit, replay, watch and end every source in the same way, and
+know nothing of files, formats or generators. So an adapter gets a `SourceContext` and returns an
+`OpenedSource`: a streaming DataFrame plus the few facts the engine asks for.
+
+How the engine uses an `OpenedSource`:
+
+- `df` has the user's columns, in order. If `bad_column` is set, one more column of that name: null on
+  rows that were read, else a struct `(raw string, file string, line long, error string)` on a row
+  whose data columns are all null. The engine splits these off to the dead letters. It is set only
+  under the policy `dead_letter`; under `fail` a bad record fails the query with an `InputError`
+  that `failures.rebuild_error` finds again in what Spark reports.
+- `position(offset)` translates Spark's end offset of the source (the JSON in a query's progress) into
+  how much was taken, for the progress bar, and into whether a bounded source has ended.
+- Both triggers work: `availableNow` ends by itself; with `processingTime` the engine stops the query
+  when `position(...).finished` is true and the batch is committed.
+
+Invariants:
+
+1. Opening twice with the same context (after a crash) gives a source that replays every batch of the
+   checkpoint with exactly the rows it had before.
+2. `state_dir` holds all that replaying needs besides Spark's checkpoint; deleting both starts over.
+3. One batch takes at most `max_batch_bytes` of input (or the smallest unit that cannot be divided),
+   and at most `max_batch_rows` rows where rows can be counted before they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BAD_COLUMN = "__bad"
+BAD_COLUMN_TYPE = "struct<raw:string,file:string,line:bigint,error:string>"
+
+DEFAULT_MAX_BATCH_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What the engine gives an adapter.
+
+    `state_dir` is this source's own directory next to the query's checkpoint (kept and deleted with
+    it). `source_id` names the source in messages and files. `max_batch_bytes` and `max_batch_rows`
+    limit what one batch takes.
+    """
+
+    spark: SparkSession
+    state_dir: str
+    app_id: str
+    source_id: str
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    max_batch_rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a source has been taken: `done` of `total` (None: no end known), in the source's unit."""
+
+    done: int
+    total: int | None
+    finished: bool
+
+
+@dataclass(frozen=True)
+class OpenedSource:
+    """A source that is ready to run; see the module's docstring."""
+
+    df: DataFrame
+    bounded: bool
+    unit: Literal["bytes", "rows"]
+    total: int | None
+    position: Callable[[str | None], Position]
+    bad_column: str | None
+    reader: str
+    """How it is read, for the plan printout: `native`, `arrow` or `generator`."""
