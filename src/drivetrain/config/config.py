@@ -107,7 +107,7 @@ class Config:
         return isinstance(other, Config) and self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash(tuple(repr(value) for value in self._values().values()))
+        return hash(tuple(setting.shown for setting in self))
 
     def __repr__(self) -> str:
         changed = ", ".join(f"{s.key.name}={s.shown}" for s in self if s.place != "default")
