@@ -1,0 +1,132 @@
+"""The border between the kernel and the remote layer.
+
+Problem: actors must not notice whether their peers are in this process, and the kernel must not know
+sockets, frames or heartbeats.
+
+Design: an `Envelope` is a message under way between two systems. The kernel gives outgoing envelopes to
+its `RemoteProvider` and takes incoming ones at `ActorSystem.deliver_inbound`. Watching works the same
+way: the kernel keeps the tables of who watches whom, the provider carries `Watch`, `Unwatch` and
+`Terminated` envelopes and finds out which systems have died.
+
+Rules, for the provider:
+
+1. `attach_provider` is called once, before the first reference leaves the process. `host` and `port` are
+   then final: they become part of the system's address and of every path.
+2. `deliver` keeps the order per target system and never blocks. What it cannot send it gives to
+   `system.undeliverable(envelope, reason)`, which makes it a dead letter and fails a waiting ask. It
+   raises `MessageRefusedError` (or a subclass) at once when the message itself can never be sent.
+3. `watch(target, watcher)`: monitor the target's system, and get a `Watch(watcher)` to the target: send it
+   again after each re-association with the same incarnation, until `unwatch`. The receiving kernel
+   answers with a `Terminated` envelope when the target stops, and at once when it is gone already.
+4. When a system is dead (declared so, or a newer incarnation has taken its place), call
+   `system.address_terminated(address)` once. Every local watcher of an actor there then gets
+   `Terminated` exactly once, local actors forget their watchers there, and asks that wait for a reply
+   from there fail with `UnreachableError`. Watches there are over: the kernel does not call `unwatch`.
+5. Incoming envelopes whose target is not this incarnation are refused: `deliver_inbound` makes dead
+   letters of them; the provider is free to refuse them earlier.
+6. All calls happen in the thread of the event loop.
+
+Rules, kept by the kernel:
+
+7. `deliver_inbound`, `undeliverable` and `address_terminated` never raise for what came from outside and
+   run no user code before they return.
+8. At most one `watch` per (target, watcher) is open; `unwatch` is called for none that is not.
+
+What the provider finds on `ActorSystem`: `name`, `address` (final after `attach_provider`), `loop`, `rng`,
+`config`, `codec` (`serialize(message) -> (tag, body)`, `deserialize(tag, body) -> Message`), `reference(path)`,
+`deliver_inbound(envelope)`, `undeliverable(envelope, reason)`, `address_terminated(address)`.
+
+Called by the kernel (`RemoteProvider`) and by the remote layer (`Envelope`, `RemoteRef`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from drivetrain.actor.messages import Message
+from drivetrain.actor.path import ActorPath
+from drivetrain.actor.reference import ActorRef
+
+if TYPE_CHECKING:
+    from drivetrain.actor.system import ActorSystem
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A message under way between two systems; `sender` is where an answer goes, if anywhere.
+
+    `target.uid` is `ANY_UID` only for a look-up by path.
+    """
+
+    target: ActorPath
+    message: Message
+    sender: ActorPath | None = None
+
+
+class UndeliverableReason(Enum):
+    """Why an envelope could not be sent."""
+
+    UNREACHABLE = "unreachable"  # no connection, and none expected in time; or declared dead
+    STALE = "stale incarnation"  # the address names an earlier life of that system
+    QUEUE_FULL = "queue full"  # too much is waiting for that system already
+    STOPPED = "provider stopped"
+
+
+class RemoteProvider(Protocol):
+    """What carries envelopes to other systems; the module says the rules."""
+
+    @property
+    def host(self) -> str:
+        """The host that others reach this system by."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port that others reach this system by."""
+        ...
+
+    def deliver(self, envelope: Envelope) -> None:
+        """Send `envelope` when possible; must not block. Raises `MessageRefusedError` (rule 2)."""
+        ...
+
+    def watch(self, target: ActorRef, watcher: ActorRef) -> None:
+        """Watch over the remote `target` for the local `watcher` (rule 3)."""
+        ...
+
+    def unwatch(self, target: ActorRef, watcher: ActorRef) -> None:
+        """End a watch, and tell the target's system (rule 3)."""
+        ...
+
+    async def stop(self) -> None:
+        """Flush what can be flushed in short time, close every connection and free all resources.
+
+        Called once, after all actors have stopped; calls of the other methods that still come are
+        answered as undeliverable.
+        """
+        ...
+
+
+class RemoteRef(ActorRef):
+    """The reference of an actor in another system; only `ActorSystem.reference` makes them."""
+
+    __slots__ = ("_path", "_system")
+
+    def __init__(self, system: ActorSystem, path: ActorPath) -> None:
+        self._system = system
+        self._path = path
+
+    @property
+    def path(self) -> ActorPath:
+        """The actor's path in its own system."""
+        return self._path
+
+    @property
+    def system(self) -> ActorSystem:
+        """The local system that sends for this reference."""
+        return self._system
+
+    def tell(self, message: Message, sender: ActorRef | None = None) -> None:
+        """Hand the message to the remote layer; see `ActorRef.tell`."""
+        self._system.deliver_outbound(Envelope(self._path, message, None if sender is None else sender.path))

@@ -1,0 +1,84 @@
+"""References: the only way to reach an actor.
+
+Problem: code must not care where an actor lives, and must never touch the actor's object.
+
+Design: an `ActorRef` has a path and `tell` and `ask`. There are four kinds: of a living or dead cell of
+this system (`LocalRef` in `cell.py`), of an actor elsewhere (`RemoteRef`), of an ask that waits for its
+reply (`PromiseRef` in `ask.py`), and of an actor of this system that no longer exists (`MissingRef`).
+References are values: equal when their paths, with uid and incarnation, are equal. In a message they
+travel as the text of their path.
+
+Invariants:
+1. A reference means one actor for ever.
+2. `tell` never blocks. It raises only for the sender's own mistakes: what it sends is not a message, or
+   cannot leave the process.
+
+Called by everyone.
+Source: Akka's actor references.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeVar, overload
+
+if TYPE_CHECKING:
+    from drivetrain.actor.messages import Message
+    from drivetrain.actor.path import ActorPath
+    from drivetrain.actor.system import ActorSystem
+
+R = TypeVar("R", bound="Message")
+
+
+class ActorRef(ABC):
+    """The reference of one actor; equal references mean the same actor."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    @abstractmethod
+    def path(self) -> ActorPath:
+        """The actor's path, with its uid and its system's address."""
+
+    @property
+    @abstractmethod
+    def system(self) -> ActorSystem:
+        """The local system through which this reference sends."""
+
+    @abstractmethod
+    def tell(self, message: Message, sender: ActorRef | None = None) -> None:
+        """Send `message` and go on; at most once, in order per sender and receiver.
+
+        `sender` is who gets an answer. What cannot be delivered becomes a dead letter. Raises
+        `NotAMessageError`, or `MessageRefusedError` when it cannot leave this process.
+        """
+
+    @overload
+    async def ask(self, message: Message, *, timeout_ms: int | None = None) -> Message: ...
+
+    @overload
+    async def ask(self, message: Message, reply: type[R], *, timeout_ms: int | None = None) -> R: ...
+
+    async def ask(
+        self, message: Message, reply: type[Message] | None = None, *, timeout_ms: int | None = None
+    ) -> Message:
+        """Send `message` and wait for the answer, which must be an instance of `reply` if given.
+
+        `timeout_ms` None means `actor.ask.timeout`. Every other outcome is an `AskError`: the
+        subclasses tell a timeout from a stopped, full, failed or unreachable actor.
+        """
+        return await self.system.ask(self, message, reply, timeout_ms=timeout_ms)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return self.path == other.path if isinstance(other, ActorRef) else NotImplemented
+
+    def __hash__(self) -> int:
+        return self.path.uid
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(f"{self!r} cannot be pickled: send it in a message, or use str(ref.path)")
