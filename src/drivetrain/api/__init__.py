@@ -1,1 +1,31 @@
-"""What users import: Application, streams, Task, windows, monoids."""
+"""What users import: Application, streams, Task, windows, monoids. Frozen data; executes nothing."""
+
+from drivetrain.api import monoids as agg
+from drivetrain.api import partitioners, sinks, sources, windows
+from drivetrain.api.application import Application, Processor
+from drivetrain.api.columns import Column, F, col, expr, lit, timestamp
+from drivetrain.api.monoids import Monoid
+from drivetrain.api.stream import Stream, Table
+from drivetrain.api.task import At, Task, TaskContext
+
+__all__ = [
+    "Application",
+    "At",
+    "Column",
+    "F",
+    "Monoid",
+    "Processor",
+    "Stream",
+    "Table",
+    "Task",
+    "TaskContext",
+    "agg",
+    "col",
+    "expr",
+    "lit",
+    "partitioners",
+    "sinks",
+    "sources",
+    "timestamp",
+    "windows",
+]

@@ -1,0 +1,255 @@
+"""Applications: a named graph, its settings, and the low-level way to build it.
+
+An application file is a plain Python program:
+
+    from drivetrain import Application, sinks, sources
+
+    app = Application("wordcount")
+    lines = app.read(sources.text(app.setting("input", doc="a text file or a directory")))
+    lines.flat_map(str.split, returns=str).group_by(word="value").count().sink(sinks.console())
+
+Nothing runs until it is given to `drivetrain run` or to `drivetrain.run(app)`. Settings take their
+values from `--set name=value` (or `drivetrain.load(file, settings)`), else their defaults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import graphlib
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from drivetrain.api.graph import Graph, Late, Node, Read, Write
+from drivetrain.api.graph import Table as TableOperation
+from drivetrain.api.location import Location, caller
+from drivetrain.api.partitioners import Partitioner, shuffle
+from drivetrain.api.sinks import Sink
+from drivetrain.api.sources import Source
+from drivetrain.api.stream import Stream, Table, process
+from drivetrain.api.task import Task
+from drivetrain.errors import ConfigError, GraphError
+
+T = TypeVar("T")
+_REQUIRED = object()
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
+_NONE_GIVEN: Mapping[str, str] = types.MappingProxyType({})
+_given: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("settings", default=_NONE_GIVEN)
+
+
+@contextlib.contextmanager
+def given_settings(values: Mapping[str, str]) -> Iterator[None]:
+    """Make `values` what `Application.setting` reads while the block runs; keyed by setting name."""
+    token = _given.set(dict(values))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A declared setting: its name, type, default (None when required), documentation and value."""
+
+    name: str
+    type: type
+    default: Any
+    required: bool
+    doc: str
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Processor:
+    """A node of the low-level graph: a Task class with a parallelism, a source, or a sink.
+
+    Join them with `Application.connect`. One `Processor` object is one node, however often it is
+    connected.
+    """
+
+    what: Any
+    parallelism: int = 1
+    name: str | None = None
+    returns: object | None = None
+    where: Location = dataclasses.field(default_factory=caller)
+
+
+class Application:
+    """A graph of processors with a name. Building it executes nothing."""
+
+    def __init__(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise GraphError(
+                "not a name for an application",
+                where=str(caller()),
+                expected="letters, digits, _ and -, starting with a letter or _",
+                got=repr(name),
+            )
+        self.name = name
+        self.where = caller()
+        self.settings: dict[str, Setting] = {}
+        self._nodes: dict[str, Node] = {}
+        self._edges: list[tuple[Processor, Processor, Partitioner]] = []
+
+    # -- settings ----------------------------------------------------------------------------------
+
+    def setting(self, name: str, default: Any = _REQUIRED, *, type: type | None = None, doc: str = "") -> Any:
+        """Declare a setting and return its value: from `--set name=value`, else `default`.
+
+        `type` (str, int, float or bool) is that of the default, or str. Raises `ConfigError` when it
+        is required and not given, or cannot be read as its type.
+        """
+        kind = type or (str if default is _REQUIRED or default is None else default.__class__)
+        raw = _given.get().get(name)
+        required = default is _REQUIRED
+        if raw is None and required:
+            raise ConfigError(
+                f"setting {name!r} is required" + (f": {doc}" if doc else ""),
+                where=f"{self.name} ({caller()})",
+                remedy=f"add --set {name}=...",
+            )
+        value = default if raw is None else _read_setting(name, raw, kind)
+        self.settings[name] = Setting(name, kind, None if required else default, required, doc, value)
+        return value
+
+    # -- streams -----------------------------------------------------------------------------------
+
+    def read(self, source: Source, *, name: str | None = None) -> Stream[Any]:
+        """A stream of the messages of a source."""
+        _expect_source(source)
+        return self._add("read", Read(source), (), name)
+
+    def table(self, source: Source, *, name: str | None = None) -> Table:
+        """A bounded source read whole, to join streams with."""
+        _expect_source(source)
+        if not source.bounded:
+            raise GraphError("a table is read whole, and this source has no end", where=str(caller()))
+        return Table(self._add("table", TableOperation(source), (), name).id)
+
+    # -- the low-level graph -----------------------------------------------------------------------
+
+    def connect(
+        self, upstream: Processor, downstream: Processor, partitioner: Partitioner | None = None
+    ) -> None:
+        """Send what `upstream` emits to `downstream`, distributed by `partitioner` (shuffle)."""
+        self._edges.append((upstream, downstream, partitioner or shuffle()))
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def graph(self) -> Graph:
+        """The checked graph; raises `GraphError` naming the processor that is wrong and its line."""
+        nodes = {**self._nodes, **self._connected()}
+        for id, node in list(nodes.items()):
+            if isinstance(node.operation, Late):
+                nodes[id] = dataclasses.replace(node, inputs=nodes[node.operation.of].inputs)
+        graph = Graph(self.name, nodes)
+        graph.check()
+        return graph
+
+    def _connected(self) -> dict[str, Node]:
+        inputs: dict[Processor, list[tuple[Processor, Partitioner]]] = {}
+        for up, down, partitioner in self._edges:
+            inputs.setdefault(up, [])
+            inputs.setdefault(down, []).append((up, partitioner))
+        try:
+            order = list(
+                graphlib.TopologicalSorter(
+                    {p: [u for u, _ in ups] for p, ups in inputs.items()}
+                ).static_order()
+            )
+        except graphlib.CycleError as error:
+            ring = " → ".join(_processor_name(p) for p in reversed(error.args[1]))
+            raise GraphError(
+                f"the graph has a cycle: {ring}",
+                where=str(error.args[1][0].where),
+                remedy="a streaming graph flows one way: take one of these edges out",
+            ) from error
+        ids: dict[Processor, str] = {}
+        nodes: dict[str, Node] = {}
+        for p in order:
+            ids[p] = self._unique(_processor_name(p), p.name, p.where, {*self._nodes, *nodes})
+            ups = inputs[p]
+            nodes[ids[p]] = Node(ids[p], _operation(p, ups), tuple(ids[u] for u, _ in ups), p.where)
+        return nodes
+
+    def _add(self, kind: str, operation: Any, inputs: tuple[str, ...], name: str | None) -> Stream[Any]:
+        where = caller()
+        for id in inputs:
+            if id not in self._nodes:
+                raise GraphError(f"{id!r} belongs to another application", where=str(where))
+        id = self._unique(kind, name, where, self._nodes)
+        self._nodes[id] = Node(id, operation, inputs, where)
+        return Stream(self, id)
+
+    def _cut(self, id: str) -> None:
+        self._nodes[id] = dataclasses.replace(self._nodes[id], cut=True)
+
+    def _unique(self, kind: str, name: str | None, where: Location, taken: Any) -> str:
+        if name is not None:
+            if not _NAME.fullmatch(name):
+                raise GraphError("not an id for a processor", where=str(where), got=repr(name))
+            if name in taken:
+                first = self._nodes[name].where if name in self._nodes else where
+                raise GraphError(
+                    f"two processors are called {name!r}",
+                    where=str(where),
+                    got=f"the first is at {first}",
+                    remedy="give one of them another name=",
+                )
+            return name
+        base = re.sub(r"[^a-zA-Z0-9_-]", "_", kind)
+        if base not in taken:
+            return base
+        return next(c for n in range(2, len(taken) + 3) if (c := f"{base}-{n}") not in taken)
+
+
+def _processor_name(processor: Processor) -> str:
+    what = processor.what
+    return processor.name or str(getattr(what, "__name__", type(what).__name__))
+
+
+def _operation(processor: Processor, ups: list[tuple[Processor, Partitioner]]) -> Any:
+    what = processor.what
+    if hasattr(what, "guarantee"):
+        return Write(what)
+    if hasattr(what, "bounded"):
+        return Read(what)
+    if isinstance(what, type) and issubclass(what, Task):
+        partitioners = tuple(p for _, p in ups)
+        return process(what, processor.parallelism, partitioners, processor.returns)
+    raise GraphError(
+        "not something a processor can be",
+        where=str(processor.where),
+        expected="a Task class, a source or a sink",
+        got=repr(what),
+    )
+
+
+def _expect_source(source: object) -> None:
+    if not hasattr(source, "bounded"):
+        raise GraphError(
+            "not a source",
+            where=str(caller()),
+            expected="one of drivetrain.sources",
+            got=type(source).__name__,
+        )
+
+
+def _read_setting(name: str, raw: str, kind: type) -> Any:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    try:
+        return words[raw.lower()] if kind is bool else kind(raw)
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"setting {name!r} cannot be read",
+            where=f"--set {name}={raw}",
+            expected=kind.__name__,
+            got=repr(raw),
+        ) from error
+
+
+__all__ = ["Application", "Processor", "Setting", "Sink", "given_settings"]

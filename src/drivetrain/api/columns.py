@@ -1,0 +1,137 @@
+"""Columns without Spark: `col("delay") > 15` is written down now and becomes a Spark column later.
+
+A PySpark column needs a running Spark. An application must be buildable without one (planning,
+submitting, testing), so operators take a `Column` of our own that only records which function of
+`pyspark.sql.functions`, or which method of its columns, was called with what. Layer `spark` plays
+the record back. `F` offers every function of `pyspark.sql.functions` under its own name.
+
+>>> str(col("delay") > 15)
+"(delay > 15)"
+>>> str(F.upper("carrier").alias("c"))
+"upper('carrier').alias('c')"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_BINARY = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "&", "or": "|",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A recorded Spark column: what was called (`op`), on what (`args`, `kwargs`).
+
+    `op` is `function:NAME` for a function of `pyspark.sql.functions`, `method:NAME` for a method of
+    the first argument. Use it as you would a PySpark column; nothing is computed.
+    """
+
+    op: str
+    args: tuple[Any, ...] = ()
+    kwargs: tuple[tuple[str, Any], ...] = ()
+
+    def _method(self, name: str, *args: Any) -> Column:
+        return Column(f"method:{name}", (self, *args))
+
+    def __getattr__(self, name: str) -> Callable[..., Column]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*args: Any, **kwargs: Any) -> Column:
+            return Column(f"method:{name}", (self, *args), tuple(sorted(kwargs.items())))
+
+        return call
+
+    def __getitem__(self, key: Any) -> Column:
+        return self._method("getItem", key)
+
+    def __invert__(self) -> Column:
+        return self._method("__invert__")
+
+    def __neg__(self) -> Column:
+        return self._method("__neg__")
+
+    def __bool__(self) -> bool:
+        raise TypeError("a column has no truth value: write & for and, | for or, ~ for not, with parentheses")
+
+    def __iter__(self) -> Any:
+        raise TypeError("a column cannot be iterated")
+
+    def __str__(self) -> str:
+        kind, name = self.op.split(":", 1)
+        if kind == "function":
+            if name in ("col", "expr"):
+                return str(self.args[0])
+            if name == "lit":
+                return repr(self.args[0])
+            return f"{name}({self._told(self.args)})"
+        symbol = _BINARY.get(name.strip("_").removeprefix("r")) or _BINARY.get(name.strip("_"))
+        if symbol and len(self.args) == 2:
+            left, right = (self.args[1], self.args[0]) if name.startswith("__r") else self.args
+            return f"({_tell(left)} {symbol} {_tell(right)})"
+        return f"{_tell(self.args[0])}.{name}({self._told(self.args[1:])})"
+
+    def _told(self, args: tuple[Any, ...]) -> str:
+        return ", ".join([*map(_tell, args), *(f"{k}={_tell(v)}" for k, v in self.kwargs)])
+
+    __hash__ = object.__hash__
+
+
+def _tell(value: Any) -> str:
+    return str(value) if isinstance(value, Column) else repr(value)
+
+
+def _binary(name: str) -> Callable[[Column, Any], Column]:
+    def method(self: Column, other: Any) -> Column:
+        return self._method(name, other)
+
+    method.__name__ = name
+    return method
+
+
+for _name in _BINARY:
+    setattr(Column, f"__{_name}__", _binary(f"__{_name}__"))
+for _name in ("add", "sub", "mul", "truediv", "mod", "pow", "and", "or"):
+    setattr(Column, f"__r{_name}__", _binary(f"__r{_name}__"))
+
+
+def col(name: str) -> Column:
+    """The column of that name."""
+    return Column("function:col", (name,))
+
+
+def lit(value: Any) -> Column:
+    """A column of one constant."""
+    return Column("function:lit", (value,))
+
+
+def expr(sql: str) -> Column:
+    """A column from an SQL expression, as in `expr("delay / 60 AS hours")`."""
+    return Column("function:expr", (sql,))
+
+
+def timestamp() -> Column:
+    """The event timestamp of the message."""
+    return Column("function:col", ("__ts",))
+
+
+class _Functions:
+    """Every function of `pyspark.sql.functions`, recorded instead of called."""
+
+    def __getattr__(self, name: str) -> Callable[..., Column]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*args: Any, **kwargs: Any) -> Column:
+            return Column(f"function:{name}", args, tuple(sorted(kwargs.items())))
+
+        call.__name__ = name
+        return call
+
+
+F = _Functions()

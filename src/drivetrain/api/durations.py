@@ -1,0 +1,21 @@
+"""Durations as users write them in a graph: "10 s", "1 h"."""
+
+from __future__ import annotations
+
+from drivetrain.config.units import duration_ms, show_duration_ms
+from drivetrain.errors import GraphError
+
+_PARSER = duration_ms()
+
+
+def milliseconds(text: str, what: str) -> int:
+    """Milliseconds of a duration with a unit; raises `GraphError` naming `what` if it is not one."""
+    try:
+        return _PARSER.read(text)
+    except ValueError as error:
+        raise GraphError(f"cannot read {what}", expected=_PARSER.expected, got=repr(text)) from error
+
+
+def told(ms: int) -> str:
+    """A duration in its largest whole unit."""
+    return show_duration_ms(ms)

@@ -1,0 +1,106 @@
+"""From a user's Python function to a `Function` of the graph: its type, its parameters, its name.
+
+An operator's output type comes from `returns=` or from the function's return annotation. Without
+either the graph is refused here, before anything runs, with the operator's line.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from drivetrain.api.graph import Function, OnError
+from drivetrain.api.location import Location
+from drivetrain.api.types import (
+    MessageType,
+    UnsupportedTypeError,
+    element_annotation,
+    message_type,
+    returned_annotation,
+)
+from drivetrain.errors import GraphError, OperatorTypeError
+
+_POLICIES = ("fail", "dead_letter")
+
+
+def name_of(fn: object) -> str:
+    """What to call a function in plans and errors."""
+    name = getattr(fn, "__name__", None) or type(fn).__name__
+    return "lambda" if name == "<lambda>" else str(name)
+
+
+def function(
+    operator: str,
+    where: Location,
+    fn: Callable[..., Any],
+    returns: object | None,
+    *,
+    element: bool = False,
+    on_error: OnError = "fail",
+) -> Function:
+    """The graph's record of `fn`; `element` asks for the type of what it yields, not of the iterable.
+
+    Raises `OperatorTypeError` when the type is missing or is none that a column can have.
+    """
+    if on_error not in _POLICIES:
+        raise GraphError(
+            "unknown error policy",
+            where=f"{operator} ({where})",
+            expected=" or ".join(_POLICIES),
+            got=repr(on_error),
+        )
+    return Function(fn, output_type(operator, where, fn, returns, element=element), parameters(fn), on_error)
+
+
+def output_type(
+    operator: str, where: Location, fn: Callable[..., Any], returns: object | None, *, element: bool = False
+) -> MessageType:
+    """The message type that `fn` declares, or `returns` when given; raises `OperatorTypeError`."""
+    label = f"{operator} ({where})"
+    annotation = returns if returns is not None else returned_annotation(fn)
+    example = "list[str]" if element else "str"
+    if annotation is None or annotation is inspect.Signature.empty:
+        raise OperatorTypeError(
+            f"the type of what {name_of(fn)} returns is not known",
+            where=label,
+            expected=f"a return annotation, such as `-> {example}`, or returns=str",
+            got="a lambda, which cannot have annotations"
+            if name_of(fn) == "lambda"
+            else "no return annotation",
+            remedy="columns of a stream have types: say which by annotating the function or with returns=",
+        )
+    if element and returns is None:
+        inner = element_annotation(annotation)
+        if inner is None:
+            raise OperatorTypeError(
+                f"{name_of(fn)} must return an iterable",
+                where=label,
+                expected="a return annotation such as `-> list[str]` or `-> Iterator[Reading]`",
+                got=f"`-> {_told(annotation)}`",
+            )
+        annotation = inner
+    try:
+        return message_type(annotation)
+    except UnsupportedTypeError as error:
+        raise OperatorTypeError(
+            f"the type of what {name_of(fn)} returns cannot be a column",
+            where=label,
+            expected="a type with a column type",
+            got=_told(annotation),
+            remedy=str(error),
+        ) from error
+
+
+def parameters(fn: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the positional parameters of `fn`; none for a builtin that does not tell."""
+    try:
+        signature = inspect.signature(fn)
+    except (ValueError, TypeError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in signature.parameters.values() if p.kind in kinds)
+
+
+def _told(annotation: object) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)

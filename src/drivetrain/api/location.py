@@ -1,0 +1,28 @@
+"""Where in the user's file an operator was written, so that every error can name its line."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_OURS = str(Path(__file__).resolve().parent.parent)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A line of the user's program: `file` as Python knows it, `line` from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+def caller() -> Location:
+    """The nearest frame of the stack that is not Drivetrain's own."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,136 @@
+"""Aggregations: what a group of messages is reduced to. All are monoids: mergeable, order-free.
+
+The built-in ones run as Spark's native aggregates. A custom `Monoid` is Python and runs the way of
+Tasks, on Spark's keyed state. Import the module and say `agg.count()`, `agg.mean("delay")`.
+
+The approximate ones (`distinct_count`, `quantiles`, `frequent`) are the sketches of Apache
+DataSketches that Spark brings along.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from drivetrain.api.columns import Column, F, col, expr, lit
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A native aggregate: `column` is the Spark aggregate, `told` what the plan prints."""
+
+    column: Column
+    told: str
+
+    def __str__(self) -> str:
+        return self.told
+
+
+class Monoid(ABC, Generic[T, S]):
+    """A user-defined aggregation: an identity, a way to add a message, a way to join two states.
+
+    `plus` must be associative, with `zero()` as its identity; `add` must agree with it. States are
+    kept between batches by pickling. `result` turns the state into what is emitted; annotate what it
+    returns, its type becomes the column's.
+    """
+
+    @abstractmethod
+    def zero(self) -> S:
+        """The state of no messages; a new object at each call if it is mutable."""
+
+    @abstractmethod
+    def add(self, state: S, message: T) -> S:
+        """The state after one more message."""
+
+    @abstractmethod
+    def plus(self, left: S, right: S) -> S:
+        """The state of both sides' messages together."""
+
+    @abstractmethod
+    def result(self, state: S) -> Any:
+        """What is emitted for a state; its return annotation is the column type."""
+
+
+def _of(value: str | Column) -> Column:
+    return expr(value) if isinstance(value, str) else value
+
+
+def count(value: str | Column | None = None) -> Aggregation:
+    """How many messages, or how many where `value` is not null."""
+    return Aggregation(F.count(lit(1) if value is None else _of(value)), f"count({value or ''})")
+
+
+def sum(value: str | Column) -> Aggregation:
+    """The sum; null for no values."""
+    return Aggregation(F.sum(_of(value)), f"sum({value})")
+
+
+def min(value: str | Column) -> Aggregation:
+    """The smallest value."""
+    return Aggregation(F.min(_of(value)), f"min({value})")
+
+
+def max(value: str | Column) -> Aggregation:
+    """The largest value."""
+    return Aggregation(F.max(_of(value)), f"max({value})")
+
+
+def mean(value: str | Column) -> Aggregation:
+    """The arithmetic mean."""
+    return Aggregation(F.avg(_of(value)), f"mean({value})")
+
+
+def variance(value: str | Column, *, sample: bool = True) -> Aggregation:
+    """The variance: of a sample (n − 1), or of the whole population (n)."""
+    column = F.var_samp(_of(value)) if sample else F.var_pop(_of(value))
+    return Aggregation(column, f"variance({value})")
+
+
+def collect_set(value: str | Column) -> Aggregation:
+    """The distinct values, sorted, as an array; grows with their number."""
+    return Aggregation(F.array_sort(F.collect_set(_of(value))), f"collect_set({value})")
+
+
+def top_k(value: str | Column, *, by: str | Column, k: int) -> Aggregation:
+    """The `k` values with the largest `by`: an array of struct(by, value), largest first; exact.
+
+    Keeps `k` entries a group. Ties are broken by the larger value.
+    """
+    pair = F.struct(_of(by).alias("by"), _of(value).alias("value"))
+    return Aggregation(F.max_by(pair, pair, k), f"top_k({value} by {by}, {k})")
+
+
+def distinct_count(value: str | Column, *, lg_k: int = 12) -> Aggregation:
+    """About how many distinct values (HyperLogLog; error about 1.04 / √2^lg_k, 1.6 % by default)."""
+    return Aggregation(
+        F.hll_sketch_estimate(F.hll_sketch_agg(_of(value), lit(lg_k))), f"distinct_count({value})"
+    )
+
+
+def quantiles(value: str | Column, ranks: Sequence[float] = (0.5, 0.9, 0.99)) -> Aggregation:
+    """About the quantiles at `ranks` (KLL sketch of doubles; rank error about 1.3 %), as an array."""
+    sketch = F.kll_sketch_agg_double(_of(value).cast("double"))
+    return Aggregation(
+        F.kll_sketch_get_quantile_double(sketch, F.array(*[lit(float(r)) for r in ranks])),
+        f"quantiles({value})",
+    )
+
+
+def frequent(value: str | Column, k: int = 10) -> Aggregation:
+    """About the `k` most frequent values, an array of struct(item, count)."""
+    return Aggregation(F.approx_top_k(_of(value), lit(k)), f"frequent({value}, {k})")
+
+
+def first(value: str | Column) -> Aggregation:
+    """The value of the earliest message by event time."""
+    return Aggregation(F.min_by(_of(value), col("__ts")), f"first({value})")
+
+
+def last(value: str | Column) -> Aggregation:
+    """The value of the latest message by event time."""
+    return Aggregation(F.max_by(_of(value), col("__ts")), f"last({value})")

@@ -1,0 +1,53 @@
+"""Partitioners: how an edge distributes messages over the tasks of the processor behind it.
+
+Hashes are Spark's own (Murmur3 with a fixed seed): stable across processes and versions, unlike
+Python's `hash`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Partitioner:
+    """One way to distribute; make one with the functions of this module."""
+
+    kind: Literal["hash", "shuffle", "shuffle grouping", "broadcast", "co-location", "custom"]
+    columns: tuple[str, ...] = ()
+    fn: Callable[[Any, int], int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(self.columns)})" if self.columns else self.kind
+
+
+def hash(*columns: str) -> Partitioner:
+    """Messages with equal values in `columns` (all of them, when none is named) meet in one task."""
+    return Partitioner("hash", columns)
+
+
+def shuffle() -> Partitioner:
+    """Round robin from a random start: even load, no order."""
+    return Partitioner("shuffle")
+
+
+def shuffle_grouping() -> Partitioner:
+    """A new random order of the tasks every round: even load also for messages that alternate."""
+    return Partitioner("shuffle grouping")
+
+
+def broadcast() -> Partitioner:
+    """Every task gets every message."""
+    return Partitioner("broadcast")
+
+
+def colocation() -> Partitioner:
+    """Messages stay where they are: task i feeds task i; both ends need one parallelism."""
+    return Partitioner("co-location")
+
+
+def custom(choose: Callable[[Any, int], int]) -> Partitioner:
+    """`choose(message, tasks)` returns the task, from 0 to tasks − 1; it must not depend on `hash`."""
+    return Partitioner("custom", fn=choose)

@@ -1,0 +1,306 @@
+"""Streams: handles on the nodes of a graph. Every method adds a processor and returns a new stream.
+
+Nothing is executed and no Spark is needed: an operator takes columns (`col("delay") > 15`, SQL text)
+that run natively, or Python functions whose types come from annotations. A function of `map`,
+`filter` and `flat_map` receives the message: the value of a one-column stream, or the dataclass its
+parameter is annotated with, or else a row with the columns as attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from drivetrain.api.columns import Column, col, expr
+from drivetrain.api.durations import milliseconds
+from drivetrain.api.functions import function, name_of, output_type
+from drivetrain.api.graph import (
+    Deduplicate,
+    EventTime,
+    Filter,
+    FlatMap,
+    Function,
+    JoinKind,
+    JoinStream,
+    JoinTable,
+    Late,
+    Log,
+    Map,
+    OnError,
+    Process,
+    Select,
+    Union,
+    Write,
+)
+from drivetrain.api.grouped import Grouped
+from drivetrain.api.location import caller
+from drivetrain.api.partitioners import Partitioner, shuffle
+from drivetrain.api.sinks import Sink
+from drivetrain.api.task import Task
+from drivetrain.api.types import MessageType
+from drivetrain.api.windows import Window
+from drivetrain.errors import GraphError
+
+if TYPE_CHECKING:
+    from drivetrain.api.application import Application
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Stream(Generic[T]):
+    """The messages that one processor emits. Made by `Application.read` and by other streams."""
+
+    def __init__(self, app: Application, id: str) -> None:
+        self._app = app
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Stream({self.id!r})"
+
+    # -- one message at a time ---------------------------------------------------------------------
+
+    def map(
+        self,
+        fn: Callable[[T], U],
+        *,
+        returns: object | None = None,
+        on_error: OnError = "fail",
+        name: str | None = None,
+    ) -> Stream[U]:
+        """One message out for each message in, by a Python function."""
+        made = function("map", caller(), fn, returns, on_error=on_error)
+        return self._add("map", Map(made), name, fn)
+
+    def flat_map(
+        self,
+        fn: Callable[[T], Iterable[U]],
+        *,
+        returns: object | None = None,
+        on_error: OnError = "fail",
+        name: str | None = None,
+    ) -> Stream[U]:
+        """Any number of messages out for each in; `returns` is the type of one of them."""
+        made = function("flat_map", caller(), fn, returns, element=True, on_error=on_error)
+        return self._add("flat_map", FlatMap(made), name, fn)
+
+    def filter(
+        self,
+        condition: Column | str | Callable[[T], bool],
+        *,
+        on_error: OnError = "fail",
+        name: str | None = None,
+    ) -> Stream[T]:
+        """Only the messages for which the condition holds: a column, SQL text or a function."""
+        what: Column | Function
+        if isinstance(condition, Column | str):
+            what = _column(condition)
+        else:
+            what = function("filter", caller(), condition, bool, on_error=on_error)
+        return self._add("filter", Filter(what), name, condition)
+
+    def select(self, *columns: Column | str, name: str | None = None, **named: Any) -> Stream[Any]:
+        """Only these columns: names, SQL expressions or columns; `x=...` names a computed one."""
+        return self._add("select", Select(self._columns("select", columns, named)), name)
+
+    def with_columns(self, name: str | None = None, **named: Any) -> Stream[Any]:
+        """The same message with columns added or replaced.
+
+        A value is a column, SQL text, or a Python function whose parameters name the columns it
+        takes: `with_columns(speed=kmh)` with `def kmh(distance: float, minutes: float) -> float`.
+        """
+        return self._add("with_columns", Select(self._columns("with_columns", (), named), keep=True), name)
+
+    def event_time(
+        self, column: Column | str, *, max_disorder: str = "0 s", name: str | None = None
+    ) -> Stream[T]:
+        """Take the event timestamp from a column; messages are out of order by `max_disorder` at most.
+
+        A message that is further behind the newest one may be late for its window; late messages are
+        counted.
+        """
+        disorder_ms = milliseconds(max_disorder, "max_disorder")
+        return self._add("event_time", EventTime(_column(column), disorder_ms), name)
+
+    def log(self, limit: int = 20, *, name: str | None = None) -> Stream[T]:
+        """Write up to `limit` messages of every batch to the log; the stream goes on unchanged."""
+        self._add("log", Log(limit), name)
+        return self
+
+    # -- groups and windows ------------------------------------------------------------------------
+
+    def group_by(self, *keys: Column | str, **named: Any) -> Grouped:
+        """Group by columns, SQL expressions, or functions named by keyword (`word=normalise`)."""
+        if not keys and not named:
+            raise GraphError(
+                "group_by needs a key", where=str(caller()), remedy="name a column, or use .window()"
+            )
+        return Grouped(self, self._columns("group_by", keys, named))
+
+    key_by = group_by
+
+    def window(self, window: Window) -> Grouped:
+        """Cut the whole stream into windows, without keys."""
+        return Grouped(self, (), window)
+
+    def deduplicate(self, *keys: str, within: str, name: str | None = None) -> Stream[T]:
+        """Let only the first message of each key pass; forget a key after `within` of event time."""
+        return self._add("deduplicate", Deduplicate(keys, milliseconds(within, "within")), name)
+
+    # -- several streams ---------------------------------------------------------------------------
+
+    def union(self, *others: Stream[Any], name: str | None = None) -> Stream[T]:
+        """All messages of these streams; columns are matched by name."""
+        return self._add("union", Union(), name, inputs=(self.id, *(o.id for o in others)))
+
+    merge = union
+
+    def join(
+        self,
+        other: Stream[Any] | Table,
+        *,
+        on: str | Iterable[str],
+        within: str | None = None,
+        how: JoinKind = "inner",
+        name: str | None = None,
+    ) -> Stream[Any]:
+        """Join with a table by columns, or with a stream by columns and nearness in event time.
+
+        For two streams `within` is required: messages match when their timestamps differ by at most
+        that; it is also what bounds the state. `how` is "inner" or "left".
+        """
+        columns = (on,) if isinstance(on, str) else tuple(on)
+        if how not in ("inner", "left"):
+            raise GraphError("unknown join", where=str(caller()), expected='"inner" or "left"', got=repr(how))
+        if isinstance(other, Table):
+            return self._add("join", JoinTable(columns, how), name, inputs=(self.id, other.id))
+        if within is None:
+            raise GraphError(
+                "a join of two streams needs within=",
+                where=str(caller()),
+                expected='how far apart in event time matches may be, such as within="10 min"',
+                got="nothing: the join would have to remember every message for ever",
+            )
+        within_ms = milliseconds(within, "within")
+        return self._add("join", JoinStream(columns, within_ms, how), name, inputs=(self.id, other.id))
+
+    # -- tasks and ends ----------------------------------------------------------------------------
+
+    def process(
+        self,
+        task: Callable[[], Task[T, U]],
+        *,
+        parallelism: int = 1,
+        partitioner: Partitioner | None = None,
+        returns: object | None = None,
+        on_error: OnError = "fail",
+        name: str | None = None,
+    ) -> Stream[U]:
+        """Run a `Task` class (or a function that makes one) in `parallelism` instances."""
+        operation = process(task, parallelism, (partitioner or shuffle(),), returns, on_error)
+        return self._add(operation.task_name, operation, name)
+
+    def sink(self, sink: Sink, *, name: str | None = None) -> None:
+        """Write every message to a sink: the end of a stream."""
+        if not hasattr(sink, "guarantee"):
+            raise GraphError(
+                "not a sink", where=str(caller()), expected="one of drivetrain.sinks", got=type(sink).__name__
+            )
+        self._add("sink", Write(sink), name)
+
+    def cut(self) -> Stream[T]:
+        """Ask for a channel here: what comes next runs as a query of its own and restarts alone."""
+        self._app._cut(self.id)
+        return self
+
+    @property
+    def late(self) -> Stream[Any]:
+        """The messages that came too late for this stream's windows, as they were before grouping."""
+        return self._add("late", Late(self.id), None, inputs=())
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        kind: str,
+        operation: Any,
+        name: str | None,
+        fn: object = None,
+        inputs: tuple[str, ...] | None = None,
+    ) -> Stream[Any]:
+        return self._app._add(
+            kind
+            if fn is None or not callable(fn)
+            else f"{kind}-{name_of(fn)}"
+            if name_of(fn) != "lambda"
+            else kind,
+            operation,
+            (self.id,) if inputs is None else inputs,
+            name,
+        )
+
+    def _columns(
+        self, operator: str, positional: Iterable[Column | str], named: dict[str, Any]
+    ) -> tuple[tuple[str | None, Column | Function], ...]:
+        out: list[tuple[str | None, Column | Function]] = []
+        for c in positional:
+            if not isinstance(c, Column | str):
+                raise GraphError(
+                    "a function needs a name here",
+                    where=f"{operator} ({caller()})",
+                    expected=f"{operator}(name=function)",
+                    got=f"{operator}({name_of(c)})",
+                )
+            out.append((None, _column(c)))
+        for key, value in named.items():
+            if isinstance(value, Column | str):
+                out.append((key, _column(value)))
+            elif callable(value):
+                out.append((key, function(operator, caller(), value, None)))
+            else:
+                raise GraphError(
+                    f"{key}= is neither a column nor a function",
+                    where=f"{operator} ({caller()})",
+                    expected="a column, SQL text or a function; lit(...) for a constant",
+                    got=repr(value),
+                )
+        return tuple(out)
+
+
+class Table:
+    """A bounded source read whole, for `Stream.join`. Made by `Application.table`."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+
+def process(
+    task: Callable[[], Task[Any, Any]],
+    parallelism: int,
+    partitioners: tuple[Partitioner, ...],
+    returns: object | None,
+    on_error: OnError = "fail",
+) -> Process:
+    """The operation that runs `task`; raises `GraphError` when it is no Task or has no output type."""
+    kind = task if isinstance(task, type) else type(task())
+    where = caller()
+    if not issubclass(kind, Task):
+        raise GraphError(
+            "not a Task", where=str(where), expected="a subclass of drivetrain.Task", got=kind.__name__
+        )
+    if parallelism < 1:
+        raise GraphError(
+            f"{kind.__name__} needs a parallelism of at least 1", where=str(where), got=str(parallelism)
+        )
+    batched = hasattr(kind, "on_batch")
+    declared = returns if returns is not None else kind.output
+    out: MessageType = output_type(
+        kind.__name__, where, kind.on_next, declared, element=declared is None and not batched
+    )
+    return Process(task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, on_error)
+
+
+def _column(value: Column | str) -> Column:
+    if isinstance(value, Column):
+        return value
+    return col(value) if value.isidentifier() else expr(value)

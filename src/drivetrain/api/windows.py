@@ -1,0 +1,99 @@
+"""Windows over event time: what a grouped stream is cut into before it is aggregated.
+
+Durations are text with a unit ("10 s", "1 h") and kept in milliseconds. A message at time t is in
+[start, end) of its window; a window's result carries the window's last instant, end − 1 ms, as its
+timestamp. The application's clock fires windows, so chained windows fire exactly.
+
+Emission:
+
+- `discarding` (default): a window is emitted once, when the clock reaches its end. Messages that
+  come later, but within the allowed lateness, are emitted as a further result of their own, which
+  does not repeat what was emitted before.
+- `accumulating`: further results replace the earlier ones: they count everything so far. For the
+  global window that means: after each batch, the running result of every key that changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from drivetrain.api.durations import milliseconds, told
+from drivetrain.errors import GraphError
+
+Emission = Literal["discarding", "accumulating"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a stream is cut: `kind` with its lengths in milliseconds, emission, allowed lateness."""
+
+    kind: Literal["global", "tumbling", "sliding", "session"]
+    size_ms: int = 0
+    step_ms: int = 0
+    emission: Emission = "discarding"
+    allowed_lateness_ms: int = 0
+
+    def __str__(self) -> str:
+        sizes = {
+            "global": "",
+            "tumbling": f"({told(self.size_ms)})",
+            "sliding": f"({told(self.size_ms)} every {told(self.step_ms)})",
+            "session": f"(gap {told(self.size_ms)})",
+        }[self.kind]
+        late = f", lateness {told(self.allowed_lateness_ms)}" if self.allowed_lateness_ms else ""
+        return f"{self.kind}{sizes}{', accumulating' if self.emission == 'accumulating' else ''}{late}"
+
+
+def everything(*, emission: Emission = "discarding") -> Window:
+    """The global window: one result per key when the input ends, or running results."""
+    return _checked(Window("global", emission=emission))
+
+
+def tumbling(size: str, *, emission: Emission = "discarding", allowed_lateness: str = "0 s") -> Window:
+    """Windows of one size, side by side: [0, size), [size, 2·size), …"""
+    ms = milliseconds(size, "the size of a window")
+    return _checked(
+        Window("tumbling", ms, ms, emission, milliseconds(allowed_lateness, "the allowed lateness"))
+    )
+
+
+def sliding(
+    size: str, step: str, *, emission: Emission = "discarding", allowed_lateness: str = "0 s"
+) -> Window:
+    """Windows of one size that start every `step`; a message is in size / step of them.
+
+    With size 10 and step 5, a message at 7 is in [0, 10) and [5, 15).
+    """
+    return _checked(
+        Window(
+            "sliding",
+            milliseconds(size, "the size of a window"),
+            milliseconds(step, "the step of a window"),
+            emission,
+            milliseconds(allowed_lateness, "the allowed lateness"),
+        )
+    )
+
+
+def session(gap: str) -> Window:
+    """One window per burst of a key: it ends when `gap` passes without a message."""
+    return _checked(Window("session", milliseconds(gap, "the gap of a session")))
+
+
+def _checked(window: Window) -> Window:
+    if window.emission not in ("discarding", "accumulating"):
+        raise GraphError(
+            "unknown emission", expected='"discarding" or "accumulating"', got=repr(window.emission)
+        )
+    if window.kind != "global" and window.size_ms <= 0:
+        raise GraphError(
+            f"a {window.kind} window needs a length", expected="more than 0 ms", got=f"{window.size_ms} ms"
+        )
+    if window.kind == "sliding" and not 0 < window.step_ms <= window.size_ms:
+        raise GraphError(
+            "a sliding window's step leaves gaps",
+            expected=f"more than 0 and at most the size, {told(window.size_ms)}",
+            got=told(window.step_ms),
+        )
+    return window

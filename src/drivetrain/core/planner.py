@@ -1,0 +1,238 @@
+"""The planner: cuts a graph into fragments, each of which is one Spark query.
+
+The rule is to fuse as much as possible. An edge becomes a channel only when
+
+(a) both of its ends are stateful,
+(b) the consumer is stateful and the producer (or something before it in its fragment) feeds somebody
+    else too, which includes late messages and dead letters,
+(c) the user marked it with `cut()`,
+(d) a union joins what comes from fragments that cannot be one.
+
+Why: a Spark query's state belongs to its plan, so a query holds at most one stateful operator; what
+comes after it (the branches) runs on each batch's result and may feed many outputs; what comes
+before it feeds the stateful operator alone.
+
+Pure: reads a `Graph`, returns a `Plan`. Property-tested against the invariants of both modules and
+against a naive placement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drivetrain.api.graph import (
+    Aggregate,
+    Deduplicate,
+    Fold,
+    Graph,
+    JoinStream,
+    Node,
+    Process,
+    Read,
+    Table,
+    Union,
+)
+from drivetrain.core.explain import dead_letters, describe, guarantees
+from drivetrain.core.plan import Fragment, Plan, PlannedChannel
+
+
+def is_stateful(node: Node) -> bool:
+    """Whether a processor keeps state between batches."""
+    operation = node.operation
+    if isinstance(operation, Process):
+        return operation.stateful
+    return isinstance(operation, Aggregate | Fold | JoinStream | Deduplicate)
+
+
+def plan(graph: Graph) -> Plan:
+    """Cut `graph` into fragments; raises `GraphError` when the graph itself is wrong."""
+    graph.check()
+    draft = _Draft(graph)
+    for node in graph.nodes.values():
+        if not isinstance(node.operation, Table):
+            draft.place(node)
+    made = draft.finish()
+    made.check()
+    return made
+
+
+@dataclass
+class _Piece:
+    """A fragment in the making."""
+
+    inputs: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+    stateful: str | None = None
+    joined: str | None = None  # the last union of inputs: everything up to it belongs to the trunk
+
+
+class _Draft:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.pieces: list[_Piece] = []
+        self.home: dict[str, _Piece] = {}
+        self.channels: list[tuple[str, _Piece, str]] = []  # producer, consumer piece, why
+        self.behind_cut: dict[str, _Piece] = {}
+
+    def place(self, node: Node) -> None:
+        if isinstance(node.operation, Read):
+            self._new(node, inputs=[node.id])
+            return
+        upstream = [i for i in node.inputs if not isinstance(self.graph.nodes[i].operation, Table)]
+        pieces = _distinct([self.home[i] for i in upstream])
+        reasons = [self._why_cut(node, i) for i in upstream]
+        if not any(reasons) and (len(pieces) == 1 or all(self._leads_only_to(i, node) for i in upstream)):
+            self._fuse(pieces, node)
+        elif is_stateful(node) or isinstance(node.operation, Union):
+            self._behind_channels(node, upstream, [r or self._why_union(node) for r in reasons])
+        else:
+            self._behind_cut(node, upstream[0], reasons[0] or "")
+
+    def _why_cut(self, node: Node, producer: str) -> str | None:
+        """Why the edge needs a channel, or None if the two ends may share a fragment."""
+        if self.graph.nodes[producer].cut:
+            return "the application asks for it with cut()"
+        if not is_stateful(node):
+            return None
+        piece = self.home[producer]
+        if piece.stateful is not None:
+            return f"{piece.stateful} and {node.id} both keep state, and a query holds one stateful operator"
+        letters = [i for i in self._ancestors(producer) if dead_letters(self.graph.nodes[i])]
+        if letters:
+            return f"{letters[0]} also feeds the dead letters"
+        if not self._leads_only_to(producer, node):
+            return f"{node.id} keeps state, and what it reads also feeds other processors"
+        return None
+
+    def _why_union(self, node: Node) -> str:
+        return f"{node.id} joins fragments that run as separate queries"
+
+    def _leads_only_to(self, producer: str, node: Node) -> bool:
+        """Whether everything in the producer's fragment flows into `node` and nowhere else."""
+        piece = self.home[producer]
+        if piece.stateful is not None:
+            return False
+        inside = {*piece.nodes, node.id}
+        return all(
+            [c.id for c in self.graph.consumers(i)] and all(c.id in inside for c in self.graph.consumers(i))
+            for i in piece.nodes
+        ) and self._one_way(piece, node)
+
+    def _one_way(self, piece: _Piece, node: Node) -> bool:
+        # A diamond inside a stateless prefix would run its first half twice; one consumer each avoids it.
+        return all(len(self.graph.consumers(i)) == 1 for i in piece.nodes)
+
+    def _ancestors(self, producer: str) -> list[str]:
+        """Processors of the producer's fragment up to it, in order."""
+        wanted, stack = set(), [producer]
+        while stack:
+            i = stack.pop()
+            wanted.add(i)
+            stack += [u for u in self.graph.nodes[i].inputs if self.home.get(u) is self.home[producer]]
+        return [i for i in self.home[producer].nodes if i in wanted]
+
+    def _new(self, node: Node, inputs: list[str]) -> _Piece:
+        piece = _Piece(inputs=inputs)
+        self.pieces.append(piece)
+        self._add(piece, node)
+        return piece
+
+    def _add(self, piece: _Piece, node: Node) -> None:
+        piece.nodes.append(node.id)
+        self.home[node.id] = piece
+        if is_stateful(node):
+            piece.stateful = node.id
+        elif piece.stateful is None and len(piece.inputs) > 1 and isinstance(node.operation, Union):
+            piece.joined = node.id
+
+    def _fuse(self, pieces: list[_Piece], node: Node) -> None:
+        first = pieces[0]
+        for other in pieces[1:]:
+            first.inputs += other.inputs
+            first.nodes += other.nodes
+            for i in other.nodes:
+                self.home[i] = first
+            self.channels = [(p, first if c is other else c, w) for p, c, w in self.channels]
+            self.pieces.remove(other)
+        # A fragment that reads others' channels must stand behind them.
+        self.pieces.remove(first)
+        self.pieces.append(first)
+        self._add(first, node)
+
+    def _behind_channels(self, node: Node, upstream: list[str], reasons: list[str]) -> None:
+        piece = self._new(node, inputs=[])
+        for producer, why in zip(upstream, reasons, strict=True):
+            self._channel(producer, piece, why)
+        if len(piece.inputs) > 1 and isinstance(node.operation, Union):
+            piece.joined = node.id
+
+    def _behind_cut(self, node: Node, producer: str, why: str) -> None:
+        """Stateless consumers of one cut share the fragment behind it."""
+        piece = self.behind_cut.get(producer)
+        if piece is None:
+            piece = self._new(node, inputs=[])
+            self._channel(producer, piece, why)
+            self.behind_cut[producer] = piece
+        else:
+            self._add(piece, node)
+
+    def _channel(self, producer: str, piece: _Piece, why: str) -> None:
+        if any(p == producer and c is piece for p, c, _ in self.channels):
+            return
+        self.channels.append((producer, piece, why))
+        piece.inputs.append(_channel_id(producer, piece))
+
+    def finish(self) -> Plan:
+        ordered = self._ordered()
+        ids = {id(p): p.stateful or p.nodes[0] for p in ordered}
+        channels = tuple(
+            PlannedChannel(
+                _channel_id(producer, piece), producer, ids[id(self.home[producer])], ids[id(piece)], why
+            )
+            for producer, piece, why in self.channels
+        )
+        fragments = tuple(self._fragment(ids[id(p)], p) for p in ordered)
+        sinks, guarantee = guarantees(self.graph)
+        return Plan(
+            application=self.graph.name,
+            graph=self.graph,
+            fragments=fragments,
+            channels=channels,
+            operators={n.id: describe(n, self.graph) for n in self.graph.nodes.values()},
+            sinks=sinks,
+            guarantee=guarantee,
+            bounded=all(
+                n.operation.source.bounded for n in self.graph.nodes.values() if isinstance(n.operation, Read)
+            ),
+        )
+
+    def _ordered(self) -> list[_Piece]:
+        """Pieces in topological order of their channels, otherwise in the order they were made."""
+        left, done = list(self.pieces), []
+        while left:
+            ready = next(
+                p
+                for p in left
+                if not any(c is p and self.home[producer] in left for producer, c, _ in self.channels)
+            )
+            left.remove(ready)
+            done.append(ready)
+        return done
+
+    def _fragment(self, id: str, piece: _Piece) -> Fragment:
+        end = piece.stateful or piece.joined
+        order = [i for i in self.graph.nodes if i in piece.nodes]
+        if end is not None:
+            trunk = [i for i in order if i in self._ancestors(end)]
+        else:
+            trunk = [i for i in order if isinstance(self.graph.nodes[i].operation, Read)]
+        branches = [i for i in order if i not in trunk]
+        return Fragment(id, tuple(piece.inputs), tuple(trunk), tuple(branches), piece.stateful)
+
+
+def _channel_id(producer: str, piece: _Piece) -> str:
+    return f"{producer}--{piece.nodes[0]}"
+
+
+def _distinct(pieces: list[_Piece]) -> list[_Piece]:
+    return list({id(p): p for p in pieces}.values())
