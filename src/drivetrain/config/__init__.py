@@ -1,9 +1,10 @@
 """Configuration: typed keys with units, from a TOML file, the environment and --set."""
 
-from drivetrain.config.application import AppSetting, AppSettings, current_sets, given_sets, split_sets
+from drivetrain.config.application import split_sets
 from drivetrain.config.catalog import ALL_KEYS
-from drivetrain.config.config import Config, Origin, Setting
+from drivetrain.config.config import CONFIG_VARIABLE, Config, Origin, Setting, find_key
 from drivetrain.config.key import Key, environment_name
+from drivetrain.config.nearest import did_you_mean
 from drivetrain.config.units import (
     Parser,
     boolean,
@@ -20,8 +21,7 @@ from drivetrain.config.units import (
 
 __all__ = [
     "ALL_KEYS",
-    "AppSetting",
-    "AppSettings",
+    "CONFIG_VARIABLE",
     "Config",
     "Key",
     "Origin",
@@ -29,10 +29,10 @@ __all__ = [
     "Setting",
     "boolean",
     "choice",
-    "current_sets",
+    "did_you_mean",
     "duration_ms",
     "environment_name",
-    "given_sets",
+    "find_key",
     "integer",
     "number",
     "show_duration_ms",

@@ -117,11 +117,6 @@ class Config:
         return {setting.key.name: setting.value for setting in self}
 
 
-def key_names() -> tuple[str, ...]:
-    """The names of all keys, in the order of the catalog."""
-    return tuple(ALL_KEYS)
-
-
 def find_key(name: str) -> Key[Any] | None:
     """The key called `name`, or the table key that `name` is an entry of; None when there is none."""
     if name in ALL_KEYS:
