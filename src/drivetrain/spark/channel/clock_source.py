@@ -1,0 +1,125 @@
+"""The clock stream: a Spark source whose offset is a clock and whose rows are punctuations.
+
+Problem: rows of a plain source (files, Kafka) cannot carry the application's clock, and Spark's own
+watermark only follows the rows of one query: it never ends a stream and never moves while a source
+is idle.
+
+Design: the engine publishes the clock in a small file, replaced atomically. This source reads it on
+Spark's driver, in the process that plans offsets: no task in Python. When the clock has moved it
+delivers one row with the new clock. Spark keeps the offset in its checkpoint, so a replayed batch
+sees the clock it saw before.
+
+Invariants:
+
+1. The clock that Spark has seen never moves back: not when the file does, not through a restart.
+2. A change of the clock is one row, whatever the number of changes in between.
+
+Called by: `drivetrain.spark.channel.clocked.union_clock`; the engine publishes.
+
+Source: Apache Gearpump's clock service.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+from drivetrain.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FINAL_CLOCK_MS = 253402214400000
+"""The clock of a stream that has ended: 9999-12-31, the last day that every reader can show."""
+
+NO_CLOCK_MS = -62135596800000
+"""Before any clock: 0001-01-01, the first day that every reader can show."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def publish_clock(path: str | os.PathLike[str], clock_ms: int) -> int:
+    """Publish a clock for the sources that read `path`; returns the clock that is published now.
+
+    A clock below the published one is ignored: a clock never moves back. One publisher a path.
+    """
+    path = os.fspath(path)
+    published = read_clock(path)
+    if published is not None and clock_ms <= published:
+        return published
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".clock-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(str(clock_ms))
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    return clock_ms
+
+
+def read_clock(path: str | os.PathLike[str]) -> int | None:
+    """The clock published at `path`, or None if there is none yet."""
+    try:
+        with open(path) as file:
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InternalError(
+            f"the published clock is not a number: {text!r}", where=os.fspath(path)
+        ) from error
+
+
+class ClockSource(DataSource):
+    """`spark.readStream.format("drivetrain_clock").option("path", …)`: one row `__wm` per change."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "drivetrain_clock"
+
+    def schema(self) -> str:
+        """One column: the clock."""
+        return "__wm timestamp"
+
+    def simpleStreamReader(self, schema: Any) -> ClockReader:  # noqa: N802 - the name is Spark's
+        """The reader, run on Spark's driver."""
+        return ClockReader(self.options["path"])
+
+
+class ClockReader(SimpleDataSourceStreamReader):
+    """Reads the published clock; the offset is `{"clock": ms}`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
+        """Where a new query starts: before any clock."""
+        return {"clock": NO_CLOCK_MS}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[datetime]], dict[str, int]]:
+        """The clock's newest value, if it is above `start`."""
+        clock_ms = read_clock(self._path)
+        if clock_ms is None or clock_ms <= start["clock"]:
+            return iter([]), start
+        return iter([_row(clock_ms)]), {"clock": clock_ms}
+
+    def readBetweenOffsets(  # noqa: N802 - the name is Spark's
+        self, start: dict[str, int], end: dict[str, int]
+    ) -> Iterator[tuple[datetime]]:
+        """The same row again, for a batch that is replayed."""
+        return iter([_row(end["clock"])] if end["clock"] > start["clock"] else [])
+
+
+def _row(clock_ms: int) -> tuple[datetime]:
+    return (_EPOCH + timedelta(milliseconds=clock_ms),)

@@ -1,0 +1,80 @@
+"""Make Spark's event time follow Drivetrain's clock.
+
+Problem: Spark derives a watermark from the largest timestamp that a query has read. Behind another
+query that fires windows too early or too late; with an idle or finished source it never fires.
+
+Design: punctuation rows carry the clock through the query's one `withWatermark`, and are filtered
+out right after it.
+
+- A channel's reader delivers `__wm` itself: 1970 in data, the clock in one punctuation a batch.
+- A plain source is united with the clock stream (`clock_source`).
+
+The filter's only conjunct mentions `__wm`: Spark may push a predicate below the watermark when it
+does not use the watermark's column, and then the punctuation would be gone before it is seen. It is a
+comparison and not a null test, which Spark would drop for a column without nulls.
+
+Invariants:
+
+1. Behind `with_channel_clock` the watermark after a batch is exactly the clock of the last entry read.
+2. Behind `union_clock` it is the larger of the published clock and, if `data_moves_clock`, the largest
+   timestamp minus the disorder.
+3. No punctuation row leaves these functions.
+
+Called by: the engine, when it compiles a fragment's inputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.spark.channel.clock_source import NO_CLOCK_MS, ClockSource
+from drivetrain.spark.channel.columns import PUNCT, TS, WM
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_EVENT_TIME_KEY = "spark.watermarkDelayMs"
+
+
+def with_channel_clock(df: DataFrame) -> DataFrame:
+    """Data columns and `__ts` of a channel's DataFrame, with the channel's clock as the watermark.
+
+    `df` is `spark.readStream.format("drivetrain_channel")…load()`. In the result `__ts` is the event
+    time column: window, deduplicate or join on it in append mode.
+    """
+    clocked = df.withWatermark(WM, "0 seconds").where(_is_data())
+    return clocked.drop(WM, PUNCT).withMetadata(TS, {_EVENT_TIME_KEY: 0})
+
+
+def union_clock(
+    df: DataFrame,
+    spark: SparkSession,
+    clock_path: str,
+    ts_col: str,
+    disorder_ms: int,
+    *,
+    data_moves_clock: bool = True,
+) -> DataFrame:
+    """The rows of a plain streaming `df`, with the published clock as the watermark.
+
+    `clock_path` is where `publish_clock` writes, `ts_col` the timestamp column, which becomes the
+    event time column. With `data_moves_clock` Spark's watermark also follows `ts_col` minus
+    `disorder_ms`, without a trip through Python; otherwise only the published clock counts.
+    """
+    spark.dataSource.register(ClockSource)
+    clock = spark.readStream.format(ClockSource.name()).option("path", clock_path).load()
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
+    delay_ms = disorder_ms if data_moves_clock else 0
+    ahead = F.timestamp_millis(F.unix_millis(F.col(WM)) + F.lit(delay_ms))  # Spark takes the delay off again
+    punctuation = clock.select(*nothing, ahead.alias(WM), F.lit(True).alias(PUNCT))
+    data_wm = F.col(ts_col) if data_moves_clock else F.timestamp_millis(F.lit(0))
+    data = df.select("*", data_wm.alias(WM), F.lit(False).alias(PUNCT))
+    clocked = data.union(punctuation).withWatermark(WM, f"{delay_ms} milliseconds").where(_is_data())
+    return clocked.drop(WM, PUNCT).withMetadata(ts_col, {_EVENT_TIME_KEY: delay_ms})
+
+
+def _is_data() -> Column:
+    earliest = F.timestamp_millis(F.lit(NO_CLOCK_MS))
+    return ~(F.col(PUNCT) & (F.col(WM) >= earliest))

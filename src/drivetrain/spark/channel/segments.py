@@ -1,0 +1,107 @@
+"""Segment files: immutable Arrow files of messages, with a checksum kept outside of them.
+
+Problem: a reader must get Arrow batches without converting a row, and must notice a file that is
+missing, cut short or changed.
+
+Design: one segment is one Arrow IPC file (the choice and the figures are in
+`docs/decisions/0002-segment-format.md`). Its CRC-32 and size are recorded in the log entry, so the
+file is verified as a whole before a single batch of it is used.
+
+Invariants:
+
+1. Every segment has the event time column `__ts` (microseconds, UTC), without nulls.
+2. What `read_segment` yields was verified against the size and checksum in the log.
+
+Called by: the channel writer and reader, in Spark's Python workers, and by source-end ingestion.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc as ipc
+
+from drivetrain.core.channel import Segment
+from drivetrain.errors import InputError, UnavailableError
+from drivetrain.spark.channel.columns import TS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from drivetrain.spark.channel.files import ChannelFiles
+
+SEGMENTS = "segments"
+COMPRESSION: str | None = None
+
+
+class MessageLossError(UnavailableError):
+    """Messages that the log promises cannot be read: a segment is missing, cut short or changed."""
+
+    code = "message-loss"
+
+
+def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any]) -> Segment:
+    """Write record batches of one schema as one segment file and describe it.
+
+    `stem` is the readable part of its name, which is made unique. The batches hold at least one row.
+    Raises InputError for a message without an event time.
+    """
+    table = pa.Table.from_batches(batches)
+    lowest, highest = _time_range_ms(table.column(TS), stem)
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, table.schema, options=ipc.IpcWriteOptions(compression=COMPRESSION)) as writer:
+        writer.write_table(table)
+    content = sink.getvalue()
+    path = f"{SEGMENTS}/{stem}-{uuid.uuid4().hex}.arrow"
+    files.write(path, content)
+    return Segment(
+        path=path,
+        rows=table.num_rows,
+        bytes=content.size,
+        crc32=zlib.crc32(content),
+        min_ts_ms=lowest,
+        max_ts_ms=highest,
+    )
+
+
+def read_segment(files: ChannelFiles, segment: Segment) -> Iterator[Any]:
+    """Yield the record batches of a segment; raises MessageLossError unless it is as the log says."""
+    try:
+        content = files.read(segment.path)
+    except FileNotFoundError as error:
+        raise _lost(files, segment, "the file is missing") from error
+    if content.size != segment.bytes:
+        raise _lost(files, segment, f"{content.size} bytes")
+    crc32 = zlib.crc32(content)
+    if crc32 != segment.crc32:
+        raise _lost(files, segment, f"checksum {crc32:08x}")
+    reader = ipc.open_file(content)
+    for index in range(reader.num_record_batches):
+        yield reader.get_batch(index)
+
+
+def _time_range_ms(column: Any, stem: str) -> tuple[int, int]:
+    if column.null_count:
+        raise InputError(
+            "a message has no event time",
+            where=f"segment {stem}",
+            expected=f"a timestamp in every row of {TS}",
+            got=f"{column.null_count} of {len(column)} rows without one",
+            remedy="filter such messages out, or give them a time, before the window or channel",
+        )
+    span = pc.min_max(column.cast(pa.timestamp("us")).cast(pa.int64()))
+    return span["min"].as_py() // 1000, span["max"].as_py() // 1000
+
+
+def _lost(files: ChannelFiles, segment: Segment, got: str) -> MessageLossError:
+    return MessageLossError(
+        "a segment of the channel cannot be read as it was written",
+        where=f"{files.uri}/{segment.path}",
+        expected=f"{segment.bytes} bytes with checksum {segment.crc32:08x}",
+        got=got,
+        remedy="restore the file, or run the producer again with --fresh",
+    )

@@ -1,0 +1,262 @@
+"""Read a channel as a Spark stream.
+
+Problem: a subscriber must get each entry's messages exactly once and in batches that it can bear,
+must stop at a checkpoint's barrier, and must learn the producer's clock even when nothing else comes.
+
+Design: the offset is a position in the log, `{"entry": n}`. Spark's driver asks a process of ours
+how far the next batch may go; tasks then map segment files and hand Arrow batches to Spark. Each
+batch ends in one punctuation row that carries the clock of its last entry.
+
+Invariants:
+
+1. The rows of a batch depend on its two offsets only, so a replay delivers the same rows.
+2. A batch holds exactly one punctuation row: data columns null, `__punct` true, and `__ts` and `__wm`
+   the clock of the last entry. In data `__wm` is 1970 and `__punct` false.
+3. No batch holds entries from both sides of a barrier, and none starts behind an unreleased one.
+4. A position is recorded only for entries whose batch Spark has finished.
+
+Called by: Spark; the engine loads it and hands it to `with_channel_clock`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from drivetrain.core.channel import Segment
+from drivetrain.errors import InputError, InternalError
+from drivetrain.spark.channel.clock_source import read_clock
+from drivetrain.spark.channel.columns import PUNCT, TS, WM
+from drivetrain.spark.channel.files import ChannelFiles
+from drivetrain.spark.channel.segments import read_segment
+from drivetrain.spark.channel.store import ChannelStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+@dataclass
+class ChannelPartition(InputPartition):
+    """What one task reads: some segments, and in one of the tasks the batch's punctuation."""
+
+    segments: tuple[Segment, ...]
+    clock_ms: int | None
+
+
+class ChannelSource(DataSource):
+    """`spark.readStream.format("drivetrain_channel").schema(…).option("uri", …).load()`.
+
+    The schema is the data columns, then `__ts timestamp, __wm timestamp, __punct boolean`.
+
+    Options: `uri`; `subscriber` (records its position in the channel; needed for trimming and
+    back-pressure); `maxRows` and `maxBytes` per batch (an entry is never split); `tasks`, the most
+    tasks a batch is read with (default 2); `released`, a file with the last released barrier's txid:
+    with it a batch never goes beyond a barrier that is not released yet; `start`, the position of a
+    new query (default: the oldest entry).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "drivetrain_channel"
+
+    def streamReader(self, schema: Any) -> ChannelReader:  # noqa: N802 - the name is Spark's
+        """The reader; planned on Spark's driver, read in tasks."""
+        return ChannelReader(dict(self.options), schema)
+
+
+class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads batches of one channel."""
+
+    def __init__(self, options: Mapping[str, str], schema: Any) -> None:
+        # Spark's options ignore case; a plain dict of them has lower-case keys.
+        options = {key.lower(): value for key, value in options.items()}
+        self._uri = options["uri"]
+        self._subscriber = options.get("subscriber")
+        self._max_rows = int(options.get("maxrows", 0))
+        self._max_bytes = int(options.get("maxbytes", 0))
+        self._tasks = int(options.get("tasks", 2))
+        self._released_path = options.get("released")
+        self._first = int(options["start"]) if "start" in options else None
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._store: ChannelStore | None = None
+        self._recorded = -1
+        self._stop_at: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks get a copy of the reader; they need no log.
+        return {**self.__dict__, "_store": None}
+
+    # -- on the driver -------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
+        """Where a new query starts."""
+        return {"entry": self._log().start() if self._first is None else self._first}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - the name is Spark's
+        """The limits from the options; Spark passes one of them back, and `latestOffset` keeps both."""
+        if self._max_bytes:
+            return ReadMaxBytes(self._max_bytes)
+        if self._max_rows:
+            return ReadMaxRows(self._max_rows)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """How far the next batch may go. `start` was finished by Spark, so it is the position."""
+        position = start["entry"]
+        self._record(position)
+        end = self._log().length()
+        if self._stop_at is not None:
+            end = min(end, max(self._stop_at, position))
+        limited = not isinstance(limit, ReadAllAvailable)
+        return {"entry": self._batch_end(position, end, limited=limited)}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
+        """The end of the log, for Spark's progress reports."""
+        return {"entry": self._log().length()}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - the name is Spark's
+        """Stop at what is there now."""
+        self._stop_at = self._log().length()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Spread the segments of the entries over at most `tasks` partitions of similar size."""
+        entries = self._log().entries(start["entry"], end["entry"])
+        if len(entries) != end["entry"] - start["entry"]:
+            raise InternalError(
+                f"entries {start} to {end} were planned, {len(entries)} exist", where=self._uri
+            )
+        if not entries:
+            return []
+        self._log().forget(before=start["entry"])
+        shares = _shares([s for entry in entries for s in entry.segments], self._tasks)
+        clock_ms = entries[-1].clock_ms
+        last = len(shares) - 1
+        return [
+            ChannelPartition(tuple(share), clock_ms if index == last else None)
+            for index, share in enumerate(shares)
+        ]
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Spark will not ask below `end` again."""
+        self._record(end["entry"])
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+    def _batch_end(self, position: int, end: int, *, limited: bool) -> int:
+        released = self._released()
+        if position > 0 and released is not None and position < end:
+            behind = self._log().entry(position - 1).barrier
+            if behind is not None and behind > released:
+                return position
+        rows = size = 0
+        for number in range(position, end):
+            entry = self._log().entry(number)
+            rows += entry.rows
+            size += entry.bytes
+            if limited and number > position and self._too_much(rows, size):
+                return number
+            if entry.barrier is not None:
+                return number + 1
+        return end
+
+    def _too_much(self, rows: int, size: int) -> bool:
+        return bool(
+            (self._max_rows and rows > self._max_rows) or (self._max_bytes and size > self._max_bytes)
+        )
+
+    def _released(self) -> int | None:
+        if self._released_path is None:
+            return None
+        released = read_clock(self._released_path)
+        return -1 if released is None else released
+
+    def _record(self, position: int) -> None:
+        if self._subscriber is not None and position > self._recorded:
+            self._log().record_position(self._subscriber, position)
+            self._recorded = position
+
+    def _log(self) -> ChannelStore:
+        if self._store is None:
+            self._store = ChannelStore(self._uri)
+        return self._store
+
+    # -- in tasks ------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The Arrow batches of one partition, verified; raises MessageLossError."""
+        assert isinstance(partition, ChannelPartition)
+        files = ChannelFiles(self._uri)
+        for segment in partition.segments:
+            for batch in read_segment(files, segment):
+                yield self._data(batch, segment)
+        if partition.clock_ms is not None:
+            yield self._punctuation(partition.clock_ms)
+
+    def _data(self, batch: Any, segment: Segment) -> Any:
+        columns = []
+        for field in self._schema:
+            if field.name == WM:
+                columns.append(pa.repeat(pa.scalar(0, field.type), batch.num_rows))
+            elif field.name == PUNCT:
+                columns.append(pa.repeat(False, batch.num_rows))
+            else:
+                columns.append(_column(batch, field, segment))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _punctuation(self, clock_ms: int) -> Any:
+        columns = []
+        for field in self._schema:
+            if field.name in (TS, WM):
+                columns.append(pa.array([clock_ms * 1000], field.type))
+            elif field.name == PUNCT:
+                columns.append(pa.array([True]))
+            else:
+                columns.append(pa.nulls(1, field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _column(batch: Any, field: Any, segment: Segment) -> Any:
+    index = batch.schema.get_field_index(field.name)
+    if index < 0:
+        raise _mismatch(batch, field, segment)
+    column = batch.column(index)
+    if column.type.equals(field.type):
+        return column
+    try:
+        return column.cast(field.type)  # a nested type whose parts may be null now, or a wider number
+    except pa.ArrowException as error:
+        raise _mismatch(batch, field, segment) from error
+
+
+def _mismatch(batch: Any, field: Any, segment: Segment) -> InputError:
+    return InputError(
+        "the channel's messages do not have the columns that its subscriber expects",
+        where=segment.path,
+        expected=f"{field.name}: {field.type}",
+        got=", ".join(f"{f.name}: {f.type}" for f in batch.schema),
+        remedy="run the producer again with --fresh if its columns have changed",
+    )
+
+
+def _shares(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
+    """Largest first onto the least loaded: at most `tasks` shares, at least one, none empty but that."""
+    shares: list[list[Segment]] = [[] for _ in range(max(1, min(tasks, len(segments))))]
+    loads = [0] * len(shares)
+    for segment in sorted(segments, key=lambda s: s.bytes, reverse=True):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(segment)
+        loads[lightest] += segment.bytes
+    return shares

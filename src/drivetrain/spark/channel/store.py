@@ -1,0 +1,266 @@
+"""A channel on disk: the log of entries, its segments, and where its subscribers are.
+
+Layout below the channel's uri:
+
+    log/00000000000000000007.json     entry 7, created atomically, never changed
+    segments/<name>.arrow             immutable messages; those that no entry names do not count
+    positions/<subscriber>            the entry number that subscriber reads next
+
+Problem: producer and subscribers are different processes that may die between any two system calls,
+and subscribers look for news many times a second.
+
+Design: the decisions are `drivetrain.core.channel`'s; this class makes them durable. Segments are on
+disk before the entry that names them, so every entry that can be seen can be read. Nobody lists the
+log more than once: after that, "is there news" is one probe for the next number.
+
+Invariants:
+
+1. Whatever the moment of a crash, the entries form a dense run that ends in a whole entry.
+2. A segment is deleted after the entry that names it, never before.
+
+Called by: the engine (append, trim), the channel data source (read), source-end ingestion (both).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from drivetrain.core.channel import ChannelLog, Entry, FragmentId, Segment, SubscriberId, TrimmedError
+from drivetrain.errors import InternalError
+from drivetrain.spark.channel.files import ChannelFiles
+from drivetrain.spark.channel.segments import SEGMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LOG = "log"
+POSITIONS = "positions"
+_SUFFIX = ".json"
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+class ChannelStore:
+    """One channel at `uri` (any file system Arrow can reach; a path without a scheme is local).
+
+    Readers need only the uri. A producer also says which `fragment` it is; its `incarnation` is one
+    above the log's last unless given. Safe to use from several threads of one process.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        fragment: str = "",
+        incarnation: int | None = None,
+        durable: bool = True,
+        filesystem: Any = None,
+    ) -> None:
+        self.uri = uri
+        self.fragment = FragmentId(fragment)
+        self.files = ChannelFiles(uri, durable=durable, filesystem=filesystem)
+        self._incarnation = incarnation
+        self._lock = threading.RLock()
+        self._cache: dict[int, Entry] = {}
+        self._start = 0
+        self._end: int | None = None  # None until the log has been listed once
+        self._produced: ChannelLog | None = None
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def length(self) -> int:
+        """The number the next entry will get: the entries below it exist. Cheap to poll."""
+        with self._lock:
+            if self._end is None:
+                self._start, self._end = self._list()
+            while self.files.exists(_entry_path(self._end)):
+                self._end += 1
+            return self._end
+
+    def start(self) -> int:
+        """The number of the oldest retained entry, as of the last listing or trim of this object."""
+        with self._lock:
+            self.length()
+            return self._start
+
+    def last(self) -> Entry | None:
+        """The newest entry, or None if the channel is empty."""
+        length = self.length()
+        return self.entry(length - 1) if length else None
+
+    def entry(self, number: int) -> Entry:
+        """Entry `number`, which must exist; raises TrimmedError if it is gone."""
+        with self._lock:
+            known = self._cache.get(number)
+            if known is None:
+                known = self._cache[number] = self._load(number)
+            return known
+
+    def entries(self, start: int, end: int | None = None) -> list[Entry]:
+        """The entries with numbers in [start, end), up to the end of the log."""
+        length = self.length()
+        return [self.entry(number) for number in range(start, length if end is None else min(end, length))]
+
+    def since(self, ts_ms: int) -> list[Entry]:
+        """The retained entries that can hold a message with a timestamp at or after `ts_ms`."""
+        return ChannelLog(self.entries(self.start())).since(ts_ms)
+
+    def forget(self, before: int) -> None:
+        """Drop entries below `before` from memory (not from disk): they will not be asked for again."""
+        with self._lock:
+            for number in [number for number in self._cache if number < before]:
+                del self._cache[number]
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def last_batch(self) -> int:
+        """The newest batch id that this producer's fragment has appended, -1 if none."""
+        with self._lock:
+            return self._log().last_batch(self.fragment)
+
+    def append(
+        self, batch_id: int, segments: Sequence[Segment], clock_ms: int, barrier: int | None = None
+    ) -> Entry | None:
+        """Append a batch durably; None, and nothing added, if the batch is there already.
+
+        `clock_ms` is the producer's clock after the batch. The segments of a replay become orphans.
+        Raises StaleIncarnationError, ClockMovedBackError.
+        """
+        return self._append(batch_id, segments, clock_ms, barrier)
+
+    def append_clock(self, clock_ms: int, barrier: int | None = None) -> Entry | None:
+        """Append an entry without messages; None if neither clock nor barrier is new."""
+        return self._append(None, (), clock_ms, barrier)
+
+    def _append(
+        self, batch_id: int | None, segments: Sequence[Segment], clock_ms: int, barrier: int | None
+    ) -> Entry | None:
+        with self._lock:
+            log = self._log()
+            while True:
+                entry = log.next_entry(
+                    fragment=self.fragment,
+                    incarnation=self._own_incarnation(log),
+                    batch_id=batch_id,
+                    segments=segments,
+                    clock_ms=clock_ms,
+                    barrier=barrier,
+                )
+                if entry is None:
+                    return None
+                if self.files.create(_entry_path(entry.number), _encode(entry)):
+                    log.add(entry)
+                    self._cache[entry.number] = entry
+                    self._end = entry.number + 1
+                    return entry
+                # Another producer took the number: learn what it said, then decide again.
+                for newer in self.entries(log.end):
+                    log.add(newer)
+
+    def _own_incarnation(self, log: ChannelLog) -> int:
+        if self._incarnation is None:
+            self._incarnation = 0 if log.last is None else log.last.incarnation + 1
+        return self._incarnation
+
+    def _log(self) -> ChannelLog:
+        # An entry carries its producer's last batch id, so reading back to our own newest is enough.
+        if self._produced is None:
+            tail: list[Entry] = []
+            for number in range(self.length() - 1, self.start() - 1, -1):
+                tail.append(self.entry(number))
+                if tail[-1].fragment == self.fragment:
+                    break
+            self._produced = ChannelLog(reversed(tail))
+        return self._produced
+
+    # -- positions and trimming ----------------------------------------------------------------
+
+    def positions(self) -> dict[SubscriberId, int]:
+        """The position of every subscriber that has recorded one: the entry that it reads next."""
+        found: dict[SubscriberId, int] = {}
+        for name in self.files.names(POSITIONS):
+            if not name.startswith("."):
+                found[SubscriberId(name)] = int(self.files.read(f"{POSITIONS}/{name}").to_pybytes())
+        return found
+
+    def record_position(self, subscriber: str, position: int) -> None:
+        """Say that `subscriber` is done with the entries below `position`."""
+        self.files.replace(f"{POSITIONS}/{subscriber}", str(position).encode())
+
+    def trim(self, subscribers: Mapping[SubscriberId, int], checkpoint: int | None = None) -> int:
+        """Delete the entries that everybody has passed, with their segments; says how many.
+
+        Arguments as `ChannelLog.trimmable`. Entries go first, oldest first, so that a crash in
+        between leaves a dense log and orphan segments, which `clean_orphans` takes.
+        """
+        with self._lock:
+            log = ChannelLog(self.entries(self.start()))
+            gone = log.trimmable(subscribers, checkpoint)
+            for entry in gone:
+                self.files.delete(_entry_path(entry.number))
+                self._start = entry.number + 1
+                for segment in entry.segments:
+                    self.files.delete(segment.path)
+            self.forget(self._start)
+            self._produced = None
+            return len(gone)
+
+    def clean_orphans(self) -> int:
+        """Delete segments and temporary files that no entry names; says how many.
+
+        Only the producer may call it, and only while no batch is being written.
+        """
+        with self._lock:
+            named = {s.path for entry in self.entries(self.start()) for s in entry.segments}
+            orphans = [f"{SEGMENTS}/{name}" for name in self.files.names(SEGMENTS)]
+            orphans = [path for path in orphans if path not in named]
+            for folder in (LOG, POSITIONS):
+                orphans += [f"{folder}/{name}" for name in self.files.names(folder) if name.endswith(".tmp")]
+            for path in orphans:
+                self.files.delete(path)
+            return len(orphans)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def _list(self) -> tuple[int, int]:
+        numbers = {
+            int(name.removesuffix(_SUFFIX))
+            for name in self.files.names(LOG)
+            if name.endswith(_SUFFIX) and not name.startswith(".")
+        }
+        if not numbers:
+            return 0, 0
+        # A listing taken while somebody trims may miss entries below ones it saw: the dense run that
+        # ends in the newest entry is the log.
+        start = max(numbers)
+        while start - 1 in numbers:
+            start -= 1
+        return start, max(numbers) + 1
+
+    def _load(self, number: int) -> Entry:
+        path = _entry_path(number)
+        try:
+            content = self.files.read(path)
+        except FileNotFoundError as error:
+            raise TrimmedError(
+                f"entry {number} of the channel is not there",
+                where=self.uri,
+                expected="an entry that was not trimmed",
+                remedy="start this subscriber over with --fresh: it begins at the oldest entry left",
+            ) from error
+        where = f"{self.uri}/{path}"
+        try:
+            entry = _decode(content)
+        except msgspec.DecodeError as error:
+            raise InternalError(f"entry {number} cannot be read: {error}", where=where) from error
+        if entry.number != number:
+            raise InternalError(f"entry {number} says it is entry {entry.number}", where=where)
+        return entry
+
+
+def _entry_path(number: int) -> str:
+    return f"{LOG}/{number:020d}{_SUFFIX}"

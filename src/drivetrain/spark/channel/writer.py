@@ -1,0 +1,98 @@
+"""Write a batch DataFrame into a channel's segment files, on Spark's executors.
+
+Problem: tasks are retried and run twice by speculation; each attempt may leave files, and exactly one
+copy of the messages must count.
+
+Design: every attempt writes files under names of its own and returns their descriptions as rows of
+the job's result. Spark gives the driver the rows of exactly one attempt per partition; the files of
+the others are orphans that no log entry names. Messages never visit the driver.
+
+Invariants:
+
+1. A partition without rows makes no file.
+2. Columns have the Arrow types that the channel reader will declare, so that reading converts nothing.
+
+Called by: the engine, in `foreachBatch`, before `ChannelStore.append`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from drivetrain.core.channel import Segment
+from drivetrain.errors import InternalError
+from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.channel.segments import write_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from drivetrain.spark.channel.files import ChannelFiles
+    from drivetrain.spark.channel.store import ChannelStore
+
+SEGMENT_BYTES = 32 << 20
+"""A segment is closed when it holds this many bytes of Arrow data: readers verify a whole one at once."""
+
+_DESCRIPTION = "path string, rows long, bytes long, crc32 long, min_ts_ms long, max_ts_ms long"
+_ARROW_DESCRIPTION = pa.schema(
+    [("path", pa.string())]
+    + [(name, pa.int64()) for name in ("rows", "bytes", "crc32", "min_ts_ms", "max_ts_ms")]
+)
+
+
+def write_segments(df: DataFrame, store: ChannelStore, batch_id: int) -> list[Segment]:
+    """Write the rows of a batch `df` as segments and describe them, in partition order.
+
+    `df` has the data columns and `__ts` (a timestamp without nulls). One Spark job. The segments do
+    not count until `store.append(batch_id, …)` names them.
+    """
+    if TS not in df.columns:
+        raise InternalError(f"a channel's messages need the column {TS}, got {df.columns}")
+    schema = to_arrow_schema(df.schema, timezone="UTC")
+    write = _partition_writer(store.files, f"{store.fragment or 'batch'}-{batch_id}", schema)
+    described = df.mapInArrow(write, _DESCRIPTION).collect()
+    return [Segment(**row.asDict()) for row in described]
+
+
+def conform(batch: Any, schema: Any) -> Any:
+    """The batch with exactly that Arrow schema: Spark's own time zone and nullability differ."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _partition_writer(
+    files: ChannelFiles, stem: str, schema: Any
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        waiting: list[Any] = []
+        size = 0
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            waiting.append(conform(batch, schema))
+            size += batch.nbytes
+            if size >= SEGMENT_BYTES:
+                yield _described(write_segment(files, stem, waiting))
+                waiting, size = [], 0
+        if waiting:
+            yield _described(write_segment(files, stem, waiting))
+
+    return write
+
+
+def _described(segment: Segment) -> Any:
+    values = [getattr(segment, name) for name in _ARROW_DESCRIPTION.names]
+    return pa.RecordBatch.from_arrays(
+        [pa.array([value], type=field.type) for value, field in zip(values, _ARROW_DESCRIPTION, strict=True)],
+        schema=_ARROW_DESCRIPTION,
+    )
