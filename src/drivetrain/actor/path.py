@@ -12,7 +12,8 @@ no host:
     drivetrain://master@10.0.0.1:7070~83641/user/apps/wc#17
     drivetrain://local~83641/user/apps/wc#17
 
-A path with uid 0 (no `#`) means "whoever has this name now"; only lookups use it.
+A path with uid 0 (no `#`) means "whoever has this name now", an address with incarnation 0 (no `~`)
+"whichever life is there now"; only lookups use them.
 
 Invariants:
 1. `ActorPath.parse(str(path)) == path`, and the same for addresses.
@@ -35,6 +36,7 @@ from drivetrain.actor.errors import InvalidPathError
 
 SCHEME: Final = "drivetrain://"
 ANY_UID: Final = 0
+ANY_INCARNATION: Final = 0
 MAX_NAME_LENGTH: Final = 200
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$.+=,:@~-]*")
@@ -42,7 +44,7 @@ _SYSTEM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ADDRESS: Final = re.compile(
     r"drivetrain://(?P<system>[A-Za-z0-9_][A-Za-z0-9_.-]*)"
     r"(?:@(?P<host>\[[0-9A-Za-z:.%]+\]|[^\s/@:#~\[\]]+):(?P<port>[0-9]{1,5}))?"
-    r"~(?P<incarnation>[0-9]{1,20})"
+    r"(?:~(?P<incarnation>[1-9][0-9]{0,19}))?"
 )
 
 
@@ -76,10 +78,17 @@ class Address(msgspec.Struct, frozen=True):
         return self.host is not None
 
     def __str__(self) -> str:
+        life = f"~{self.incarnation}" if self.incarnation != ANY_INCARNATION else ""
         if self.host is None:
-            return f"{SCHEME}{self.system}~{self.incarnation}"
+            return f"{SCHEME}{self.system}{life}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{SCHEME}{self.system}@{host}:{self.port}~{self.incarnation}"
+        return f"{SCHEME}{self.system}@{host}:{self.port}{life}"
+
+    def matches(self, other: Address) -> bool:
+        """Whether this is `other`, or its place with any incarnation."""
+        if self.incarnation != ANY_INCARNATION:
+            return self == other
+        return (self.system, self.host, self.port) == (other.system, other.host, other.port)
 
     @staticmethod
     def parse(text: str) -> Address:
@@ -151,4 +160,5 @@ def _address(match: re.Match[str]) -> Address:
     host, port = match["host"], match["port"]
     if host is not None and host.startswith("["):
         host = host[1:-1]
-    return Address(match["system"], host, None if port is None else int(port), int(match["incarnation"]))
+    incarnation = int(match["incarnation"] or ANY_INCARNATION)
+    return Address(match["system"], host, None if port is None else int(port), incarnation)

@@ -15,26 +15,31 @@ Rules, for the provider:
 2. `deliver` keeps the order per target system and never blocks. What it cannot send it gives to
    `system.undeliverable(envelope, reason)`, which makes it a dead letter and fails a waiting ask. It
    raises `MessageRefusedError` (or a subclass) at once when the message itself can never be sent.
-3. `watch(target, watcher)`: monitor the target's system, and get a `Watch(watcher)` to the target: send it
+3. An `Identify` may go to an address with `ANY_INCARNATION`: to whichever life is at that host and port
+   now. Its target keeps that address; the `Identified` that comes back names the real one.
+4. `watch(target, watcher)`: monitor the target's system, and get a `Watch(watcher)` to the target: send it
    again after each re-association with the same incarnation, until `unwatch`. The receiving kernel
-   answers with a `Terminated` envelope when the target stops, and at once when it is gone already.
-4. When a system is dead (declared so, or a newer incarnation has taken its place), call
-   `system.address_terminated(address)` once. Every local watcher of an actor there then gets
-   `Terminated` exactly once, local actors forget their watchers there, and asks that wait for a reply
-   from there fail with `UnreachableError`. Watches there are over: the kernel does not call `unwatch`.
-5. Incoming envelopes whose target is not this incarnation are refused: `deliver_inbound` makes dead
+   answers with a `Terminated` envelope when the target stops, and at once when it is gone already. After
+   `Terminated` has come the kernel ends the watch with `unwatch`, which then need not be sent.
+5. When a system is dead (declared so, or a newer incarnation has taken its place), call
+   `system.address_terminated(address)`. Every local watcher of an actor there then gets `Terminated`
+   exactly once, local actors forget their watchers there, and asks that wait for a reply from there fail
+   with `UnreachableError`. Watches there are over: the kernel does not call `unwatch`. A system that was
+   declared dead and comes back with the same incarnation can be watched, and declared dead, again.
+6. Incoming envelopes whose target is not this incarnation are refused: `deliver_inbound` makes dead
    letters of them; the provider is free to refuse them earlier.
-6. All calls happen in the thread of the event loop.
+7. All calls happen in the thread of the event loop.
 
 Rules, kept by the kernel:
 
-7. `deliver_inbound`, `undeliverable` and `address_terminated` never raise for what came from outside and
+8. `deliver_inbound`, `undeliverable` and `address_terminated` never raise for what came from outside and
    run no user code before they return.
-8. At most one `watch` per (target, watcher) is open; `unwatch` is called for none that is not.
+9. At most one `watch` per (target, watcher) is open; `unwatch` is called for none that is not.
 
 What the provider finds on `ActorSystem`: `name`, `address` (final after `attach_provider`), `loop`, `rng`,
-`config`, `codec` (`serialize(message) -> (tag, body)`, `deserialize(tag, body) -> Message`), `reference(path)`,
-`deliver_inbound(envelope)`, `undeliverable(envelope, reason)`, `address_terminated(address)`.
+`config`, `codec` (`serialize(message) -> (tag, body)`, `deserialize(tag, body) -> Message`),
+`reference(path)`, `deliver_inbound(envelope)`, `undeliverable(envelope, reason)` and
+`address_terminated(address)`.
 
 Called by the kernel (`RemoteProvider`) and by the remote layer (`Envelope`, `RemoteRef`).
 """
@@ -88,15 +93,15 @@ class RemoteProvider(Protocol):
         ...
 
     def deliver(self, envelope: Envelope) -> None:
-        """Send `envelope` when possible; must not block. Raises `MessageRefusedError` (rule 2)."""
+        """Send `envelope` when possible, without blocking; raises `MessageRefusedError` (rules 2 and 3)."""
         ...
 
     def watch(self, target: ActorRef, watcher: ActorRef) -> None:
-        """Watch over the remote `target` for the local `watcher` (rule 3)."""
+        """Watch over the remote `target` for the local `watcher` (rule 4)."""
         ...
 
     def unwatch(self, target: ActorRef, watcher: ActorRef) -> None:
-        """End a watch, and tell the target's system (rule 3)."""
+        """End a watch, and tell the target's system (rule 4)."""
         ...
 
     async def stop(self) -> None:
