@@ -96,7 +96,7 @@ install_packages() {
   fi
   say "installing the packages of requirements.lock into $VENV (PySpark is large: a few minutes the first time)"
   local pip=("$VENV/bin/python" -m pip --disable-pip-version-check --quiet)
-  "${pip[@]}" install -r requirements.lock || give_up "pip could not install the packages" \
+  "${pip[@]}" install --use-pep517 -r requirements.lock || give_up "pip could not install the packages" \
     "see the lines above: usually the package index cannot be reached, or the disk is full"
   say "installing this checkout into $VENV, editable"
   "${pip[@]}" install --no-deps --editable . || give_up "pip could not install this checkout" "see the lines above"

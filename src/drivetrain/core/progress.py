@@ -127,13 +127,17 @@ class QuietListener:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorResult:
-    """What one processor did in this run: messages in and out, late ones, dead-lettered ones."""
+    """What one processor did in this run: messages in and out, late ones, dead-lettered ones.
+
+    A source (`is_source`) takes its messages from outside: the sum over sources is what the run took in.
+    """
 
     processor: str
     messages_in: int
     messages_out: int
     late: int = 0
     dead_lettered: int = 0
+    is_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
