@@ -1,0 +1,1 @@
+"""Actor systems over the network: transports, authentication, associations and death watch."""

@@ -1,0 +1,170 @@
+"""A simulated process on a machine of its own: start, crash, lose power, restart, freeze, thaw.
+
+Design: the node outlives its process. Each start is a new `Life`; `main(node)` runs in it and builds
+whatever the process consists of, from `node.transport`, `node.disk`, `node.clock_ms` and `node.entropy`.
+What `main` returns is handed to the scenario, and what it started runs on until the life ends.
+
+Invariants:
+1. At most one life is alive at a time.
+2. A crash ends everything of the life at once; the disk keeps what `SimulatedDisk` promises to keep.
+3. A frozen process runs nothing and loses nothing, as after SIGSTOP; its machine still takes connections.
+
+Called by scenarios; made by `Simulation.node`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from drivetrain.testing.disk import SimulatedDisk
+from drivetrain.testing.errors import ProcessEndedError, SimulationError
+from drivetrain.testing.life import CURRENT_LIFE, Life
+from drivetrain.testing.loop import START_S
+from drivetrain.testing.transport import SimulatedTransport
+
+if TYPE_CHECKING:
+    from drivetrain.testing.simulation import Simulation
+
+T = TypeVar("T")
+
+EPOCH_MS: Final = 1_700_000_000_000
+"""What a wall clock without skew shows when a simulation starts."""
+
+
+class Node:
+    """One simulated machine with one process; `name` is its host name too."""
+
+    def __init__(self, simulation: Simulation, name: str) -> None:
+        self._simulation: Final = simulation
+        self._random: Final = Random(f"{simulation.seed}:node:{name}")
+        self._life: Life | None = None
+        self._lives = 0
+        self._waiting: list[tuple[Life, asyncio.Future[Any]]] = []
+        self.name: Final = name
+        self.clock_skew_ms = 0
+        self.disk: Final = SimulatedDisk(
+            simulation.loop, Random(f"{simulation.seed}:disk:{name}"), simulation.trace, name
+        )
+        self.transport: Final = SimulatedTransport(simulation.network, name)
+        simulation.network.add_host(name)
+
+    # ---- for the process
+
+    @property
+    def random(self) -> Random:
+        """Seeded randomness for the process, where it would use its own in production."""
+        return self._random
+
+    def entropy(self, size: int) -> bytes:
+        """Random bytes as `secrets.token_bytes` gives, from the seed."""
+        return self._random.randbytes(size)
+
+    def clock_ms(self) -> int:
+        """What this machine's wall clock shows: milliseconds since 1970, off by `clock_skew_ms`."""
+        return EPOCH_MS + self.clock_skew_ms + int((self._simulation.loop.time() - START_S) * 1000)
+
+    # ---- for the scenario
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process runs here (also while it is frozen)."""
+        return self._life is not None and self._life.is_alive
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the process is stopped as by SIGSTOP."""
+        return self._life is not None and self._life.is_alive and self._life.is_frozen
+
+    @property
+    def life_number(self) -> int:
+        """How often a process was started here."""
+        return self._lives
+
+    def start(self, main: Callable[[Node], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
+        """Start a process that runs `main(node)`; awaiting the result waits until `main` has returned.
+
+        Raises `SimulationError` when one runs already. The result fails with `ProcessEndedError` when the
+        process ends before.
+        """
+        if self.is_alive:
+            raise SimulationError(
+                "a process runs on this node already", where=self.name, remedy="crash it first"
+            )
+        self._lives += 1
+        self._life = Life(self.name, self._lives)
+        self._simulation.network.set_power(self.name, is_on=True)
+        self._record("starts")
+        return self.run(lambda: main(self))
+
+    def run(self, make: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        """Run `make()` inside the process and hand its result out; or `ProcessEndedError`."""
+        life = self._require_life()
+        outcome: asyncio.Future[T] = self._simulation.loop.create_future()
+        self._waiting = [entry for entry in self._waiting if not entry[1].done()]
+        self._waiting.append((life, outcome))
+
+        async def work() -> None:
+            try:
+                result = await make()
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever awaits the outcome
+                if not outcome.done():
+                    outcome.set_exception(error)
+            else:
+                if not outcome.done():
+                    outcome.set_result(result)
+
+        context = Context()
+        context.run(CURRENT_LIFE.set, life)
+        self._simulation.loop.create_task(work(), context=context, name=f"{life}")
+        return outcome
+
+    def crash(self) -> None:
+        """End the process as SIGKILL does: peers see their connections reset, unsynced writes may be lost."""
+        self._end("crashes")
+
+    def lose_power(self) -> None:
+        """End the process as a power cut does: as `crash`, but peers hear nothing until the next start."""
+        self._simulation.network.set_power(self.name, is_on=False)
+        self._end("loses power")
+
+    def freeze(self) -> None:
+        """Stop the process as SIGSTOP does."""
+        life = self._require_life()
+        if not life.is_frozen:
+            life.is_frozen = True
+            self._record("is frozen")
+
+    def thaw(self) -> None:
+        """Let a frozen process go on, as SIGCONT does; nothing when it is not frozen."""
+        life = self._require_life()
+        if life.is_frozen:
+            life.is_frozen = False
+            self._record("thaws")
+            self._simulation.loop.thaw(life)
+
+    def _end(self, how: str) -> None:
+        life = self._require_life()
+        life.is_alive = False
+        life.frozen.clear()
+        self._record(how)
+        self._simulation.network.end_life(life)
+        self.disk.crash()
+        for owner, outcome in self._waiting:
+            if owner is life and not outcome.done():
+                outcome.set_exception(
+                    ProcessEndedError("the simulated process ended meanwhile", where=str(life))
+                )
+                outcome.exception()  # nobody has to look at it
+        self._waiting.clear()
+
+    def _require_life(self) -> Life:
+        if self._life is None or not self._life.is_alive:
+            raise SimulationError("no process runs on this node", where=self.name, remedy="start one first")
+        return self._life
+
+    def _record(self, what: str) -> None:
+        self._simulation.trace.write(self._simulation.loop.time(), self.name, f"{what} (life {self._lives})")
