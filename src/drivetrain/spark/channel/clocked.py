@@ -9,9 +9,12 @@ out right after it.
 - A channel's reader delivers `__wm` itself: 1970 in data, the clock in one punctuation a batch.
 - A plain source is united with the clock stream (`clock_source`).
 
-The filter's only conjunct mentions `__wm`: Spark may push a predicate below the watermark when it
-does not use the watermark's column, and then the punctuation would be gone before it is seen. It is a
-comparison and not a null test, which Spark would drop for a column without nulls.
+Spark's optimizer must not remove punctuations before the watermark has seen them. It moves any
+predicate below a watermark unless the predicate uses the watermark's column or is not deterministic,
+and it merges filters: the user's `v > 3`, or the `ts is not null` that a window adds, would land below
+and drop the punctuation, whose data columns are null. So the filter that takes punctuations out is
+declared non-deterministic (it asks for the partition's number, and only in punctuations): nothing
+passes through such a filter, and it passes through nothing.
 
 Invariants:
 
@@ -29,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.spark.channel.clock_source import NO_CLOCK_MS, ClockSource
+from drivetrain.spark.channel.clock_source import ClockSource
 from drivetrain.spark.channel.columns import PUNCT, TS, WM
 
 if TYPE_CHECKING:
@@ -65,9 +68,9 @@ def union_clock(
     """
     spark.dataSource.register(ClockSource)
     clock = spark.readStream.format(ClockSource.name()).option("path", clock_path).load()
-    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     delay_ms = disorder_ms if data_moves_clock else 0
     ahead = F.timestamp_millis(F.unix_millis(F.col(WM)) + F.lit(delay_ms))  # Spark takes the delay off again
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     punctuation = clock.select(*nothing, ahead.alias(WM), F.lit(True).alias(PUNCT))
     data_wm = F.col(ts_col) if data_moves_clock else F.timestamp_millis(F.lit(0))
     data = df.select("*", data_wm.alias(WM), F.lit(False).alias(PUNCT))
@@ -76,5 +79,4 @@ def union_clock(
 
 
 def _is_data() -> Column:
-    earliest = F.timestamp_millis(F.lit(NO_CLOCK_MS))
-    return ~(F.col(PUNCT) & (F.col(WM) >= earliest))
+    return ~F.col(PUNCT) | (F.spark_partition_id() < 0)

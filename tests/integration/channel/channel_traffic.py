@@ -1,0 +1,34 @@
+"""Messages with disorder, and waiting for what a query does with them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+START_MS = 1_700_000_000_000
+
+
+def messages(seed: int, count: int, disorder_ms: int) -> list[tuple[str, int, int]]:
+    """(key, value, ts) in the order in which they arrive: later by at most `disorder_ms`."""
+    rng = random.Random(seed)
+    made = [(rng.choice("abc"), rng.randrange(100), START_MS + rng.randrange(120_000)) for _ in range(count)]
+    return sorted(made, key=lambda m: m[2] + rng.randrange(disorder_ms + 1))
+
+
+def collected(df: DataFrame) -> list[tuple[Any, ...]]:
+    """The rows, in an order of their own."""
+    return sorted(tuple(row) for row in df.collect())
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float) -> None:
+    """Wait until the condition holds; fails after the timeout."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still not true after {timeout_s} s")
+        time.sleep(0.02)
