@@ -1,1 +1,76 @@
 """Actor systems: references, supervision, asks, watches and their transports."""
+
+from drivetrain.actor.actor import Actor
+from drivetrain.actor.context import Context
+from drivetrain.actor.dead_letters import DeadLetter, DeadLetterReason, DeadLetters
+from drivetrain.actor.errors import (
+    ActorCancelledError,
+    ActorFailedError,
+    ActorNotFoundError,
+    ActorStoppedError,
+    AskError,
+    AskTimeoutError,
+    ContextError,
+    DeathPactError,
+    InvalidPathError,
+    LookupTimeoutError,
+    MailboxFullError,
+    MalformedMessageError,
+    MessageRefusedError,
+    NameTakenError,
+    NotAMessageError,
+    StuckActorsError,
+    SystemStoppedError,
+    UnexpectedReplyError,
+    UnhandledMessageError,
+    UnknownMessageError,
+    UnreachableError,
+)
+from drivetrain.actor.messages import Failure, Message, PoisonPill, Terminated, TerminationCause
+from drivetrain.actor.path import ActorPath, Address
+from drivetrain.actor.provider import Envelope, RemoteProvider, UndeliverableReason
+from drivetrain.actor.reference import ActorRef
+from drivetrain.actor.system import ActorSystem
+from drivetrain.actor.timers import Timers
+
+__all__ = [
+    "Actor",
+    "ActorCancelledError",
+    "ActorFailedError",
+    "ActorNotFoundError",
+    "ActorPath",
+    "ActorRef",
+    "ActorStoppedError",
+    "ActorSystem",
+    "Address",
+    "AskError",
+    "AskTimeoutError",
+    "Context",
+    "ContextError",
+    "DeadLetter",
+    "DeadLetterReason",
+    "DeadLetters",
+    "DeathPactError",
+    "Envelope",
+    "Failure",
+    "InvalidPathError",
+    "LookupTimeoutError",
+    "MailboxFullError",
+    "MalformedMessageError",
+    "Message",
+    "MessageRefusedError",
+    "NameTakenError",
+    "NotAMessageError",
+    "PoisonPill",
+    "RemoteProvider",
+    "StuckActorsError",
+    "SystemStoppedError",
+    "Terminated",
+    "TerminationCause",
+    "Timers",
+    "UndeliverableReason",
+    "UnexpectedReplyError",
+    "UnhandledMessageError",
+    "UnknownMessageError",
+    "UnreachableError",
+]

@@ -84,6 +84,12 @@ class MailboxFullError(AskError):
     code = "mailbox-full"
 
 
+class UnhandledMessageError(AskError):
+    """The asked actor does not handle messages of this type."""
+
+    code = "actor-unhandled"
+
+
 class UnreachableError(AskError):
     """The asked actor's system cannot be reached. The message may or may not have been handled."""
 
@@ -109,6 +115,12 @@ class UnexpectedReplyError(AskError):
     code = "ask-unexpected-reply"
 
 
+class ActorCancelledError(UnavailableError):
+    """What an actor waited for was cancelled by someone else: to its supervisor a failure like any other."""
+
+    code = "actor-cancelled"
+
+
 class ActorNotFoundError(UnavailableError):
     """There is no actor at the path that was looked up."""
 
@@ -125,6 +137,12 @@ class SystemStoppedError(UnavailableError):
     """The actor system has terminated, or is about to: nothing can be started in it."""
 
     code = "actor-system-stopped"
+
+
+class StuckActorsError(UnavailableError):
+    """The system was told to terminate and some actors did not stop in time; it was closed without them."""
+
+    code = "actor-stuck"
 
 
 class ActorStateError(InternalError):

@@ -3,9 +3,10 @@
 Problem: a message crosses processes, so both sides must agree what it is without trusting the other with
 code (no pickle), and it is shared by sender and receiver, so nobody may change it.
 
-Design: a message is a frozen msgspec struct derived from `Message`. Its tag names it on the wire: the
-class's qualified name, or what the class says with `tag="billing.paid"`. Fields are encoded in order
-(`array_like`): add new ones at the end, with a default, and old and new processes understand each other.
+Design: a message is a frozen msgspec struct derived from `Message` (`frozen=True` is inherited; type
+checkers want to see it again). Its tag names it on the wire: the class's qualified name, or what the class
+says with `tag="billing.paid"`. Fields are encoded in order (`array_like`): add new ones at the end, with a
+default, and old and new processes understand each other.
 
 Invariants:
 1. Messages are immutable.
@@ -28,6 +29,9 @@ from drivetrain.actor.reference import ActorRef
 if TYPE_CHECKING:
     from drivetrain.errors import DrivetrainError
 
+LOCAL_TAG: Final = "dt.local."
+"""Classes whose tag begins with this are for one process only: they are never sent, and never decoded."""
+
 _unregistered: Final[list[type[Message]]] = []
 _by_tag: Final[dict[str, type[Message]]] = {}
 
@@ -35,7 +39,7 @@ _by_tag: Final[dict[str, type[Message]]] = {}
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=lambda qualified_name: qualified_name):
     """The base of all messages; subclasses declare fields.
 
-    >>> class Paid(Message, tag="doc.paid"):
+    >>> class Paid(Message, frozen=True, tag="doc.paid"):
     ...     order: int
     >>> Paid(7)
     Paid(order=7)
@@ -48,10 +52,12 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=lambda qualified
 
 
 def tag_of(cls: type[Message]) -> str:
-    """Return the tag of a message class; raises `NotAMessageError` when two classes claim one tag."""
+    """Return the tag of a message class; raises `NotAMessageError` when it may not be sent."""
     if _unregistered:
         _register_pending()
     tag = _own_tag(cls)
+    if tag.startswith(LOCAL_TAG):
+        raise NotAMessageError("messages of this class stay in their process", where=_place(cls))
     if _by_tag.get(tag) is not cls:
         raise NotAMessageError(
             f"the tag {tag!r} means another message class",
@@ -91,6 +97,8 @@ def _register_pending() -> None:
         cls = _unregistered.pop(0)
         tag = _own_tag(cls)
         other = _by_tag.get(tag)
+        if tag.startswith(LOCAL_TAG):
+            continue
         # The same place means a reload, which replaces; another place is a clash that `tag_of` reports.
         if other is None or _place(other) == _place(cls):
             _by_tag[tag] = cls
@@ -108,18 +116,18 @@ class TerminationCause(Enum):
     UNREACHABLE = "unreachable"  # its system was declared dead
 
 
-class Terminated(Message, tag="dt.terminated"):
+class Terminated(Message, frozen=True, tag="dt.terminated"):
     """Told once to every watcher of `actor`, after everything `actor` itself had sent to it."""
 
     actor: ActorRef
     cause: TerminationCause = TerminationCause.STOPPED
 
 
-class PoisonPill(Message, tag="dt.poison-pill"):
+class PoisonPill(Message, frozen=True, tag="dt.poison-pill"):
     """Stops its receiver when its turn comes, after the messages that came before it."""
 
 
-class Failure(Message, tag="dt.failure"):
+class Failure(Message, frozen=True, tag="dt.failure"):
     """The answer to an ask that says why there is no other: it becomes an `AskError` at the asker."""
 
     code: str
@@ -133,23 +141,23 @@ class Failure(Message, tag="dt.failure"):
         return cls(error.code, error.what, error.where, error.remedy)
 
 
-class Watch(Message, tag="dt.watch"):
+class Watch(Message, frozen=True, tag="dt.watch"):
     """Between systems: `watcher` wants to know when the receiver terminates. Harmless when repeated."""
 
     watcher: ActorRef
 
 
-class Unwatch(Message, tag="dt.unwatch"):
+class Unwatch(Message, frozen=True, tag="dt.unwatch"):
     """Between systems: `watcher` no longer wants to know."""
 
     watcher: ActorRef
 
 
-class Identify(Message, tag="dt.identify"):
+class Identify(Message, frozen=True, tag="dt.identify"):
     """Asks whoever is at a path to name itself; answered with `Identified`."""
 
 
-class Identified(Message, tag="dt.identified"):
+class Identified(Message, frozen=True, tag="dt.identified"):
     """The answer to `Identify`: the reference with its uid, or None when nobody is there."""
 
     actor: ActorRef | None

@@ -37,6 +37,8 @@ from drivetrain.actor.errors import InvalidPathError
 SCHEME: Final = "drivetrain://"
 ANY_UID: Final = 0
 ANY_INCARNATION: Final = 0
+ASKS: Final = "asks"
+"""The first name of the paths of asks: "/asks/$12#12" is an ask that waits."""
 MAX_NAME_LENGTH: Final = 200
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$.+=,:@~-]*")

@@ -52,7 +52,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from drivetrain.actor.messages import Message
-from drivetrain.actor.path import ActorPath
+from drivetrain.actor.path import ASKS, ActorPath
 from drivetrain.actor.reference import ActorRef
 
 if TYPE_CHECKING:
@@ -122,6 +122,9 @@ class RemoteRef(ActorRef):
         self._system = system
         self._path = path
 
+    def __hash__(self) -> int:
+        return self._path.uid
+
     @property
     def path(self) -> ActorPath:
         """The actor's path in its own system."""
@@ -131,6 +134,11 @@ class RemoteRef(ActorRef):
     def system(self) -> ActorSystem:
         """The local system that sends for this reference."""
         return self._system
+
+    @property
+    def expects_answer(self) -> bool:
+        """Whether this is an ask in the other system."""
+        return self._path.names[:1] == (ASKS,)
 
     def tell(self, message: Message, sender: ActorRef | None = None) -> None:
         """Hand the message to the remote layer; see `ActorRef.tell`."""

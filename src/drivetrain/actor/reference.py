@@ -33,7 +33,7 @@ R = TypeVar("R", bound="Message")
 class ActorRef(ABC):
     """The reference of one actor; equal references mean the same actor."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     @property
     @abstractmethod
@@ -44,6 +44,11 @@ class ActorRef(ABC):
     @abstractmethod
     def system(self) -> ActorSystem:
         """The local system through which this reference sends."""
+
+    @property
+    def expects_answer(self) -> bool:
+        """Whether this is the reference of an ask that waits, so that a failure must be told to it."""
+        return False
 
     @abstractmethod
     def tell(self, message: Message, sender: ActorRef | None = None) -> None:

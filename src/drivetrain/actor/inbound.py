@@ -1,0 +1,88 @@
+"""What comes from other systems, and what comes back.
+
+Design: the kernel's own messages (`Watch`, `Unwatch`, `Terminated`, `Identify`) are handled here, at once;
+everything else goes to a mailbox or an ask. Nothing that a peer sends raises: what cannot be delivered is a
+dead letter, and its asker, if any, is told.
+
+Called by the system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.actor.dead_letters import DeadLetterReason
+from drivetrain.actor.messages import (
+    Identified,
+    Identify,
+    Terminated,
+    TerminationCause,
+    Unwatch,
+    Watch,
+)
+from drivetrain.actor.path import ActorPath
+from drivetrain.actor.provider import Envelope, RemoteRef, UndeliverableReason
+from drivetrain.actor.watch import add_watcher, remote_terminated, remove_watcher
+
+if TYPE_CHECKING:
+    from drivetrain.actor.reference import ActorRef
+    from drivetrain.actor.system import ActorSystem
+
+_REASONS: Final[Mapping[UndeliverableReason, DeadLetterReason]] = MappingProxyType(
+    {
+        UndeliverableReason.UNREACHABLE: DeadLetterReason.UNREACHABLE,
+        UndeliverableReason.STALE: DeadLetterReason.STALE,
+        UndeliverableReason.QUEUE_FULL: DeadLetterReason.MAILBOX_FULL,
+        UndeliverableReason.STOPPED: DeadLetterReason.UNREACHABLE,
+    }
+)
+
+_KERNEL: Final[frozenset[type]] = frozenset({Watch, Unwatch, Terminated, Identify})
+
+
+def deliver(system: ActorSystem, envelope: Envelope) -> None:
+    """Deliver a message from another system."""
+    target, message = envelope.target, envelope.message
+    sender = None if envelope.sender is None else system.reference(envelope.sender)
+    if type(message) in _KERNEL:
+        _handle(system, target, message, sender)
+    elif target.address != system.address:
+        system.dead_letters.put(message, sender, target, DeadLetterReason.STALE)
+    else:
+        system.reference(target).tell(message, sender)
+
+
+def take_back(system: ActorSystem, envelope: Envelope, reason: UndeliverableReason) -> None:
+    """Make a dead letter of what could not be sent; the kernel's own requests are repeated elsewhere."""
+    if isinstance(envelope.message, Watch | Unwatch):
+        return
+    sender = None if envelope.sender is None else system.reference(envelope.sender)
+    system.dead_letters.put(envelope.message, sender, envelope.target, _REASONS[reason])
+
+
+def _handle(system: ActorSystem, target: ActorPath, message: object, sender: ActorRef | None) -> None:
+    cell = system.find_cell(target) if target.address.matches(system.address) else None
+    match message:
+        case Identify():
+            if sender is not None:
+                sender.tell(Identified(None if cell is None else cell.ref))
+        case Watch(watcher):
+            if not isinstance(watcher, RemoteRef):
+                return
+            if cell is None:
+                gone = (
+                    system.reference(target)
+                    if target.address == system.address
+                    else RemoteRef(system, target)
+                )
+                watcher.tell(Terminated(gone, TerminationCause.NEVER_EXISTED))
+            else:
+                add_watcher(cell, watcher)
+        case Unwatch(watcher):
+            if cell is not None and isinstance(watcher, RemoteRef):
+                remove_watcher(cell, watcher)
+        case Terminated():
+            if cell is not None:
+                remote_terminated(cell, message)

@@ -1,0 +1,224 @@
+"""The life of an actor: how it starts, restarts and stops, as a table of phases.
+
+Problem: starting, stopping and restarting take time, since hooks may wait and children must end first, and
+meanwhile anything can happen: the parent stops too, a sibling's failure restarts both, a hook fails.
+
+Design: a cell is in one `Phase`; `TRANSITIONS` says which may follow. What happens *to* a cell (`stop`,
+`restart`, `fail`) changes its phase at once, passes it on to its children, and runs no user code. What the
+phase then needs is done by `advance` in the cell's own turn, as far as possible each time: it looks at the
+state, not at how it came about, so it may be called too often but never too late.
+
+Hooks, and when they run:
+
+- `pre_start`, or `post_restart(cause)` instead after a failure: on a new instance, before its first message.
+- `pre_restart(cause)`: on the instance to be replaced, after its children have stopped.
+- `post_stop`: on the last instance, after its children have stopped.
+
+The last two run exactly for those instances whose first hook succeeded, as with `async with`. A failure in
+them is logged; the restart or stop goes on.
+
+Invariants:
+1. Phases follow `TRANSITIONS`; an event that is not possible raises and changes nothing.
+2. A cell that is restarting or stopping leaves its phase only without children and without work in hand.
+3. All children of a cell that restarts or stops are stopping.
+4. Only a running cell without work in hand is open for messages.
+
+Called by cells, `Context`, guardians and the system.
+Source: Akka's actor life cycle. Here children always stop with a restart, and a child's failure is decided in
+the same step in which it happens, so there is no suspended phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.actor.actor import Actor
+from drivetrain.actor.errors import ActorStateError, ContextError
+from drivetrain.actor.watch import notify_watchers, unwatch_all
+
+if TYPE_CHECKING:
+    from drivetrain.actor.cell import Cell
+
+_log: Final = logging.getLogger("drivetrain.actor")
+
+
+class Phase(Enum):
+    """Where an actor is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+STARTING: Final = Phase.STARTING
+RUNNING: Final = Phase.RUNNING
+RESTARTING: Final = Phase.RESTARTING
+STOPPING: Final = Phase.STOPPING
+STOPPED: Final = Phase.STOPPED
+
+TRANSITIONS: Final[Mapping[Phase, tuple[Phase, ...]]] = MappingProxyType(
+    {
+        STARTING: (RUNNING, RESTARTING, STOPPING),
+        RUNNING: (RESTARTING, STOPPING),
+        RESTARTING: (STARTING, STOPPING),
+        STOPPING: (STOPPED,),
+        STOPPED: (),
+    }
+)
+
+# What a supervisor sees as a failure: a cancellation that nobody here asked for is one too.
+FAILURES: Final = (Exception, asyncio.CancelledError)
+
+
+def enter(cell: Cell, phase: Phase) -> None:
+    """Move the cell to `phase`; raises `ActorStateError` when that cannot follow."""
+    if phase not in TRANSITIONS[cell.phase]:
+        raise ActorStateError(
+            f"an actor that is {cell.phase.value} cannot become {phase.value}", where=str(cell.path)
+        )
+    cell.phase = phase
+    cell.is_open = phase is RUNNING and cell.work is None
+
+
+def stop(cell: Cell, *, interrupt: bool) -> None:
+    """Begin to stop the cell and everything below it; harmless when it is stopping already.
+
+    Messages that wait become dead letters. With `interrupt` a handler that waits for something is
+    cancelled; without, it is finished first (for actors that stop themselves).
+    """
+    if cell.phase is STOPPED:
+        return
+    if cell.phase is not STOPPING:
+        _leave(cell, STOPPING)
+        cell.close_mailbox()
+    if interrupt:
+        cell.interrupt()
+
+
+def restart(cell: Cell, cause: BaseException, delay_ms: int) -> None:
+    """Begin to replace the actor's instance, the new one starting no sooner than in `delay_ms`.
+
+    Waiting messages stay, stashed ones come first again. Timers, watches and children of the old
+    instance end. For a cell that is stopping nothing changes.
+    """
+    if cell.phase in (STOPPING, STOPPED):
+        return
+    if cell.phase is not RESTARTING:
+        cell.restart_cause = cause
+        _leave(cell, RESTARTING)
+        cell.unstash()
+        cell.interrupt()
+    loop = cell.system.loop
+    due_s = loop.time() + delay_ms / 1000
+    if delay_ms > 0 and (cell.restart_timer is None or cell.restart_timer.when() < due_s):
+        if cell.restart_timer is not None:
+            cell.restart_timer.cancel()
+        cell.restart_timer = loop.call_at(due_s, _restart_due, cell, context=cell.system.async_context)
+
+
+def advance(cell: Cell) -> None:
+    """Do what the cell's phase needs next, as far as possible now; runs user code."""
+    if cell.work is not None:
+        return
+    if cell.phase is STARTING:
+        _start(cell)
+    elif cell.phase is RESTARTING and not cell.children:
+        _replace(cell)
+    elif cell.phase is STOPPING and not cell.children:
+        _finish(cell)
+
+
+def started(cell: Cell) -> None:
+    """Note that the first hook of the instance has succeeded."""
+    cell.started = True
+    if cell.phase is STARTING:
+        cell.restart_cause = None
+        enter(cell, RUNNING)
+
+
+def _leave(cell: Cell, phase: Phase) -> None:
+    """End what belongs to the present instance, except its work in hand; its children stop."""
+    enter(cell, phase)
+    if cell.restart_timer is not None:
+        cell.restart_timer.cancel()
+        cell.restart_timer = None
+    if cell.timers is not None:
+        cell.timers.cancel_all()
+        cell.timers = None
+    if cell.pipes is not None:
+        pipes, cell.pipes = cell.pipes, None
+        for pipe in pipes:
+            pipe.cancel()
+    unwatch_all(cell)
+    if cell.children:
+        for child in list(cell.children.values()):
+            stop(child, interrupt=True)
+    cell.schedule()
+
+
+def _restart_due(cell: Cell) -> None:
+    cell.restart_timer = None
+    cell.schedule()
+
+
+def _start(cell: Cell) -> None:
+    cell.in_last_hook = cell.wants_interrupt = False
+    try:
+        actor = cell.actor = cell.factory()
+        if not isinstance(actor, Actor):
+            raise ContextError(
+                "the factory did not make an actor",
+                where=str(cell.path),
+                expected="an instance of a class derived from drivetrain.actor.Actor",
+                got=repr(actor)[:200],
+            )
+        cell.give_context(actor)
+        cause = cell.restart_cause
+        if cell.run(actor.pre_start() if cause is None else actor.post_restart(cause)):
+            started(cell)
+    except FAILURES as error:
+        cell.fail(error)
+
+
+def _replace(cell: Cell) -> None:
+    actor, cause = cell.actor, cell.restart_cause
+    if cell.started and actor is not None and cause is not None:
+        cell.started = False
+        if not _run_last_hook(cell, lambda: actor.pre_restart(cause)):
+            return
+    if cell.restart_timer is not None or cell.phase is not RESTARTING:
+        return
+    cell.actor = cell.behaviour = None
+    enter(cell, STARTING)
+    _start(cell)
+
+
+def _finish(cell: Cell) -> None:
+    actor = cell.actor
+    if cell.started and actor is not None:
+        cell.started = False
+        if not _run_last_hook(cell, actor.post_stop):
+            return
+    enter(cell, STOPPED)
+    cell.actor = cell.behaviour = cell.supervisor = cell.restart_cause = None
+    notify_watchers(cell)
+    cell.system.cell_stopped(cell)
+    if cell.parent is not None:
+        cell.parent.child_stopped(cell)
+
+
+def _run_last_hook(cell: Cell, hook: Callable[[], Awaitable[None] | None]) -> bool:
+    """Run `pre_restart` or `post_stop`; return False when it waits for something."""
+    cell.in_last_hook = True
+    try:
+        return cell.run(hook())
+    except FAILURES:
+        _log.exception("%s failed in its last hook; it goes on %s", cell.path, cell.phase.value)
+        return True

@@ -1,0 +1,111 @@
+"""Mailboxes: what waits in front of an actor, and what happens when there is no room.
+
+Problem: a sender that is faster than its receiver must not fill the memory; the sender must not be
+stopped either, since it may be the very actor that the receiver waits for.
+
+Policy: a mailbox has a capacity (`actor.mailbox-capacity`, or the one given to `spawn`). When it is full,
+the *newest* message is refused: it becomes a dead letter, and if it is an ask, the asker gets
+`MailboxFullError` at once. `tell` neither waits nor raises. What is stashed counts against the capacity.
+The kernel's own signals always fit: `Terminated`, at most one per watched actor; a timer's, at most one
+per timer; a failure's, at most one per piped piece of work.
+
+Design: a mailbox is a deque of entries; an idle actor has none at all, the deques are borrowed from a
+pool. An entry is the message itself, or (message, sender) when there is a sender: fewer objects, and the
+common case is the cheap one.
+
+Invariants (per cell, checked by `check_mailbox`):
+1. A cell that is stopping or stopped has no entries.
+2. Ordinary entries, waiting and stashed, are at most the capacity, plus the one in hand when stashed.
+3. Entries of one sender leave in the order in which they came, stashed ones before those that came later.
+
+Called by cells and references.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from drivetrain.actor.messages import Message, Terminated
+from drivetrain.errors import InternalError
+
+if TYPE_CHECKING:
+    from drivetrain.actor.cell import Cell
+    from drivetrain.actor.reference import ActorRef
+    from drivetrain.actor.timers import Timer
+
+MAX_SPARE: Final = 1024
+
+
+class TimerSignal:
+    """The entry of a timer that fired; it is worth its message only while that timer is still current."""
+
+    __slots__ = ("timer",)
+
+    def __init__(self, timer: Timer) -> None:
+        self.timer = timer
+
+
+class FailureSignal:
+    """The entry of a failure beside the actor's messages, in what it had piped to itself."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+Signal: TypeAlias = "Terminated | TimerSignal | FailureSignal"
+Entry: TypeAlias = "Message | TimerSignal | FailureSignal | tuple[Message, ActorRef]"
+Queue: TypeAlias = "deque[Entry]"
+
+KERNEL_ENTRIES: Final = (Terminated, TimerSignal, FailureSignal)
+
+
+class SpareQueues:
+    """Empty deques for cells that get their first message after a pause."""
+
+    __slots__ = ("_spare",)
+
+    def __init__(self) -> None:
+        self._spare: list[Queue] = []
+
+    def borrow(self) -> Queue:
+        """Return an empty deque."""
+        return self._spare.pop() if self._spare else deque()
+
+    def give_back(self, queue: Queue) -> None:
+        """Take an empty deque back."""
+        if len(self._spare) < MAX_SPARE:
+            self._spare.append(queue)
+
+
+def split_entry(entry: Entry) -> tuple[Message | None, ActorRef | None]:
+    """Return the message, None for a signal of the kernel, and the sender of an entry."""
+    if isinstance(entry, tuple):
+        return entry
+    return (None if isinstance(entry, KERNEL_ENTRIES) else entry), None
+
+
+def entries_of(cell: Cell) -> Iterator[Entry]:
+    """Yield what waits and then what is stashed."""
+    if cell.queue is not None:
+        yield from cell.queue
+    if cell.stashed is not None:
+        yield from cell.stashed
+
+
+def check_mailbox(cell: Cell) -> None:
+    """Verify the invariants of one cell's mailbox; raises `InternalError`."""
+    ordinary = sum(not isinstance(entry, KERNEL_ENTRIES) for entry in entries_of(cell))
+    where = str(cell.path)
+    if cell.is_ending and any(True for _ in entries_of(cell)):
+        raise InternalError("mailbox invariant 1: a stopping actor has messages", where=where)
+    if ordinary > cell.capacity + 1:
+        raise InternalError(
+            f"mailbox invariant 2: {ordinary} messages, capacity {cell.capacity}", where=where
+        )
+    expected = 0 if cell.is_ending else cell.capacity - len(cell.stashed or ())
+    if cell.limit != expected:
+        raise InternalError(f"mailbox invariant 2: limit {cell.limit}, expected {expected}", where=where)

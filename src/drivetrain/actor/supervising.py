@@ -1,0 +1,75 @@
+"""What a parent does when a child fails: the policy's decision, carried out.
+
+Problem: the decision is pure (`drivetrain.core.supervision`); somebody has to tell it the time and the
+siblings, and to do what it says.
+
+Design: the decision is made and carried out in the step in which the child failed. An escalated failure
+goes up the tree until somebody decides, at the latest the root, which then ends the system.
+
+Called by cells.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.actor.lifecycle import STARTING, restart, stop
+from drivetrain.core.supervision import (
+    ChildName,
+    EscalateFailure,
+    RestartChild,
+    StopChild,
+    SupervisionEffect,
+    SupervisionPolicy,
+    Supervisor,
+)
+
+if TYPE_CHECKING:
+    from drivetrain.actor.cell import Cell
+
+_log: Final = logging.getLogger("drivetrain.actor")
+
+
+def supervise(parent: Cell | None, child: Cell, failure: BaseException) -> None:
+    """Decide about the failed `child` and do it; `parent` None means that the root itself failed."""
+    if parent is None:
+        child.system.fail(failure)
+        stop(child, interrupt=True)
+        return
+    system = parent.system
+    if parent.supervisor is None:
+        policy = SupervisionPolicy() if parent.actor is None else parent.actor.supervision
+        parent.supervisor = Supervisor(policy, system.rng)
+    children = parent.children or {}
+    siblings = (ChildName(name) for name, sibling in children.items() if sibling.is_active)
+    now_ms = int(system.loop.time() * 1000)
+    effects = parent.supervisor.decide(failure, ChildName(child.name), now_ms, siblings)
+    _report(child, failure, effects[0])
+    for effect in effects:
+        _perform(effect, children[effect.child], parent, failure)
+    if child.phase is STARTING:
+        # Told to resume, but an instance whose start failed cannot go on.
+        stop(child, interrupt=True)
+
+
+def _perform(effect: SupervisionEffect, target: Cell, parent: Cell, failure: BaseException) -> None:
+    if isinstance(effect, RestartChild):
+        restart(target, failure, effect.delay_ms)
+    elif isinstance(effect, StopChild):
+        if parent.parent is None:
+            target.system.fail(failure)
+        stop(target, interrupt=True)
+    elif isinstance(effect, EscalateFailure) and parent.is_active:
+        # Whatever is decided higher up about the parent, the child shares: it goes on or stops with it.
+        supervise(parent.parent, parent, failure)
+
+
+def _report(child: Cell, failure: BaseException, effect: SupervisionEffect) -> None:
+    decision = type(effect).__name__
+    details = ""
+    if isinstance(effect, RestartChild):
+        details = f", restart number {effect.attempt} in {effect.delay_ms} ms"
+    elif isinstance(effect, StopChild | EscalateFailure) and effect.exhausted:
+        details = ", its restarts are used up"
+    _log.error("%s failed: %s (%s%s)", child.path, failure, decision, details, exc_info=failure)

@@ -1,0 +1,370 @@
+"""An actor system: the tree of actors of one process, and everything that serves it.
+
+Problem: actors need a loop, time, randomness, configuration, and a border to other systems; tests need
+all of them under control.
+
+Design: an `ActorSystem` owns one tree (`/user`, `/system`), runs on one event loop and takes everything from
+outside: the loop's own time, an `rng`, a `Config`, a `RemoteProvider`. Nothing is global: many systems can
+live in one process, as in the simulator. Create it where its loop runs.
+
+Invariants: those of its parts (`check` verifies all), and:
+1. A uid is never used twice in one incarnation.
+2. After `wait_terminated` there are no cells, open asks, threads or carriers left.
+
+Called by programs, by the remote layer (`provider` states the rules) and by the simulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from drivetrain.actor import inbound, lifecycle
+from drivetrain.actor.ask import Asks
+from drivetrain.actor.blocking import BlockingPool
+from drivetrain.actor.carrier import Carriers
+from drivetrain.actor.cell import Cell, Factory
+from drivetrain.actor.codec import MessageCodec
+from drivetrain.actor.dead_letters import DeadLetters
+from drivetrain.actor.dispatch import Dispatcher
+from drivetrain.actor.errors import (
+    ActorNotFoundError,
+    AskTimeoutError,
+    ContextError,
+    InvalidPathError,
+    LookupTimeoutError,
+    NameTakenError,
+    StuckActorsError,
+    SystemStoppedError,
+)
+from drivetrain.actor.guardian import SYSTEM, USER, Guardian, RootGuardian
+from drivetrain.actor.local import LocalRef, MissingRef
+from drivetrain.actor.mailbox import SpareQueues
+from drivetrain.actor.messages import Identified, Identify, Message
+from drivetrain.actor.path import (
+    ANY_UID,
+    ASKS,
+    SCHEME,
+    ActorPath,
+    Address,
+    is_actor_name,
+    is_system_name,
+)
+from drivetrain.actor.provider import Envelope, RemoteProvider, RemoteRef, UndeliverableReason
+from drivetrain.actor.reference import ActorRef
+from drivetrain.actor.watch import RemoteWatches, system_terminated
+from drivetrain.config import Config
+from drivetrain.config.catalog import actor as keys
+from drivetrain.core.supervision import SupervisionPolicy
+from drivetrain.errors import InternalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T = TypeVar("T")
+
+_CARRIERS_END_S: Final = 1.0
+
+
+class ActorSystem:
+    """One system named `name` on the running event loop.
+
+    `rng` decides about jitter and the incarnation; None means a generator seeded by the operating system.
+    `supervision` is how failures of top-level actors are treated. `blocking_threads` run blocking functions.
+    Raises `InvalidPathError` for a name that cannot be part of an address.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        rng: random.Random | None = None,
+        provider: RemoteProvider | None = None,
+        config: Config | None = None,
+        incarnation: int | None = None,
+        supervision: SupervisionPolicy | None = None,
+        blocking_threads: int = 8,
+    ) -> None:
+        if not is_system_name(name):
+            raise InvalidPathError("not a name for an actor system", got=repr(name))
+        self.name: Final = name
+        self.loop: Final = asyncio.get_running_loop()
+        self.rng: Final = rng if rng is not None else random.Random()
+        self.config: Final = config if config is not None else Config()
+        self.async_context: Final = copy_context()
+        """Callbacks and tasks of the kernel run in this context, not in that of whoever caused them."""
+        incarnation = incarnation if incarnation is not None else self.rng.randrange(1, 2**48)
+        self.address = Address(name, None, None, incarnation)
+        self.provider: RemoteProvider | None = None
+        self.dispatcher: Final = Dispatcher(self.loop, self.async_context)
+        self.carriers: Final = Carriers(self.loop, self.async_context)
+        self.spare_queues: Final = SpareQueues()
+        self.dead_letters: Final = DeadLetters()
+        self.remote_watches: Final = RemoteWatches()
+        self.codec: Final = MessageCodec(self.reference)
+        self.failures = 0
+        """How many failures of actors were decided by supervisors."""
+        self._asks: Final = Asks(self)
+        self._blocking: Final = BlockingPool(self.loop, blocking_threads)
+        self._capacity: Final = self.config[keys.MAILBOX_CAPACITY]
+        self._last_uid = 0
+        self._failure: BaseException | None = None
+        self._terminated: Final[asyncio.Future[None]] = self.loop.create_future()
+        self._closing: asyncio.Task[None] | None = None
+        self._root: Final = Cell(self, None, "", self.next_uid(), RootGuardian, self._capacity)
+        self._root.schedule()  # before its children, so that it watches them before they can stop
+        policy = supervision if supervision is not None else SupervisionPolicy()
+        self._user: Final = self._start_guardian(USER, policy)
+        self._kernel: Final = self._start_guardian(SYSTEM, policy)
+        if provider is not None:
+            self.attach_provider(provider)
+
+    def __repr__(self) -> str:
+        return f"<ActorSystem {self.address}>"
+
+    # ---- actors
+
+    def spawn(
+        self, factory: Factory, name: str | None = None, *, mailbox_capacity: int | None = None
+    ) -> ActorRef:
+        """Start a top-level actor, below `/user`; see `Context.spawn`."""
+        return self.start_cell(self._user, factory, name, mailbox_capacity).ref
+
+    def spawn_kernel(self, factory: Factory, name: str) -> ActorRef:
+        """Start an actor that serves the system, below `/system`: it stops after all of the user's."""
+        return self.start_cell(self._kernel, factory, name, None).ref
+
+    def stop(self, actor: ActorRef) -> None:
+        """Stop a local actor, whoever its parent is; a handler that waits is cancelled."""
+        if not isinstance(actor, LocalRef) or actor.cell.system is not self or actor.cell.is_guardian:
+            raise ContextError(
+                "only actors of this system can be stopped like this",
+                got=str(actor.path),
+                remedy="send a PoisonPill to others; end the system with terminate()",
+            )
+        lifecycle.stop(actor.cell, interrupt=True)
+
+    async def ask(
+        self,
+        asked: ActorRef,
+        message: Message,
+        reply: type[Message] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Message:
+        """Ask from outside of any actor; see `ActorRef.ask`."""
+        if self._terminated.done():
+            raise SystemStoppedError("the actor system has terminated", where=self.name)
+        if timeout_ms is None:
+            timeout_ms = self.config[keys.ASK_TIMEOUT]
+        return await self._asks.ask(asked, message, reply, timeout_ms)
+
+    def reference(self, path: ActorPath) -> ActorRef:
+        """Return the reference that `path` means; one of this system that nobody has is a `MissingRef`."""
+        if path.address != self.address:
+            return RemoteRef(self, path)
+        if path.names[:1] == (ASKS,):
+            return self._asks.find(path.uid) or MissingRef(self, path)
+        cell = self.find_cell(path)
+        return MissingRef(self, path) if cell is None else cell.ref
+
+    async def lookup(self, path: str, *, timeout_ms: int | None = None) -> ActorRef:
+        """Find the actor at `path` now: "/user/name" here, or "drivetrain://system@host:port/user/name".
+
+        `timeout_ms` None means `actor.lookup.timeout`, shorter than an ask's. Raises `InvalidPathError`,
+        `ActorNotFoundError`, `LookupTimeoutError`, or `UnreachableError`.
+        """
+        parsed = ActorPath.parse(f"{self.address}{path}" if not path.startswith(SCHEME) else path)
+        if parsed.address.matches(self.address):
+            cell = self.find_cell(parsed)
+            found: ActorRef | None = None if cell is None else cell.ref
+        else:
+            if timeout_ms is None:
+                timeout_ms = self.config[keys.LOOKUP_TIMEOUT]
+            try:
+                answer = await RemoteRef(self, parsed).ask(Identify(), Identified, timeout_ms=timeout_ms)
+            except AskTimeoutError as error:
+                raise LookupTimeoutError(
+                    f"the system at this address did not answer within {timeout_ms} ms",
+                    where=path,
+                    remedy="check that it runs, and that its host and port are right",
+                ) from error
+            found = answer.actor
+        if found is None:
+            raise ActorNotFoundError("there is no actor at this path", where=path)
+        return found
+
+    def run_blocking(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a blocking function in a thread; see `Context.blocking`."""
+        return self._blocking.run(function)
+
+    def tell_threadsafe(self, actor: ActorRef, message: Message, sender: ActorRef | None = None) -> None:
+        """Tell from a thread other than the loop's; errors of the sender are reported to the loop."""
+        self.loop.call_soon_threadsafe(actor.tell, message, sender)
+
+    # ---- the border to other systems; `provider` states the rules
+
+    def attach_provider(self, provider: RemoteProvider) -> None:
+        """Connect the system to others: its address is final from now on."""
+        if self.provider is not None:
+            raise InternalError("a provider is attached already", where=str(self.address))
+        self.provider = provider
+        self.address = Address(self.name, provider.host, provider.port, self.address.incarnation)
+
+    def deliver_outbound(self, envelope: Envelope) -> None:
+        """Give a message for another system to the provider."""
+        if self.provider is None:
+            self.undeliverable(envelope, UndeliverableReason.UNREACHABLE)
+        else:
+            self.provider.deliver(envelope)
+
+    def deliver_inbound(self, envelope: Envelope) -> None:
+        """Take a message from another system."""
+        inbound.deliver(self, envelope)
+
+    def undeliverable(self, envelope: Envelope, reason: UndeliverableReason) -> None:
+        """Take back a message that could not be sent."""
+        inbound.take_back(self, envelope, reason)
+
+    def address_terminated(self, address: Address) -> None:
+        """Note that another system is dead."""
+        system_terminated(self, address)
+        self._asks.system_terminated(address)
+
+    # ---- the end
+
+    async def terminate(self, *, timeout_ms: int = 10_000) -> None:
+        """Stop all actors, then everything else, and wait for it; may be called again.
+
+        Raises `StuckActorsError` when actors have not stopped after `timeout_ms`: the system is closed
+        all the same.
+        """
+        lifecycle.stop(self._user, interrupt=True)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._terminated), timeout_ms / 1000)
+        except TimeoutError:
+            stuck = [str(cell.path) for cell in self.cells() if cell.work is not None]
+            self._begin_to_close()
+            await asyncio.shield(self._terminated)
+            raise StuckActorsError(
+                f"{len(stuck)} actors did not stop within {timeout_ms} ms",
+                where=self.name,
+                got=", ".join(stuck[:10]),
+                remedy="a handler or hook waits and resists its cancellation",
+            ) from None
+
+    async def wait_terminated(self) -> None:
+        """Wait until the system has terminated; raises the failure that ended it, if one did."""
+        await asyncio.shield(self._terminated)
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether all of it has ended."""
+        return self._terminated.done()
+
+    def fail(self, failure: BaseException) -> None:
+        """Note the failure that nobody below the root could handle; the first one counts."""
+        if self._failure is None:
+            self._failure = failure
+
+    # ---- for the kernel's own modules
+
+    def next_uid(self) -> int:
+        """Return a number that was never used in this incarnation."""
+        self._last_uid += 1
+        return self._last_uid
+
+    def find_cell(self, path: ActorPath) -> Cell | None:
+        """Return the living cell at `path`, whatever its address; None if another has its name now."""
+        cell = self._root
+        for name in path.names:
+            child = (cell.children or {}).get(name)
+            if child is None:
+                return None
+            cell = child
+        return cell if path.uid in (ANY_UID, cell.uid) and not cell.is_stopped else None
+
+    def start_cell(self, parent: Cell, factory: Factory, name: str | None, capacity: int | None) -> Cell:
+        """Start a child of `parent`; see `Context.spawn`."""
+        if not parent.is_active:
+            error = SystemStoppedError if parent.is_guardian else ContextError
+            raise error("no actor can be started here any more: its parent stops", where=str(parent.path))
+        uid = self.next_uid()
+        if name is None:
+            name = f"${uid}"
+        elif name.startswith("$") or not is_actor_name(name):
+            raise InvalidPathError(
+                "not a name for an actor",
+                where=str(parent.path),
+                expected='letters, digits and _.+=,:@~-, beginning with a letter, digit or "_"',
+                got=repr(name),
+            )
+        if capacity is not None and capacity < 1:
+            raise ContextError("a mailbox needs room for a message", where=name, got=f"capacity {capacity}")
+        if parent.children is None:
+            parent.children = {}
+        elif name in parent.children:
+            raise NameTakenError(
+                f"there is a child named {name!r} already",
+                where=str(parent.path),
+                remedy="wait for its Terminated if it is stopping, or choose another name",
+            )
+        cell = Cell(self, parent, name, uid, factory, self._capacity if capacity is None else capacity)
+        parent.children[name] = cell
+        cell.schedule()
+        return cell
+
+    def cell_stopped(self, cell: Cell) -> None:
+        """Close everything when the root has stopped."""
+        if cell is self._root:
+            self._begin_to_close()
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield every cell, parents first."""
+        line = [self._root]
+        for cell in line:
+            yield cell
+            line.extend((cell.children or {}).values())
+
+    def check(self) -> None:
+        """Verify the invariants of every part; raises `InternalError` naming the first that is broken."""
+        cells = list(self.cells())
+        for cell in cells:
+            cell.check()
+        self.dispatcher.check()
+        self.carriers.check()
+        self.remote_watches.check(cells)
+        self._asks.check()
+        if len({cell.uid for cell in cells}) != len(cells):
+            raise InternalError("system invariant 1: a uid is used twice", where=self.name)
+        if self.is_terminated and (self._asks.open or self.carriers.total):
+            raise InternalError("system invariant 2: something outlived the system", where=self.name)
+
+    def _start_guardian(self, name: str, policy: SupervisionPolicy) -> Cell:
+        cell = Cell(self, self._root, name, self.next_uid(), lambda: Guardian(policy), self._capacity)
+        self._root.children = self._root.children or {}
+        self._root.children[name] = cell
+        cell.schedule()
+        return cell
+
+    def _begin_to_close(self) -> None:
+        if self._closing is None:
+            self._closing = self.loop.create_task(self._close(), name="actor-system-close")
+
+    async def _close(self) -> None:
+        try:
+            self._asks.close()
+            if self.provider is not None:
+                await self.provider.stop()
+            self._blocking.close()
+            carriers = self.carriers.close()
+            if carriers:
+                await asyncio.wait(carriers, timeout=_CARRIERS_END_S)
+        finally:
+            if not self._terminated.done():
+                self._terminated.set_result(None)

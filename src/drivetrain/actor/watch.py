@@ -1,0 +1,240 @@
+"""DeathWatch: being told, exactly once, that an actor has terminated.
+
+Problem: the one who depends on an actor must learn of its end however it ends: it stops, its parent stops,
+its process is killed, its machine is unreachable. It must not learn it twice, nor after it lost interest.
+
+Design: a cell keeps whom it watches (`watching`) and by whom it is watched (`watchers`). Among cells of one
+system both are changed in the same step. Towards other systems, `RemoteWatches` keeps an index by address and
+tells the provider. A `Terminated` waits in the watcher's mailbox like any message, behind what the watched
+actor had sent before; when its turn comes it is handed to the actor only if the watch is still open, and
+that closes it.
+
+Invariants:
+1. Watcher and watched agree: `t in w.watching` if and only if `w in t.watchers`, or `t` has stopped and a
+   `Terminated` waits in the mailbox of `w`.
+2. An open watch leads to exactly one `Terminated`, or is closed by `unwatch`, a stop or a restart.
+3. The index of remote watches holds exactly the remote entries of all cells (a `Terminated` that waits no
+   longer counts), and nothing of an address that was declared dead.
+
+Called by cells, `Context` and the system.
+Source: Akka's DeathWatch; Flink relies on it to find dead workers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.actor.errors import ContextError
+from drivetrain.actor.local import LocalRef
+from drivetrain.actor.messages import Terminated, TerminationCause
+from drivetrain.actor.provider import RemoteRef
+from drivetrain.errors import InternalError
+
+if TYPE_CHECKING:
+    from drivetrain.actor.cell import Cell
+    from drivetrain.actor.path import Address
+    from drivetrain.actor.reference import ActorRef
+    from drivetrain.actor.system import ActorSystem
+
+
+class RemoteWatches:
+    """The watches between this system and others, by the other's address."""
+
+    __slots__ = ("_inbound", "_outbound")
+
+    def __init__(self) -> None:
+        # target's address -> target -> local watchers
+        self._outbound: Final[dict[Address, dict[ActorRef, dict[Cell, None]]]] = {}
+        # watcher's address -> watcher -> local targets
+        self._inbound: Final[dict[Address, dict[ActorRef, dict[Cell, None]]]] = {}
+
+    @property
+    def open(self) -> int:
+        """How many watches from here to other systems are open."""
+        return sum(len(cells) for targets in self._outbound.values() for cells in targets.values())
+
+    def add_outbound(self, target: ActorRef, watcher: Cell) -> None:
+        """The cell `watcher` watches `target`."""
+        _add(self._outbound, target, watcher)
+
+    def remove_outbound(self, target: ActorRef, watcher: Cell) -> bool:
+        """End it; tell whether it was open."""
+        return _remove(self._outbound, target, watcher)
+
+    def add_inbound(self, watcher: ActorRef, target: Cell) -> None:
+        """The cell `target` is watched by `watcher`."""
+        _add(self._inbound, watcher, target)
+
+    def remove_inbound(self, watcher: ActorRef, target: Cell) -> bool:
+        """End it; tell whether it was open."""
+        return _remove(self._inbound, watcher, target)
+
+    def end_address(self, address: Address) -> list[tuple[ActorRef, Cell]]:
+        """Drop everything about a dead system; return the (target, local watcher) pairs that were open."""
+        ended = [
+            (target, cell) for target, cells in self._outbound.pop(address, {}).items() for cell in cells
+        ]
+        for watcher, cells in self._inbound.pop(address, {}).items():
+            for cell in cells:
+                if cell.watchers is not None:
+                    cell.watchers.pop(watcher, None)
+        return ended
+
+    def check(self, cells: list[Cell]) -> None:
+        """Verify invariant 3 against all cells; raises `InternalError`."""
+        outbound = {(cell, target) for cell in cells for target in cell.watching or () if _is_remote(target)}
+        inbound = {
+            (cell, watcher) for cell in cells for watcher in cell.watchers or () if _is_remote(watcher)
+        }
+        indexed_out = _pairs(self._outbound)
+        for cell, target in outbound - indexed_out:
+            if not has_terminated(cell, target):
+                raise InternalError(f"watch invariant 3: {target} is not in the index", where=str(cell.path))
+        if indexed_out - outbound or _pairs(self._inbound) != inbound:
+            raise InternalError("watch invariant 3: the index and the cells disagree")
+
+
+def watch(cell: Cell, target: ActorRef) -> None:
+    """Open a watch; harmless when it is open already. Raises `ContextError` for oneself."""
+    if target == cell.ref:
+        raise ContextError("an actor cannot watch itself", where=str(cell.path))
+    if not cell.is_active:
+        raise ContextError("an actor that stops or restarts cannot watch", where=str(cell.path))
+    if cell.watching is None:
+        cell.watching = {}
+    elif target in cell.watching:
+        return
+    cell.watching[target] = None
+    system = cell.system
+    if isinstance(target, LocalRef) and not target.cell.is_stopped:
+        add_watcher(target.cell, cell.ref)
+    elif not isinstance(target, RemoteRef):
+        known = isinstance(target, LocalRef)
+        cell.put_signal(
+            Terminated(target, TerminationCause.STOPPED if known else TerminationCause.NEVER_EXISTED)
+        )
+    elif system.provider is None:
+        cell.put_signal(Terminated(target, TerminationCause.UNREACHABLE))
+    else:
+        system.remote_watches.add_outbound(target, cell)
+        system.provider.watch(target, cell.ref)
+
+
+def unwatch(cell: Cell, target: ActorRef) -> None:
+    """Close a watch: no `Terminated` of `target` is handed over any more. Harmless when none is open."""
+    if cell.watching is not None and target in cell.watching:
+        del cell.watching[target]
+        _detach(cell, target)
+
+
+def unwatch_all(cell: Cell) -> None:
+    """Close every watch of a cell that stops or restarts."""
+    watching, cell.watching = cell.watching, None
+    for target in watching or ():
+        _detach(cell, target)
+
+
+def add_watcher(cell: Cell, watcher: ActorRef) -> None:
+    """Note that `watcher`, local or remote, watches this living cell."""
+    if cell.watchers is None:
+        cell.watchers = {}
+    cell.watchers[watcher] = None
+    if _is_remote(watcher):
+        cell.system.remote_watches.add_inbound(watcher, cell)
+
+
+def remove_watcher(cell: Cell, watcher: ActorRef) -> None:
+    """Note that `watcher` no longer watches this cell."""
+    if cell.watchers is not None:
+        cell.watchers.pop(watcher, None)
+    if _is_remote(watcher):
+        cell.system.remote_watches.remove_inbound(watcher, cell)
+
+
+def notify_watchers(cell: Cell) -> None:
+    """Tell every watcher of a cell that has just stopped."""
+    watchers, cell.watchers = cell.watchers, None
+    for watcher in watchers or ():
+        terminated = Terminated(cell.ref)
+        if isinstance(watcher, LocalRef):
+            watcher.cell.put_signal(terminated)
+        else:
+            cell.system.remote_watches.remove_inbound(watcher, cell)
+            watcher.tell(terminated)
+
+
+def remote_terminated(cell: Cell, terminated: Terminated) -> None:
+    """Take a `Terminated` that came from another system; one that nobody waits for is dropped."""
+    system = cell.system
+    if system.remote_watches.remove_outbound(terminated.actor, cell):
+        if system.provider is not None:
+            system.provider.unwatch(terminated.actor, cell.ref)
+        cell.put_signal(terminated)
+
+
+def system_terminated(system: ActorSystem, address: Address) -> None:
+    """End all watches to and from a dead system, telling its watchers here."""
+    for target, cell in system.remote_watches.end_address(address):
+        cell.put_signal(Terminated(target, TerminationCause.UNREACHABLE))
+
+
+def take_terminated(cell: Cell, terminated: Terminated) -> Terminated | None:
+    """Close the watch when the turn of its `Terminated` comes; None when it was closed before."""
+    if cell.watching is None or terminated.actor not in cell.watching:
+        return None
+    del cell.watching[terminated.actor]
+    return terminated
+
+
+def has_terminated(cell: Cell, target: ActorRef) -> bool:
+    """Tell whether a `Terminated` of `target` waits in the cell's mailbox."""
+    entries = (*(cell.queue or ()), *(cell.stashed or ()))
+    return any(isinstance(entry, Terminated) and entry.actor == target for entry in entries)
+
+
+def check_watches(cell: Cell) -> None:
+    """Verify invariant 1 for one cell; raises `InternalError`."""
+    where = str(cell.path)
+    for target in cell.watching or ():
+        if isinstance(target, LocalRef) and not target.cell.is_stopped:
+            if cell.ref not in (target.cell.watchers or ()):
+                raise InternalError(f"watch invariant 1: {target} does not know its watcher", where=where)
+        elif not isinstance(target, RemoteRef) and not has_terminated(cell, target):
+            raise InternalError(f"watch invariant 1: nothing tells of the end of {target}", where=where)
+    for watcher in cell.watchers or ():
+        if isinstance(watcher, LocalRef) and cell.ref not in (watcher.cell.watching or ()):
+            raise InternalError(f"watch invariant 1: {watcher} does not watch", where=where)
+
+
+def _detach(cell: Cell, target: ActorRef) -> None:
+    if isinstance(target, LocalRef):
+        if not target.cell.is_stopped:
+            remove_watcher(target.cell, cell.ref)
+    elif cell.system.remote_watches.remove_outbound(target, cell) and cell.system.provider is not None:
+        cell.system.provider.unwatch(target, cell.ref)
+
+
+def _is_remote(ref: ActorRef) -> bool:
+    return isinstance(ref, RemoteRef)
+
+
+def _add(index: dict[Address, dict[ActorRef, dict[Cell, None]]], remote: ActorRef, cell: Cell) -> None:
+    index.setdefault(remote.path.address, {}).setdefault(remote, {})[cell] = None
+
+
+def _remove(index: dict[Address, dict[ActorRef, dict[Cell, None]]], remote: ActorRef, cell: Cell) -> bool:
+    address = remote.path.address
+    by_remote = index.get(address, {})
+    cells = by_remote.get(remote, {})
+    if cell not in cells:
+        return False
+    del cells[cell]
+    if not cells:
+        del by_remote[remote]
+        if not by_remote:
+            del index[address]
+    return True
+
+
+def _pairs(index: dict[Address, dict[ActorRef, dict[Cell, None]]]) -> set[tuple[Cell, ActorRef]]:
+    return {(cell, ref) for by_remote in index.values() for ref, cells in by_remote.items() for cell in cells}
