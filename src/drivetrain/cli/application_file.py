@@ -1,0 +1,226 @@
+"""Loads an application from the Python file that a user wrote.
+
+Problem: a file is a program. It may fail in the user's own code, hold no application, or several; and its
+functions must later reach Spark's workers, which cannot import the file.
+
+Design: the file runs as a module of its own name space, with its folder on the path so that it can import its
+neighbours, as if it were run by Python. What it raises becomes an `ApplicationFileError` with the user's
+frames only. The module is registered to be pickled by value, because a worker must not run the file
+again.
+
+Invariants:
+1. Loading runs the file once, and executes nothing of the graph.
+2. What the file declared with `app.setting` was given the values of `sets`.
+
+Called by `drivetrain run` and `drivetrain plan`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import ClassVar, Final
+
+import cloudpickle
+
+import drivetrain
+from drivetrain.api import Application
+from drivetrain.api.application import given_settings
+from drivetrain.config import did_you_mean, split_sets
+from drivetrain.errors import DrivetrainError, UserError
+
+MODULE_PREFIX: Final = "drivetrain_application_"
+"""How the modules of application files begin, so that they never hide a module that can be imported."""
+
+_BUILD: Final = "build"
+
+
+class ApplicationFileError(UserError):
+    """The application's file cannot be loaded; `user_traceback` is set when the user's own code raised."""
+
+    code: ClassVar[str] = "application-file"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str,
+        expected: str | None = None,
+        got: str | None = None,
+        remedy: str | None = None,
+        user_traceback: str | None = None,
+    ) -> None:
+        super().__init__(what, where=where, expected=expected, got=got, remedy=remedy)
+        self.user_traceback = user_traceback
+
+
+def load_application(target: str, sets: Mapping[str, str]) -> Application:
+    """Load the application of "file.py" or "file.py:name", giving its settings the values of `sets`.
+
+    `name` is an `Application`, or a function that returns one or is given one to fill. Without a name the
+    file must hold exactly one `Application`, or a function `build`. Raises ApplicationFileError, or
+    ConfigError for a name in `sets` that is neither a setting of the application nor a configuration key.
+    """
+    path, name = _split_target(target)
+    with given_settings(sets):
+        module = _run_file(path)
+        application = _find(module, path, name)
+    split_sets(sets, application.settings)
+    return application
+
+
+def _split_target(target: str) -> tuple[Path, str | None]:
+    path, colon, name = target.rpartition(":")
+    if not colon or "/" in name or name.endswith(".py"):
+        path, name = target, ""
+    file = Path(path)
+    if file.is_file():
+        return file, name or None
+    folder = file.parent if file.parent.is_dir() else Path()
+    neighbours = [str(folder / found.name) for found in sorted(folder.glob("*.py"))]
+    raise ApplicationFileError(
+        "this is a directory, not a Python file" if file.is_dir() else "there is no such file",
+        where=path,
+        expected="the path of a Python file that holds an application",
+        remedy=did_you_mean(path, neighbours, otherwise="check the path"),
+    )
+
+
+def _run_file(path: Path) -> ModuleType:
+    name = MODULE_PREFIX + re.sub(r"\W", "_", path.stem)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ApplicationFileError(
+            "not a Python file", where=str(path), expected="a file whose name ends in .py", remedy="rename it"
+        )
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (DrivetrainError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        raise ApplicationFileError(
+            "the file ended the program while it was loaded",
+            where=str(path),
+            got=f"sys.exit({error.code!r})",
+            remedy="build the application without calling sys.exit",
+        ) from error
+    except BaseException as error:
+        raise _raised_in(path, error) from error
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def _find(module: ModuleType, path: Path, name: str | None) -> Application:
+    if name is not None:
+        return _named(module, path, name)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Application)}
+    distinct = {id(value): key for key, value in found.items()}
+    if len(distinct) == 1:
+        return next(iter(found.values()))
+    if distinct:
+        names = sorted(distinct.values())
+        raise ApplicationFileError(
+            "the file holds several applications",
+            where=str(path),
+            got=", ".join(names),
+            remedy=f"name the one to take: {path}:{names[0]}",
+        )
+    if inspect.isfunction(getattr(module, _BUILD, None)):
+        return _named(module, path, _BUILD)
+    raise ApplicationFileError(
+        "the file holds no application",
+        where=str(path),
+        expected='a module-level variable such as app = Application("name"), or a function build()',
+        remedy=f"add one, or name the function that builds it: {path}:function",
+    )
+
+
+def _named(module: ModuleType, path: Path, name: str) -> Application:
+    if not hasattr(module, name):
+        known = [key for key in vars(module) if not key.startswith("_")]
+        raise ApplicationFileError(
+            f'the file has nothing called "{name}"',
+            where=str(path),
+            remedy=did_you_mean(name, known, otherwise="check the name"),
+        )
+    value = getattr(module, name)
+    if inspect.isfunction(value):
+        value = _build(value, path)
+    if not isinstance(value, Application):
+        raise ApplicationFileError(
+            f'"{name}" is not an application',
+            where=str(path),
+            expected="an Application, or a function that returns one or fills the one it is given",
+            got=type(value).__name__,
+            remedy="return the Application",
+        )
+    return value
+
+
+def _build(function: object, path: Path) -> object:
+    assert inspect.isfunction(function)
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    if len(parameters) > 1:
+        raise ApplicationFileError(
+            f'the function "{function.__name__}" takes more than one argument',
+            where=str(path),
+            expected="no argument, or one: the application to fill",
+            remedy="read other values with app.setting",
+        )
+    try:
+        if not parameters:
+            return function()
+        application = Application(re.sub(r"\W", "_", path.stem))
+        function(application)
+    except DrivetrainError:
+        raise
+    except Exception as error:
+        raise _raised_in(path, error) from error
+    return application
+
+
+def _raised_in(path: Path, error: BaseException) -> ApplicationFileError:
+    return ApplicationFileError(
+        "the application's file raised an exception while it was loaded",
+        where=str(path),
+        user_traceback=user_traceback(error),
+    )
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback of `error` with the user's own frames only: no library, no Drivetrain."""
+    shown = traceback.TracebackException.from_exception(error)
+    shown.__cause__ = shown.__context__ = None
+    shown.stack = traceback.StackSummary.from_list(
+        [
+            frame
+            for frame in traceback.extract_tb(_first_user_frame(error.__traceback__))
+            if _is_users(frame.filename)
+        ]
+    )
+    return "".join(shown.format()).rstrip()
+
+
+def _first_user_frame(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and not _is_users(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_users(filename: str) -> bool:
+    ours = str(Path(drivetrain.__file__).resolve().parent)
+    paths = sysconfig.get_paths()
+    others = (ours, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], "<frozen")
+    return not filename.startswith(others)

@@ -1,0 +1,90 @@
+"""`drivetrain doctor`: says what is missing on this machine, and how to get it.
+
+Each check looks at one thing and answers with a `Finding`; none raises, and none changes anything that lasts.
+
+Called by `cli.main`. The checks are in `cli.machine` (what the machine has) and `cli.software` (what is
+installed).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli import machine, software
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
+from drivetrain.cli.finding import Finding, Verdict
+from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import run, spark
+from drivetrain.errors import ConfigError
+
+_STYLES: Final = {Verdict.OK: "green", Verdict.WARN: "bold yellow", Verdict.FAIL: "bold red"}
+
+
+def doctor_command(
+    sets: SetOption = None, config_file: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """Check that this machine has what Drivetrain needs, and say how to get what it lacks."""
+    given = parse_sets(sets)
+    split_sets(given, ())
+    findings: list[Finding] = []
+    try:
+        config = load_config(config_file, given)
+        findings.append(Finding("configuration", Verdict.OK, "every key and value is valid"))
+    except ConfigError as error:
+        # The other checks are still worth something, with the defaults.
+        config = Config()
+        findings.append(Finding("configuration", Verdict.FAIL, f"{error.where}: {error.what}", error.remedy))
+    findings += examine(config)
+    failed = any(finding.verdict is Verdict.FAIL for finding in findings)
+    if as_json:
+        print(json.dumps({"ok": not failed, "findings": [asdict(finding) for finding in findings]}))
+    else:
+        show_findings(findings, Console(highlight=False))
+    raise typer.Exit(1 if failed else 0)
+
+
+def examine(config: Config) -> list[Finding]:
+    """Make every check, in the order of what depends on what."""
+    environ = os.environ
+    return [
+        software.check_python(),
+        *software.check_packages(),
+        software.check_java(environ),
+        software.check_spark_home(environ),
+        software.check_worker_python(environ),
+        machine.check_memory(config[spark.DRIVER_MEMORY], config[spark.MASTER]),
+        machine.check_state_dir(config[run.STATE_DIR]),
+        machine.check_temporary_dir(environ),
+        machine.check_ports(),
+        machine.check_hostname(environ),
+        machine.check_master(config[spark.MASTER]),
+    ]
+
+
+def show_findings(findings: list[Finding], console: Console) -> None:
+    """Print one row per finding, the remedy below what needs one, and a last line with the verdict."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("found", overflow="fold")
+    for finding in findings:
+        found = Text(finding.found)
+        if finding.remedy is not None:
+            found.append(f"\n→ {finding.remedy}", style="bold")
+        table.add_row(finding.check, Text(finding.verdict.value, _STYLES[finding.verdict]), found)
+    console.print(table)
+    failed = sum(finding.verdict is Verdict.FAIL for finding in findings)
+    warned = sum(finding.verdict is Verdict.WARN for finding in findings)
+    if failed:
+        console.print(Text(f"{failed} missing, {warned} to look at: see the arrows above", "bold red"))
+    else:
+        console.print(Text(f"ready to run, {warned} to look at" if warned else "ready to run", "bold green"))

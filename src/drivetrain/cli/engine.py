@@ -1,0 +1,31 @@
+"""What the commands need of the engine, and where they get it.
+
+Why a protocol: the commands are tested with an engine that only tells events, without Spark; and a
+command that needs no Spark does not pay for its import.
+
+Called by `drivetrain run`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from drivetrain.api import Application
+from drivetrain.config import Config
+from drivetrain.core.progress import RunListener, RunResult
+
+
+class Engine(Protocol):
+    """Runs an application to its end, telling the listener; `fresh` forgets what earlier runs did."""
+
+    def __call__(
+        self, application: Application, config: Config, listener: RunListener, *, fresh: bool
+    ) -> RunResult:
+        """Run it; raises DrivetrainError when it fails."""
+
+
+def spark_engine() -> Engine:
+    """The engine that runs applications on Spark."""
+    from drivetrain import spark
+
+    return spark.run

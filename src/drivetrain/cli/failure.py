@@ -1,0 +1,73 @@
+"""How an error looks: one screen on the standard error stream, or an object in JSON.
+
+Called by `cli.main` for every command, and by the commands that promise JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from drivetrain.errors import DrivetrainError, InternalError
+
+_MOST_CHARACTERS: Final = 600
+_MOST_TRACEBACK_LINES: Final = 24
+
+
+def show_error(error: DrivetrainError) -> None:
+    """Print the error to standard error, red where that is a terminal: what, expected, got, remedy."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    where = "" if error.where is None else f"{error.where}: "
+    console.print(Text.assemble(("error: ", "bold red"), (_cut(f"{where}{error.what}"), "red")))
+    for label, value in _details(error):
+        console.print(Text.assemble((f"  {label}: ", "bold red"), (_cut(value), "red")))
+    user_traceback = getattr(error, "user_traceback", None)
+    if user_traceback:
+        console.print(Text(_last_lines(str(user_traceback)), "red"))
+    if error.remedy is not None:
+        console.print(Text.assemble(("  remedy: ", "bold"), error.remedy))
+
+
+def show_bug(error: BaseException) -> None:
+    """Print an error that Drivetrain did not raise on purpose, whole, and ask for a report."""
+    traceback.print_exception(error, file=sys.stderr)
+    show_error(InternalError(f"{type(error).__name__}: {error}"))
+
+
+def error_as_data(error: DrivetrainError) -> dict[str, object]:
+    """The error for `--json`: its code and fields; those it does not have are null."""
+    return {
+        "code": error.code,
+        "exit_code": error.exit_code,
+        "what": error.what,
+        "where": error.where,
+        "expected": error.expected,
+        "got": error.got,
+        "remedy": error.remedy,
+        "message": getattr(error, "message", None),
+        "traceback": getattr(error, "user_traceback", None),
+    }
+
+
+def _details(error: DrivetrainError) -> list[tuple[str, str]]:
+    details = [
+        ("message", getattr(error, "message", None)),
+        ("expected", error.expected),
+        ("got", error.got),
+        *(("before", step) for step in getattr(error, "history", ())[-10:]),
+    ]
+    return [(label, value) for label, value in details if value is not None]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}… ({len(text)} characters)"
+
+
+def _last_lines(text: str) -> str:
+    lines = text.rstrip().splitlines()
+    left_out = len(lines) - _MOST_TRACEBACK_LINES
+    return "\n".join(lines if left_out <= 0 else [f"  … {left_out} lines …", *lines[-_MOST_TRACEBACK_LINES:]])

@@ -1,0 +1,107 @@
+"""The `drivetrain` command.
+
+Design: one module per command; this one only joins them and is the single place where an error becomes a
+message on the standard error stream and an exit code. An error that Drivetrain raised on purpose is shown
+without a traceback, because its message already says what to do; the user's own traceback is shown where
+it is the message; anything else is a bug and is shown whole.
+
+Exit codes (also in `drivetrain --help` and the guide):
+
+    0    done
+    1    `doctor` found something that is missing
+    2    the application, the command or the configuration must be changed
+    3    a function of the application raised while it processed a message
+    4    something is not there right now; trying again may help
+    5    the other side of a connection broke the protocol
+    70   a bug in Drivetrain
+    130  stopped by Ctrl-C
+    143  stopped by a termination signal
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import drivetrain
+from drivetrain.cli import doctor, plan, run, settings
+from drivetrain.cli.failure import show_bug, show_error
+from drivetrain.cli.stop import EXIT_INTERRUPTED
+from drivetrain.errors import DrivetrainError, InternalError
+
+_EXIT_CODES = (
+    "Exit codes: 0 done, 1 doctor found something missing, 2 the application, the command or the "
+    "configuration must "
+    "be changed, 3 a function of the application raised, 4 something is not there right now, 5 a "
+    "connection's other "
+    "side broke the protocol, 70 a bug in Drivetrain, 130 stopped by Ctrl-C, 143 stopped by a "
+    "termination signal."
+)
+
+
+class _Commands(TyperGroup):
+    """Turns every error of every command into a message and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DrivetrainError as error:
+            show_error(error)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as interrupt:
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from interrupt
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:  # the last resort: whatever is left is a bug, shown whole
+            if type(error).__module__.startswith(("typer", "click")):
+                raise  # a usage error, which typer shows itself
+            show_bug(error)
+            raise typer.Exit(InternalError.exit_code) from error
+
+
+app = typer.Typer(
+    name="drivetrain",
+    cls=_Commands,
+    help="Streaming applications on Apache Spark, in Python.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"drivetrain {drivetrain.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and stop."),
+    ] = False,
+) -> None:
+    """Streaming applications on Apache Spark, in Python."""
+
+
+_commands: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("run", run.run_command),
+    ("plan", plan.plan_command),
+    ("doctor", doctor.doctor_command),
+    ("config", settings.config_command),
+)
+for _name, _command in _commands:
+    app.command(_name)(_command)
+
+
+def main() -> None:
+    """Run the command line of this process; the entry point of the `drivetrain` program."""
+    app()

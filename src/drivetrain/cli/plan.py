@@ -1,0 +1,148 @@
+"""`drivetrain plan`: shows how an application would run, without running it.
+
+Prints the fragments, what lies between them, how every operator runs and why, and what each sink
+guarantees; the same as JSON; and as a picture. Needs neither Java nor data.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli.application_file import load_application
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    FileArgument,
+    JsonOption,
+    SetOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.picture import draw
+from drivetrain.core.plan import Fragment, How, Plan
+from drivetrain.core.planner import plan as make_plan
+from drivetrain.errors import OutputError
+
+HOW_STYLES: Final[dict[How, str]] = {
+    "source": "cyan",
+    "native": "green",
+    "lowered": "green",
+    "arrow": "yellow",
+    "task": "magenta",
+    "sink": "blue",
+}
+
+PictureOption = Annotated[
+    Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw the graph, as an SVG file.")
+]
+
+
+def plan_command(
+    file: FileArgument,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+    picture: PictureOption = None,
+) -> None:
+    """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
+    given = parse_sets(sets)
+    load_config(config_file, given)
+    plan = make_plan(load_application(file, given).graph())
+    if picture is not None:
+        _write(picture, draw(plan))
+    if as_json:
+        print(json.dumps(plan.as_dict()))
+    else:
+        show_plan(plan, Console(highlight=False))
+        if picture is not None:
+            print(f"picture: {picture}")
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print the plan as tables."""
+    count = len(plan.fragments)
+    console.print(
+        Text.assemble(
+            (plan.application, "bold"),
+            f": {count} {'fragment' if count == 1 else 'fragments'}, {len(plan.channels)} channels, "
+            f"{'bounded' if plan.bounded else 'unbounded'} input, {plan.guarantee}",
+        )
+    )
+    for fragment in plan.fragments:
+        console.print()
+        console.print(_fragment_heading(plan, fragment))
+        console.print(_operators(plan, fragment))
+    console.print()
+    console.print(Text("why they run so", "bold"))
+    console.print(_reasons(plan))
+    if plan.sinks:
+        console.print()
+        console.print(Text("what the sinks guarantee", "bold"))
+        table = _table("sink", "where", "guarantee", "why")
+        for sink in plan.sinks:
+            table.add_row(sink.id, sink.target, sink.guarantee, Text(sink.why, "dim"))
+        console.print(table)
+
+
+def _fragment_heading(plan: Plan, fragment: Fragment) -> Text:
+    heading = Text.assemble("fragment ", (fragment.id, "bold"), " (one Spark query)")
+    for channel in plan.channels:
+        if channel.consumer_fragment == fragment.id:
+            heading.append(
+                f"\n  reads the channel {channel.id} of {channel.producer_fragment}: {channel.why}", "dim"
+            )
+    return heading
+
+
+def _operators(plan: Plan, fragment: Fragment) -> Table:
+    table = _table("processor", "", "how", "what", "line")
+    for id in fragment.processors:
+        operator = plan.operators[id]
+        place = "state" if id == fragment.stateful else "trunk" if id in fragment.trunk else "branch"
+        table.add_row(
+            id,
+            Text(place, "bold" if place == "state" else "dim"),
+            Text(operator.how, HOW_STYLES[operator.how]),
+            operator.told,
+            Text(operator.where, "dim"),
+        )
+    return table
+
+
+def _reasons(plan: Plan) -> Table:
+    """Each reason once: most operators of an application run for the same few."""
+    table = _table("how", "why", "processors")
+    reasons: dict[tuple[How, str], list[str]] = {}
+    for operator in plan.operators.values():
+        reasons.setdefault((operator.how, operator.why), []).append(operator.id)
+    for (how, why), ids in reasons.items():
+        table.add_row(Text(how, HOW_STYLES[how]), why, Text(", ".join(ids), "dim"))
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("", "how", "guarantee"))
+    return table
+
+
+def _write(path: Path, svg: str) -> None:
+    try:
+        path.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            "the picture cannot be written",
+            where=str(path),
+            got=error.strerror,
+            remedy="give a file in a directory that exists and that you may write to",
+        ) from error

@@ -1,0 +1,141 @@
+"""`drivetrain run`: runs an application in this process, on Spark, until its input ends or someone stops it.
+
+Design: load the configuration and the file, hand both to the engine with a listener that shows what
+happens, print the result. With `--json` everything that anyone prints, Java included, goes to the
+standard error stream, and standard output holds the one object.
+
+Called by `cli.main`. The exit codes are listed there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+from rich.console import Console
+
+from drivetrain.cli.application_file import load_application
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    FileArgument,
+    JsonOption,
+    SetOption,
+    StateDirOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.engine import Engine, spark_engine
+from drivetrain.cli.failure import error_as_data
+from drivetrain.cli.run_summary import result_as_data, show_summary
+from drivetrain.cli.run_view import LineView, LiveView, RunView
+from drivetrain.cli.stop import StopSignals
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as keys
+from drivetrain.core.progress import ProgressEvent, RunOutcome, RunResult
+from drivetrain.errors import DrivetrainError
+
+
+def run_command(
+    file: FileArgument,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Forget what earlier runs of this application did, and start over."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an application here until its input ends. Ctrl-C stops it cleanly; the same command resumes it."""
+    given = parse_sets(sets, state_dir)
+    if not as_json:
+        result, exit_code = run_file(file, given, config_file, fresh=fresh, live=_both_terminals())
+        show_summary(result, Console())
+        raise typer.Exit(exit_code)
+    with _standard_output_reserved() as output:
+        try:
+            result, exit_code = run_file(file, given, config_file, fresh=fresh, live=sys.stderr.isatty())
+        except DrivetrainError as error:
+            json.dump({"outcome": "failed", "error": error_as_data(error)}, output)
+            output.write("\n")
+            raise
+        json.dump(result_as_data(result), output)
+        output.write("\n")
+    raise typer.Exit(exit_code)
+
+
+def run_file(
+    target: str,
+    sets: Mapping[str, str],
+    config_file: Path | None,
+    *,
+    fresh: bool,
+    live: bool,
+    engine: Engine | None = None,
+) -> tuple[RunResult, int]:
+    """Load and run the application of `target`; returns its result and the exit code.
+
+    Raises what loading and the engine raise; `live` says whether standard error can show a live table.
+    """
+    config = load_config(config_file, sets)
+    application = load_application(target, sets)
+    engine = engine or spark_engine()
+    view = _view(config, live)
+    with StopSignals(
+        lambda: view.say("stopping after the batches in progress (Ctrl-C again stops at once)")
+    ) as stop:
+        with view.showing():
+            result = engine(application, config, _Listener(view, stop), fresh=fresh)
+        result.check()
+    stopped = result.outcome is RunOutcome.STOPPED
+    return result, stop.exit_code if stopped else 0
+
+
+class _Listener:
+    """Joins the view and the signals into what the engine calls."""
+
+    def __init__(self, view: RunView, stop: StopSignals) -> None:
+        self._view = view
+        self._stop = stop
+
+    def on_event(self, event: ProgressEvent) -> None:
+        self._view.on_event(event)
+
+    def stop_requested(self) -> bool:
+        # The engine asks several times a second, so lines appear on time although no event comes.
+        self._view.tick()
+        return self._stop.requested
+
+
+def _view(config: Config, live: bool) -> RunView:
+    if live:
+        return LiveView(Console(stderr=True), redirect_stdout=sys.stdout.isatty())
+    return LineView(sys.stderr, config[keys.PROGRESS_INTERVAL])
+
+
+def _both_terminals() -> bool:
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+@contextlib.contextmanager
+def _standard_output_reserved() -> Iterator[TextIO]:
+    """Give standard output to the block alone; what anyone else prints there goes to standard error.
+
+    It works on the file descriptor, because Java and Spark's workers inherit that, not `sys.stdout`.
+    """
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(own, "w", encoding="utf-8", closefd=False) as output:
+            yield output
+    finally:
+        sys.stdout.flush()
+        os.dup2(own, 1)
+        os.close(own)

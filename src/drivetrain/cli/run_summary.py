@@ -1,0 +1,91 @@
+"""What a run says at the end: tables for people, one object for programs.
+
+Called by `drivetrain run`. The object's fields are stable: programs read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli.figures import show_clock, show_count, show_rate, show_span
+from drivetrain.core.progress import RunOutcome, RunResult
+
+_SENTENCES: Final = {
+    RunOutcome.FINISHED: ("finished", "bold green"),
+    RunOutcome.STOPPED: ("stopped; the same command resumes it", "bold yellow"),
+    RunOutcome.ALREADY_FINISHED: (
+        "had finished in an earlier run: there was nothing to do (--fresh starts over)",
+        "bold green",
+    ),
+}
+
+
+def show_summary(result: RunResult, console: Console) -> None:
+    """Print the outcome, messages in and out per processor, and what was written where."""
+    sentence, style = _SENTENCES[result.outcome]
+    console.print(Text.assemble((result.application, "bold"), " ", (sentence, style)), highlight=False)
+    if result.outcome is RunOutcome.ALREADY_FINISHED:
+        return
+    console.print(_processors(result))
+    if result.outputs:
+        console.print(_outputs(result))
+    taken = sum(processor.messages_in for processor in result.processors if processor.is_source)
+    rate = show_rate(taken * 1000 / result.duration_ms) if result.duration_ms else "–"
+    console.print(
+        f"{show_count(taken)} messages in {show_span(result.duration_ms)} ({rate}), "
+        f"{show_count(result.batches)} batches, "
+        f"clock {show_clock(result.clock_ms)}",
+        highlight=False,
+    )
+    if result.dead_lettered:
+        console.print(
+            Text(f"{show_count(result.dead_lettered)} messages are in the dead letters", "bold yellow"),
+            highlight=False,
+        )
+
+
+def result_as_data(result: RunResult) -> dict[str, object]:
+    """The result for `--json`: the fields of `RunResult`, and the sums of late and dead-lettered messages."""
+    return {
+        **asdict(result),
+        "outcome": result.outcome.value,
+        "late": result.late,
+        "dead_lettered": result.dead_lettered,
+    }
+
+
+def _processors(result: RunResult) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("processor", no_wrap=True)
+    for heading in ("in", "out", "late", "dead-lettered"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for processor in result.processors:
+        table.add_row(
+            processor.processor,
+            show_count(processor.messages_in),
+            show_count(processor.messages_out),
+            _marked(processor.late),
+            _marked(processor.dead_lettered),
+        )
+    return table
+
+
+def _outputs(result: RunResult) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("output", no_wrap=True)
+    table.add_column("messages", justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    table.add_column("guarantee", no_wrap=True)
+    for output in result.outputs:
+        table.add_row(output.processor, show_count(output.messages), output.target, output.guarantee)
+    return table
+
+
+def _marked(count: int) -> Text:
+    return Text(show_count(count), style="bold yellow" if count else "dim")

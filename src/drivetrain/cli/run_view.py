@@ -1,0 +1,204 @@
+"""Shows a run while it goes on: a live table on a terminal, plain lines elsewhere.
+
+Design: both views write to the standard error stream, so that standard output holds results only. The
+live table redraws itself; the lines come at most once per interval, plus one for each change of state and
+each notice.
+
+Called by `drivetrain run`; the engine calls it as its `RunListener`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli.figures import show_clock, show_count, show_rate, show_share, show_span
+from drivetrain.cli.run_state import FragmentView, RunState
+from drivetrain.core.progress import (
+    FragmentState,
+    FragmentStateChanged,
+    NoticeGiven,
+    ProgressEvent,
+    RunStarted,
+)
+
+_STYLES: Final = {
+    FragmentState.STARTING: "yellow",
+    FragmentState.RUNNING: "green",
+    FragmentState.RESTARTING: "bold yellow",
+    FragmentState.DRAINING: "yellow",
+    FragmentState.FINISHED: "bold green",
+    FragmentState.STOPPED: "yellow",
+    FragmentState.FAILED: "bold red",
+}
+
+
+class RunView(Protocol):
+    """Shows a run; `tick` is called often, also while nothing happens."""
+
+    def on_event(self, event: ProgressEvent) -> None:
+        """Take note of an event."""
+
+    def tick(self) -> None:
+        """Show what is due."""
+
+    def say(self, text: str) -> None:
+        """Show one line of text."""
+
+    def showing(self) -> contextlib.AbstractContextManager[None]:
+        """The time in which the view is on."""
+
+
+class LiveView:
+    """A table that redraws itself, on the terminal of `console`; `now_s` is a monotonic clock."""
+
+    def __init__(
+        self, console: Console, now_s: Callable[[], float] = time.monotonic, redirect_stdout: bool = True
+    ) -> None:
+        self._console = console
+        self._now_s = now_s
+        self._started_s = now_s()
+        self._state = RunState()
+        # Whatever the application prints appears above the table, if it goes to the same terminal.
+        self._live = Live(
+            console=console,
+            get_renderable=self._draw,
+            refresh_per_second=5,
+            transient=True,
+            redirect_stdout=redirect_stdout,
+            redirect_stderr=True,
+        )
+
+    def on_event(self, event: ProgressEvent) -> None:
+        """Take note of an event; notices are printed above the table."""
+        self._state = self._state.after(event)
+        if isinstance(event, NoticeGiven):
+            self.say(event.text)
+        if isinstance(event, FragmentStateChanged) and event.reason:
+            self.say(f"{event.fragment}: {event.state.value}: {event.reason}")
+
+    def tick(self) -> None:
+        """Do nothing: the table redraws itself."""
+
+    def say(self, text: str) -> None:
+        """Print a line above the table."""
+        self._console.print(Text(text, style="bold"))
+
+    @contextlib.contextmanager
+    def showing(self) -> Iterator[None]:
+        """The table is on the screen while the block runs, and gone after it."""
+        with self._live:
+            yield
+
+    def _draw(self) -> RenderableType:
+        elapsed_ms = int((self._now_s() - self._started_s) * 1000)
+        state = self._state
+        if not state.fragments:
+            return Text(f"starting Spark … {show_span(elapsed_ms)}", style="dim")
+        table = Table(
+            title=None, expand=False, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
+        )
+        table.add_column("fragment", no_wrap=True, overflow="ellipsis", max_width=32)
+        table.add_column("state", no_wrap=True)
+        for heading in ("messages", "messages/s", "lag", "batch"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("clock (UTC)", no_wrap=True)
+        for view in state.fragments:
+            table.add_row(*_cells(view))
+        return Group(table, _overall(state, elapsed_ms))
+
+
+class LineView:
+    """Plain lines for logs and pipes: at most one per fragment in each `interval_ms`."""
+
+    def __init__(self, stream: TextIO, interval_ms: int, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._interval_s = interval_ms / 1000
+        self._now_s = now_s
+        self._started_s = self._shown_s = now_s()
+        self._state = RunState()
+        self._shown: RunState | None = None
+
+    def on_event(self, event: ProgressEvent) -> None:
+        """Take note of an event; starts, changes of state and notices are printed at once."""
+        self._state = self._state.after(event)
+        if isinstance(event, RunStarted):
+            resumed = ", resuming where it stopped" if event.resumed else ""
+            self.say(f"{event.application}: {len(event.fragments)} fragments{resumed}")
+        elif isinstance(event, FragmentStateChanged):
+            self.say(f"{event.fragment}: {event.state.value}" + (f": {event.reason}" if event.reason else ""))
+        elif isinstance(event, NoticeGiven):
+            self.say(event.text)
+        self.tick()
+
+    def tick(self) -> None:
+        """Print the figures that have changed, once per interval."""
+        if self._now_s() - self._shown_s < self._interval_s or self._state == self._shown:
+            return
+        self._shown_s = self._now_s()
+        before = {view.fragment: view for view in self._shown.fragments} if self._shown else {}
+        for view in self._state.fragments:
+            if view.progress is not None and before.get(view.fragment) != view:
+                self.say(_line(view))
+        if self._state.fraction is not None:
+            self.say(f"input: {show_share(self._state.fraction)}")
+        self._shown = self._state
+
+    def say(self, text: str) -> None:
+        """Print a line with the time since the start."""
+        elapsed_s = int(self._now_s() - self._started_s)
+        print(f"[{elapsed_s // 60:02d}:{elapsed_s % 60:02d}] {text}", file=self._stream, flush=True)
+
+    @contextlib.contextmanager
+    def showing(self) -> Iterator[None]:
+        """Lines need no set-up."""
+        yield
+
+
+def _cells(view: FragmentView) -> list[RenderableType]:
+    state = Text(view.state.value, style=_STYLES[view.state])
+    progress = view.progress
+    if progress is None:
+        return [view.fragment, state, "–", "–", "–", "–", "–"]
+    return [
+        view.fragment,
+        state,
+        show_count(progress.rows_total),
+        show_rate(progress.rows_per_s),
+        show_count(progress.lag_rows),
+        show_span(progress.batch_ms),
+        show_clock(progress.clock_ms),
+    ]
+
+
+def _line(view: FragmentView) -> str:
+    progress = view.progress
+    assert progress is not None
+    return (
+        f"{view.fragment}: {show_count(progress.rows_total)} messages, {show_rate(progress.rows_per_s)}, "
+        f"lag {show_count(progress.lag_rows)}, clock {show_clock(progress.clock_ms)}, "
+        f"batch {show_span(progress.batch_ms)}"
+    )
+
+
+def _overall(state: RunState, elapsed_ms: int) -> RenderableType:
+    if state.fraction is None:
+        return Text(f"{state.application} · {show_span(elapsed_ms)} · Ctrl-C stops", style="dim")
+    line = Table.grid(padding=(0, 2, 0, 0))
+    left = ""
+    if 0.02 < state.fraction < 1:
+        left = f" · about {show_span(int(elapsed_ms * (1 - state.fraction) / state.fraction))} left"
+    line.add_row(
+        ProgressBar(total=1.0, completed=state.fraction, width=40),
+        show_share(state.fraction),
+        Text(f"{state.application} · {show_span(elapsed_ms)}{left}", style="dim"),
+    )
+    return line

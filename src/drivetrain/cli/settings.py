@@ -1,0 +1,55 @@
+"""`drivetrain config`: every configuration key with its value and where the value came from.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
+from drivetrain.config import Setting, environment_name, split_sets
+
+
+def config_command(
+    sets: SetOption = None, config_file: ConfigOption = None, as_json: JsonOption = False
+) -> None:
+    """List every configuration key with its value, where that came from, and what it does."""
+    given = parse_sets(sets)
+    split_sets(given, ())
+    config = load_config(config_file, given)
+    if as_json:
+        print(json.dumps([_as_data(setting) for setting in config]))
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False)
+    table.add_column("key", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("from", overflow="fold")
+    table.add_column("what it does", overflow="fold", style="dim")
+    for setting in config:
+        changed = setting.place != "default"
+        table.add_row(
+            Text(setting.key.name, "bold" if changed else ""),
+            Text(setting.shown, "bold green" if changed else ""),
+            setting.place,
+            setting.key.doc,
+        )
+    Console(highlight=False).print(table)
+
+
+def _as_data(setting: Setting[Any]) -> dict[str, object]:
+    return {
+        "key": setting.key.name,
+        "value": setting.shown,
+        "from": setting.place,
+        "default": setting.key.parse.show(setting.key.default_value),
+        "environment": environment_name(setting.key.name),
+        "expected": setting.key.parse.expected,
+        "doc": setting.key.doc,
+    }

@@ -1,0 +1,40 @@
+"""A real headless Chromium for the tests that look at what a person would see."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from selenium import webdriver
+
+_ARGUMENTS = (
+    "--headless",
+    "--no-sandbox",  # the sandbox refuses to run as root, which containers do
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--force-device-scale-factor=1",
+    "--window-size=1400,1000",
+)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """One browser for the run, with an empty profile."""
+    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.fail("chromium and chromedriver are needed: scripts/setup.sh --browser installs them")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in (*_ARGUMENTS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(argument)
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    started.set_page_load_timeout(30)
+    yield started
+    started.quit()

@@ -1,0 +1,77 @@
+"""Boxes in rows never overlap, whatever the graph, and simple graphs come out straight."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivetrain.cli.picture.layered import Link, arrange
+
+
+@st.composite
+def layered_graphs(draw: st.DrawFn) -> tuple[list[list[int]], dict[int, float], list[Link[int]]]:
+    sizes = draw(st.lists(st.integers(0, 5), min_size=1, max_size=5))
+    rows: list[list[int]] = []
+    for size in sizes:
+        first = sum(len(row) for row in rows)
+        rows.append(list(range(first, first + size)))
+    widths = {key: draw(st.floats(1, 300)) for row in rows for key in row}
+    links = [
+        Link(
+            upper,
+            lower,
+            draw(st.floats(-50, 50)),
+            draw(st.floats(-50, 50)),
+            draw(st.sampled_from([1.0, 8.0])),
+        )
+        for above, below in pairwise(rows)
+        for upper in above
+        for lower in below
+        if draw(st.booleans())
+    ]
+    return rows, widths, links
+
+
+@given(layered_graphs(), st.floats(0, 50))
+def test_boxes_of_a_row_never_overlap_and_nothing_is_left_of_zero(
+    graph: tuple[list[list[int]], dict[int, float], list[Link[int]]], gap: float
+) -> None:
+    rows, widths, links = graph
+    x = arrange(rows, widths, links, gap)
+    assert set(x) == set(widths)
+    for row in rows:
+        for one, other in pairwise(sorted(row, key=x.__getitem__)):
+            assert x[other] - x[one] >= (widths[one] + widths[other]) / 2 + gap - 1e-6
+    assert all(x[key] - widths[key] / 2 >= -1e-6 for key in x)
+
+
+@given(layered_graphs())
+def test_same_graph_gives_the_same_picture(
+    graph: tuple[list[list[int]], dict[int, float], list[Link[int]]],
+) -> None:
+    rows, widths, links = graph
+    assert arrange(rows, widths, links, 10) == arrange(rows, widths, links, 10)
+
+
+def test_chain_of_boxes_is_straight() -> None:
+    x = arrange([["a"], ["b"], ["c"]], {"a": 10, "b": 200, "c": 60}, [Link("a", "b"), Link("b", "c")], 10)
+    assert x["a"] == pytest.approx(x["b"])
+    assert x["b"] == pytest.approx(x["c"])
+
+
+def test_rows_are_reordered_so_that_two_chains_do_not_cross() -> None:
+    x = arrange([["a", "b"], ["d", "c"]], dict.fromkeys("abcd", 10.0), [Link("a", "c"), Link("b", "d")], 10)
+    assert (x["a"] < x["b"]) == (x["c"] < x["d"])
+
+
+def test_link_is_straight_where_it_is_attached() -> None:
+    x = arrange([["a"], ["b"]], {"a": 100, "b": 100}, [Link("a", "b", upper_dx=30, lower_dx=-10)], 10)
+    assert x["a"] + 30 == pytest.approx(x["b"] - 10)
+
+
+def test_link_that_skips_a_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="joins rows 0 and 2"):
+        arrange([["a"], ["b"], ["c"]], dict.fromkeys("abc", 1.0), [Link("a", "c")], 1)
