@@ -54,8 +54,9 @@ class Timer(Generic[TaskT]):
     def add(self, task: TaskT, delay_ms: int, now_ms: int) -> bool:
         """Make `task` due `delay_ms` after `now_ms`; return False if it is due at once.
 
-        Then it is not pending, and the caller runs it. A pending task moves to its new time, and a
-        cancelled one is taken back into service.
+        Then it is not pending, and the caller runs it. As the wheel's time stands at the last expired
+        bucket, even a delay of 0 may have to wait for the next `advance`. A pending task moves to its
+        new time, and a cancelled one is taken back into service.
         """
         if task._bucket is not NO_BUCKET:
             task.renew()

@@ -99,7 +99,7 @@ class TimerTask(_Link):
 
     def renew(self) -> None:
         """Forget an earlier cancellation, and leave the wheel if pending."""
-        self.cancel()
+        TimerTask.cancel(self)  # not a subclass's: wheels call this where that one may be locked out
         self._bucket = NO_BUCKET
 
 
