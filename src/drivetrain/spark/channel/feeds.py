@@ -1,0 +1,149 @@
+"""Where source-end ingestion gets its rows: a Python iterable, or lines from a TCP socket.
+
+Problem: such sources cannot be asked for the same rows twice by position, and they block whoever
+reads them.
+
+Design: a feed is opened once, told how many rows are stored already, and yields one row after the
+other in a thread of the ingestion's. `close` makes a blocked read return where that is possible.
+
+Invariants:
+
+1. `open(skip)` yields row number `skip` first if the feed can repeat itself, else whatever is next.
+2. The end of the iterator is the end of the stream: nothing will ever follow.
+
+Called by: `drivetrain.spark.channel.ingest`.
+
+Source: Apache Gearpump's source-end message store, for sources that cannot replay.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from drivetrain.errors import InputError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_RETRY_S = 0.2
+_RECEIVE_BYTES = 1 << 16
+
+
+class Feed(Protocol):
+    """A stream of rows that is read once. `ends_on_close`: after `close` the iterator ends by itself."""
+
+    ends_on_close: bool
+
+    def open(self, skip: int) -> Iterator[Any]:
+        """Yield the rows behind the first `skip`, as far as this feed can tell them apart."""
+
+    def close(self) -> None:
+        """Make a blocked read return, if possible; the iterator may then end or raise."""
+
+
+class IterableFeed:
+    """The rows of an iterable that yields the same rows in the same order in every run."""
+
+    ends_on_close = False
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self._rows = rows
+
+    def open(self, skip: int) -> Iterator[Any]:
+        """The rows after the first `skip`."""
+        return itertools.islice(iter(self._rows), skip, None)
+
+    def close(self) -> None:
+        """A generator that waits cannot be interrupted: its thread ends with the process."""
+
+
+class SocketFeed:
+    """The lines of a TCP server, as text without their line ends; UTF-8.
+
+    Waits up to `connect_timeout_ms` for the server to be there. The server closing the connection is
+    the end of the stream; losing it in any other way raises UnavailableError.
+    """
+
+    ends_on_close = True
+
+    def __init__(self, host: str, port: int, *, connect_timeout_ms: int = 30_000) -> None:
+        self._address = (host, port)
+        self._connect_timeout_ms = connect_timeout_ms
+        self._closed = threading.Event()
+        self._socket: socket.socket | None = None
+
+    @property
+    def where(self) -> str:
+        """The server, as people write it."""
+        return f"{self._address[0]}:{self._address[1]}"
+
+    def open(self, skip: int) -> Iterator[str]:
+        """The lines from now on: a socket does not repeat what it said, so `skip` counts for nothing."""
+        pending = b""
+        number = skip
+        with self._connect() as self._socket:
+            while True:
+                received = self._receive(self._socket)
+                *lines, pending = (pending + received).split(b"\n")
+                if not received and pending and not self._closed.is_set():
+                    lines, pending = [pending], b""  # the last line may lack its end
+                for line in lines:
+                    number += 1
+                    yield self._text(line, number)
+                if not received:
+                    return
+
+    def close(self) -> None:
+        """Shut the connection down: a blocked read returns."""
+        self._closed.set()
+        if self._socket is not None:
+            with suppress(OSError):  # the peer may have closed it first
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _connect(self) -> socket.socket:
+        deadline = time.monotonic() + self._connect_timeout_ms / 1000
+        while True:
+            try:
+                connection = socket.create_connection(self._address, timeout=max(_RETRY_S, 1.0))
+            except OSError as error:
+                if self._closed.wait(_RETRY_S) or time.monotonic() > deadline:
+                    raise UnavailableError(
+                        "the socket source cannot be reached",
+                        where=self.where,
+                        expected="a TCP server that sends lines of text",
+                        got=str(error),
+                        remedy="start the server, or correct the host and port",
+                    ) from error
+            else:
+                connection.settimeout(None)
+                return connection
+
+    def _receive(self, connection: socket.socket) -> bytes:
+        try:
+            return connection.recv(_RECEIVE_BYTES)
+        except OSError as error:
+            if self._closed.is_set():
+                return b""
+            raise UnavailableError(
+                "the connection to the socket source was lost",
+                where=self.where,
+                got=str(error),
+                remedy="run the same command again: lines received so far are stored",
+            ) from error
+
+    def _text(self, line: bytes, number: int) -> str:
+        try:
+            return line.rstrip(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"line {number} is not UTF-8",
+                where=self.where,
+                expected="text in UTF-8",
+                got=repr(line[:80]),
+                remedy="convert the text before it is sent",
+            ) from error

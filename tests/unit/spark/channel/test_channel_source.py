@@ -1,0 +1,162 @@
+"""What the channel reader plans and yields, without a Spark session."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StringType, StructType
+
+from drivetrain.core.channel import TrimmedError
+from drivetrain.errors import InputError, InternalError
+from drivetrain.spark.channel.clock_source import publish_clock
+from drivetrain.spark.channel.columns import channel_schema
+from drivetrain.spark.channel.segments import MessageLossError, write_segment
+from drivetrain.spark.channel.source import ChannelPartition, ChannelReader
+from drivetrain.spark.channel.store import ChannelStore
+
+DATA = StructType().add("v", LongType())
+UNLIMITED = ReadAllAvailable()
+LIMITED = ReadMaxRows(1)  # the engine repeats one limit; the reader keeps to all of its options
+
+
+def reader(uri: str, schema: StructType = DATA, **options: object) -> ChannelReader:
+    return ChannelReader({"uri": uri} | {k: str(v) for k, v in options.items()}, channel_schema(schema))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ChannelStore:
+    return ChannelStore(str(tmp_path / "channel"), fragment="f")
+
+
+def put(store: ChannelStore, number: int, *segments: list[int], barrier: int | None = None) -> None:
+    """Entry `number` with the clock 1000 × number; a value is its own timestamp in ms."""
+    schema = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
+    written = []
+    for values in segments:
+        stamps = pa.array([v * 1000 for v in values], schema.field(1).type)
+        written.append(
+            write_segment(store.files, "s", [pa.record_batch([pa.array(values), stamps], schema=schema)])
+        )
+    store.append(number, written, clock_ms=number * 1000, barrier=barrier)
+
+
+def rows(source: ChannelReader, start: int, end: int) -> list[tuple[Any, ...]]:
+    """(v, ts ms, wm ms, punct) of a planned batch, in no particular order but punctuations last."""
+    found = []
+    for partition in source.partitions({"entry": start}, {"entry": end}):
+        travelled = pickle.loads(pickle.dumps((source, partition)))
+        for batch in travelled[0].read(travelled[1]):
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            stamps = [columns[name].cast(pa.int64()).to_pylist() for name in ("__ts", "__wm")]
+            found += list(zip(columns["v"].to_pylist(), *stamps, columns["__punct"].to_pylist(), strict=True))
+    return sorted(((v, ts // 1000, wm // 1000, p) for v, ts, wm, p in found), key=lambda r: (r[3], r[0] or 0))
+
+
+def test_a_batch_is_its_messages_and_one_punctuation_with_the_last_clock(store: ChannelStore) -> None:
+    put(store, 0, [1, 2], [3])
+    put(store, 1)
+    put(store, 2, [4])
+    source = reader(store.uri)
+    assert rows(source, 0, 3) == [
+        (1, 1, 0, False),
+        (2, 2, 0, False),
+        (3, 3, 0, False),
+        (4, 4, 0, False),
+        (None, 2000, 2000, True),
+    ]
+    assert rows(source, 1, 2) == [(None, 1000, 1000, True)]
+    assert list(source.partitions({"entry": 1}, {"entry": 1})) == []
+
+
+def test_a_batch_is_read_with_at_most_so_many_tasks_of_similar_size(store: ChannelStore) -> None:
+    put(store, 0, list(range(1000)), *[[n] for n in range(6)])
+    planned = list(reader(store.uri, tasks=3).partitions({"entry": 0}, {"entry": 1}))
+    assert [isinstance(p, ChannelPartition) for p in planned] == [True] * 3
+    assert sorted(len(p.segments) for p in planned if isinstance(p, ChannelPartition)) == [1, 3, 3]
+    assert len(list(reader(store.uri, tasks=30).partitions({"entry": 0}, {"entry": 1}))) == 7
+
+
+def test_a_new_query_starts_at_the_oldest_entry_left(store: ChannelStore) -> None:
+    assert reader(store.uri).initialOffset() == {"entry": 0}
+    for n in range(4):
+        put(store, n, [n])
+    store.trim({"s": 3})  # type: ignore[dict-item] # a plain name
+    assert reader(store.uri).initialOffset() == {"entry": 3}
+    assert reader(store.uri, start=2).initialOffset() == {"entry": 2}
+    with pytest.raises(TrimmedError):
+        reader(store.uri).partitions({"entry": 2}, {"entry": 4})
+
+
+def test_limits_cut_between_entries_but_never_starve(store: ChannelStore) -> None:
+    for n in range(4):
+        put(store, n, [1, 2, 3])
+    source = reader(store.uri, maxRows=7)
+    assert source.latestOffset({"entry": 0}, LIMITED) == {"entry": 2}
+    assert source.latestOffset({"entry": 3}, LIMITED) == {"entry": 4}
+    assert source.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 4}
+    assert reader(store.uri, maxRows=2).latestOffset({"entry": 0}, LIMITED) == {"entry": 1}
+    size = store.entry(0).bytes
+    assert reader(store.uri, maxBytes=3 * size).latestOffset({"entry": 0}, LIMITED) == {"entry": 3}
+
+
+def test_a_batch_ends_at_a_barrier_and_none_starts_behind_an_unreleased_one(
+    store: ChannelStore, tmp_path: Path
+) -> None:
+    put(store, 0, [1])
+    put(store, 1, [2], barrier=7)
+    put(store, 2, [3])
+    put(store, 3, [4], barrier=8)
+    held = reader(store.uri, released=tmp_path / "released")
+    assert held.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 2}
+    assert held.latestOffset({"entry": 2}, UNLIMITED) == {"entry": 2}
+    publish_clock(tmp_path / "released", 7)
+    assert held.latestOffset({"entry": 2}, UNLIMITED) == {"entry": 4}
+    free = reader(store.uri)
+    assert free.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 2}
+    assert free.latestOffset({"entry": 2}, UNLIMITED) == {"entry": 4}
+
+
+def test_available_now_stops_at_what_was_there(store: ChannelStore) -> None:
+    put(store, 0, [1])
+    source = reader(store.uri)
+    source.prepareForTriggerAvailableNow()
+    put(store, 1, [2])
+    assert source.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 1}
+    assert source.latestOffset({"entry": 1}, UNLIMITED) == {"entry": 1}
+    assert source.reportLatestOffset() == {"entry": 2}
+
+
+def test_a_subscriber_records_what_spark_has_finished(store: ChannelStore) -> None:
+    for n in range(3):
+        put(store, n, [n])
+    source = reader(store.uri, subscriber="s")
+    source.latestOffset({"entry": 0}, UNLIMITED)
+    assert store.positions() == {"s": 0}
+    source.latestOffset({"entry": 2}, UNLIMITED)
+    source.commit({"entry": 1})
+    assert store.positions() == {"s": 2}
+
+
+def test_a_lost_segment_is_a_typed_error_that_names_the_file(store: ChannelStore) -> None:
+    put(store, 0, [1])
+    path = store.entry(0).segments[0].path
+    (Path(store.uri) / path).unlink()
+    with pytest.raises(MessageLossError, match=path):
+        rows(reader(store.uri), 0, 1)
+
+
+def test_columns_that_the_channel_does_not_have_are_named(store: ChannelStore) -> None:
+    put(store, 0, [1])
+    with pytest.raises(InputError, match="expected: w: string"):
+        rows(reader(store.uri, StructType().add("w", StringType())), 0, 1)
+
+
+def test_entries_that_were_planned_must_exist(store: ChannelStore) -> None:
+    put(store, 0, [1])
+    with pytest.raises(InternalError, match="planned"):
+        reader(store.uri).partitions({"entry": 0}, {"entry": 2})
