@@ -1,0 +1,48 @@
+"""An engine that only tells events, a file with an application, and a way to run the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from told_engine import ToldEngine
+from typer.testing import CliRunner, Result
+
+from drivetrain.cli import run
+from drivetrain.cli.main import app
+
+APPLICATION = """
+from drivetrain.api import Application, sinks, sources
+
+app = Application("count")
+where = app.setting("input", default="/some/text")
+app.read(sources.text(where), name="lines").sink(sinks.none(), name="out")
+"""
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ToldEngine:
+    """The engine that `drivetrain run` gets in this test."""
+    told = ToldEngine()
+    monkeypatch.setattr(run, "spark_engine", lambda: told)
+    return told
+
+
+@pytest.fixture
+def application_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with one application, in an otherwise empty current directory."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "count.py"
+    file.write_text(APPLICATION)
+    return file
+
+
+@pytest.fixture
+def command() -> Callable[..., Result]:
+    """Runs a command line; keyword arguments are environment variables."""
+
+    def invoke(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
+        return CliRunner().invoke(app, arguments, env={"COLUMNS": "160", **(env or {})})
+
+    return invoke

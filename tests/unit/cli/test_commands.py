@@ -1,0 +1,108 @@
+"""`drivetrain plan`, `config`, `--version` and `--help`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import drivetrain
+from drivetrain.config import ALL_KEYS
+
+WINDOWED = """
+from drivetrain.api import Application, sinks, sources, windows
+
+app = Application("hourly")
+events = app.read(sources.text(app.setting("input", default="/data")), name="events")
+hourly = events.group_by("value").window(windows.tumbling("1 h")).count("by_hour")
+hourly.group_by("count").window(windows.tumbling("1 d")).count("by_day").sink(sinks.console(), name="out")
+"""
+
+
+def test_plan_shows_fragments_channels_how_operators_run_and_guarantees(
+    application_file: Path, command
+) -> None:
+    application_file.write_text(WINDOWED)
+    result = command("plan", "count.py")
+    assert result.exit_code == 0
+    assert "hourly: 2 fragments, 1 channels, bounded input, at least once" in result.stdout
+    assert "reads the channel by_hour--by_day" in result.stdout
+    assert "code-generated" in result.stdout
+    assert "replayed after a crash" in result.stdout
+    assert "count.py:5" in result.stdout
+
+
+def test_plan_as_json_holds_the_same(application_file: Path, command) -> None:
+    application_file.write_text(WINDOWED)
+    plan = json.loads(command("plan", "count.py", "--json", "--set", "input=/elsewhere").stdout)
+    assert [fragment["id"] for fragment in plan["fragments"]] == ["by_hour", "by_day"]
+    assert plan["channels"][0]["producer"] == "by_hour"
+    assert "/elsewhere" in plan["operators"][0]["told"]
+
+
+def test_plan_draws_its_picture(application_file: Path, command) -> None:
+    result = command("plan", "count.py", "--picture", "plan.svg")
+    assert result.exit_code == 0
+    assert "picture: plan.svg" in result.stdout
+    assert Path("plan.svg").read_text().startswith("<svg ")
+
+
+def test_picture_that_cannot_be_written_is_an_error(application_file: Path, command) -> None:
+    result = command("plan", "count.py", "--picture", "missing/plan.svg")
+    assert result.exit_code == 2
+    assert "the picture cannot be written" in result.stderr
+
+
+def test_plan_of_a_file_that_raises_shows_the_users_traceback(application_file: Path, command) -> None:
+    application_file.write_text("def load():\n    raise ValueError('mine')\nload()\n")
+    result = command("plan", "count.py")
+    assert result.exit_code == 2
+    assert "ValueError: mine" in result.stderr
+    assert "in load" in result.stderr
+    assert "site-packages" not in result.stderr
+
+
+def test_config_lists_every_key_with_its_value_and_where_it_came_from(
+    application_file: Path, command
+) -> None:
+    Path("drivetrain.toml").write_text("[run]\nmax-batch-rows = 7\n")
+    result = command(
+        "config", "--set", "state.dir=/x", env={"DRIVETRAIN_ACTOR_ASK_TIMEOUT": "5 s", "COLUMNS": "250"}
+    )
+    assert result.exit_code == 0
+    for name in ALL_KEYS:
+        assert name in result.stdout
+    assert "drivetrain.toml:2" in result.stdout
+    assert "environment variable DRIVETRAIN_ACTOR_ASK_TIMEOUT" in result.stdout
+    assert "--set state.dir" in result.stdout
+
+
+def test_config_as_json_can_be_read_back(application_file: Path, command) -> None:
+    listed = json.loads(command("config", "--json", "--set", "run.max-batch-bytes=1 MiB").stdout)
+    by_key = {entry["key"]: entry for entry in listed}
+    assert set(by_key) == set(ALL_KEYS)
+    assert by_key["run.max-batch-bytes"]["value"] == "1 MiB"
+    assert by_key["run.max-batch-bytes"]["default"] == "256 MiB"
+    assert by_key["spark.master"]["environment"] == "DRIVETRAIN_SPARK_MASTER"
+
+
+def test_config_refuses_an_unknown_key(application_file: Path, command) -> None:
+    result = command("config", "--set", "spark.mastr=x")
+    assert result.exit_code == 2
+    assert 'did you mean "spark.master"?' in result.stderr
+
+
+def test_configuration_file_that_may_not_be_read_is_an_error(application_file: Path, command) -> None:
+    Path("drivetrain.toml").mkdir()
+    result = command("config")
+    assert result.exit_code == 2
+    assert "cannot be read" in result.stderr
+
+
+def test_version_is_the_package_version(command) -> None:
+    assert command("--version").stdout.strip() == f"drivetrain {drivetrain.__version__}"
+
+
+def test_help_lists_the_commands_and_the_exit_codes(command) -> None:
+    told = command("--help").stdout
+    for expected in ("run", "plan", "doctor", "config", "Exit codes", "130"):
+        assert expected in told

@@ -1,0 +1,140 @@
+"""What is shown while a run goes on, in a terminal and in a log."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from drivetrain.cli.figures import show_clock, show_count, show_rate, show_share, show_span
+from drivetrain.cli.run_state import RunState
+from drivetrain.cli.run_view import LineView, LiveView
+from drivetrain.core.progress import (
+    FragmentProgressed,
+    FragmentState,
+    FragmentStateChanged,
+    InputProgressed,
+    NoticeGiven,
+    RunStarted,
+)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def progressed(fragment: str, rows: int) -> FragmentProgressed:
+    return FragmentProgressed(fragment, 3, rows, 1_234_567.0, 250, lag_rows=12_000, clock_ms=0)
+
+
+def test_lines_come_once_per_interval_and_only_for_what_has_changed() -> None:
+    clock, stream = Clock(), io.StringIO()
+    view = LineView(stream, 5_000, clock)
+    view.on_event(RunStarted("app", ("one", "two"), resumed=True))
+    view.on_event(progressed("one", 10))
+    assert stream.getvalue() == "[00:00] app: 2 fragments, resuming where it stopped\n"
+    clock.now_s += 5
+    view.tick()
+    assert stream.getvalue().splitlines()[1:] == [
+        "[00:05] one: 10 messages, 1.23 M/s, lag 12,000, clock 1970-01-01 00:00:00, batch 250 ms"
+    ]
+    clock.now_s += 5
+    view.on_event(progressed("two", 20))
+    clock.now_s += 1
+    view.on_event(progressed("two", 30))
+    assert [line.split(",")[0] for line in stream.getvalue().splitlines()[2:]] == ["[00:10] two: 20 messages"]
+
+
+def test_changes_of_state_notices_and_the_share_of_input_are_lines() -> None:
+    clock, stream = Clock(), io.StringIO()
+    view = LineView(stream, 1_000, clock)
+    view.on_event(FragmentStateChanged("one", FragmentState.RESTARTING, "it failed"))
+    view.on_event(NoticeGiven("careful"))
+    clock.now_s += 65
+    view.on_event(InputProgressed(0.999))
+    assert stream.getvalue().splitlines() == [
+        "[00:00] one: restarting: it failed",
+        "[00:00] careful",
+        "[01:05] input: 99 %",
+    ]
+
+
+def test_live_table_shows_every_fragment_and_the_overall_bar() -> None:
+    clock = Clock()
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    view = LiveView(console, clock)
+    with view.showing():
+        view.on_event(RunStarted("app", ("one", "two")))
+        view.on_event(FragmentStateChanged("one", FragmentState.RUNNING))
+        view.on_event(progressed("one", 1_000))
+        view.on_event(InputProgressed(0.25))
+        view.on_event(NoticeGiven("careful"))
+        clock.now_s += 60
+    shown = console.file.getvalue()
+    assert "careful" in shown
+    for expected in (
+        "messages/s",
+        "1.23 M/s",
+        "12,000",
+        "250 ms",
+        "running",
+        "starting",
+        "25 %",
+        "3 min 0 s left",
+    ):
+        assert expected in shown
+
+
+def test_live_view_says_that_spark_starts_before_there_is_a_fragment() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    with LiveView(console).showing():
+        pass
+    assert "starting Spark" in console.file.getvalue()
+
+
+def test_state_keeps_announced_order_and_the_share_never_decreases() -> None:
+    state = RunState()
+    for event in (
+        RunStarted("app", ("b", "a")),
+        progressed("a", 1),
+        progressed("unannounced", 1),
+        InputProgressed(0.5),
+        InputProgressed(0.4),
+        InputProgressed(1.7),
+        NoticeGiven("x"),
+    ):
+        state = state.after(event)
+    assert [view.fragment for view in state.fragments] == ["b", "a", "unannounced"]
+    assert state.fraction == 1.0
+    assert state.fragments[1].progress == progressed("a", 1)
+    assert state.fragments[0].progress is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (show_count(None), "–"),
+        (show_count(1_234_567), "1,234,567"),
+        (show_rate(0.0), "0/s"),
+        (show_rate(999.4), "999/s"),
+        (show_rate(1_234.0), "1.23 k/s"),
+        (show_rate(2.5e9), "2.5 G/s"),
+        (show_span(12), "12 ms"),
+        (show_span(1_500), "1.5 s"),
+        (show_span(90_500), "1 min 30 s"),
+        (show_span(7_260_000), "2 h 1 min"),
+        (show_clock(None), "–"),
+        (show_clock(-1), "1969-12-31 23:59:59"),
+        (show_clock(2**63 - 1), "end"),
+        (show_clock(-(2**62)), "–"),
+        (show_share(0.999), "99 %"),
+        (show_share(1.0), "100 %"),
+    ],
+)
+def test_figures_are_written_for_people(shown: str, expected: str) -> None:
+    assert shown == expected
