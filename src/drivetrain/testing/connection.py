@@ -18,7 +18,7 @@ from __future__ import annotations
 from contextvars import Context
 from typing import Final
 
-from drivetrain.actor.remote.transport import ConnectionEvents
+from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, ConnectionEvents
 from drivetrain.testing.life import Life
 from drivetrain.testing.network import SimulatedNetwork
 
@@ -48,6 +48,7 @@ class SimulatedConnection:
         self._events: ConnectionEvents | None = None
         self._last_arrival_s = 0.0
         self._buffered = 0
+        self._limit = UNPROVEN_FRAME_BYTES
         self._is_paused = False
         self._is_closing = False
         self.life: Final = life
@@ -73,6 +74,10 @@ class SimulatedConnection:
     def buffered_bytes(self) -> int:
         """How many bytes were sent and have neither arrived nor been lost."""
         return self._buffered
+
+    def allow_frames(self, limit_bytes: int) -> None:
+        """Take frames up to this size from now on."""
+        self._limit = limit_bytes
 
     def send(self, frame: bytes) -> None:
         """Send one frame, which the faults in force may lose, double, delay or let overtake others."""
@@ -152,8 +157,12 @@ class SimulatedConnection:
         other = self._other
         if other is not None:
             other._drained(size)
-        if self.is_open and not self._is_closing and self._events is not None:
-            self._events.frame_received(frame)
+        if not self.is_open or self._is_closing or self._events is None:
+            return
+        if len(frame) > self._limit:
+            self._end(ConnectionResetError("connection reset by the peer"))
+            return
+        self._events.frame_received(frame)
 
     def _met_nobody(self) -> None:
         # The process at the other end is gone; its machine says so, if it is on.
@@ -163,7 +172,8 @@ class SimulatedConnection:
     def _lost(self, error: Exception | None) -> None:
         if self.is_open:
             self.is_open = False
-            self._record(f"lost: {error or 'closed by the peer'}")
+            if not self._is_closing or error is not None:
+                self._record(f"lost: {error or 'closed by the peer'}")
             if self._events is not None:
                 self._events.connection_lost(error)
 

@@ -70,16 +70,18 @@ class ConnectError(UnavailableError):
 class HandshakeError(PeerViolationError):
     """The peer that answered is not one to talk to: another secret, system, incarnation or version.
 
-    `reason` is the short stable word that goes over the wire too.
+    `reason` is the short stable word that goes over the wire too; `is_from_peer` says that the peer found
+    fault, not we.
     """
 
     code = "actor-handshake"
 
     def __init__(
-        self, what: str, *, reason: str, where: str | None = None, remedy: str | None = None
+        self, what: str, *, reason: str, remedy: str | None = None, is_from_peer: bool = False
     ) -> None:
-        super().__init__(what, where=where, remedy=remedy)
+        super().__init__(what, remedy=remedy)
         self.reason = reason
+        self.is_from_peer = is_from_peer
 
 
 class ProtocolViolationError(PeerViolationError):

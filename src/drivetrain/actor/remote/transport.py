@@ -8,7 +8,8 @@ ways and reports to its owner through `ConnectionEvents`. Everything above (hand
 heartbeats) is built on this and must be right on the weakest transport that the invariants allow.
 
 Invariants that every transport keeps:
-1. A frame arrives whole and unchanged, or not at all.
+1. A frame arrives whole and unchanged, or not at all; one larger than the receiver allows ends the
+   connection.
 2. `connection_lost` is called exactly once for every connection that was opened, after its last frame; no
    other event follows.
 3. Events never come from inside a call of the owner (`send` never calls `frame_received`).
@@ -17,16 +18,19 @@ Invariants that every transport keeps:
 What a transport does *not* promise: that a frame arrives, that it arrives once, or that frames of one
 connection arrive in order. TCP keeps order within a connection; the simulated network may be told not to.
 
-Called by `RemoteTransportHost` and its associations; implemented by `TcpTransport` and by
+Called by `Remote` and its links; implemented by `TcpTransport` and by
 `drivetrain.testing.SimulatedTransport`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 Frame = bytes | bytearray | memoryview
+
+UNPROVEN_FRAME_BYTES: Final = 4096
+"""How large a frame may be before the peer has proved who it is: a stranger must not make us hold more."""
 
 
 class ConnectionEvents(Protocol):
@@ -55,6 +59,9 @@ class Connection(Protocol):
     @property
     def buffered_bytes(self) -> int:
         """How much was handed to `send` and has not left this process."""
+
+    def allow_frames(self, limit_bytes: int) -> None:
+        """Take frames up to this size from now on; at first a connection takes `UNPROVEN_FRAME_BYTES`."""
 
     def send(self, frame: bytes) -> None:
         """Send one frame; ignored when the connection is closing or gone."""

@@ -1,0 +1,165 @@
+"""One connection from its handshake to its end.
+
+Design: a `Link` owns the connection. Until the handshake is done it feeds the handshake; afterwards it
+opens the seal, decodes, and hands frames to its owner. It tells its owner of the beginning, of each frame,
+and of the end, once.
+
+Invariants:
+1. The owner sees no frame before `link_opened` and none after `link_closed`; each of these comes at most
+   once, `link_closed` exactly once.
+2. Whatever a peer sends, nothing but `link_closed` with the reason comes of it if it breaks the protocol.
+
+Called by `Remote` and `Association`, which own links.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from drivetrain.actor.remote.auth import TAG_BYTES
+from drivetrain.actor.remote.errors import ConnectError, HandshakeError, ProtocolViolationError
+from drivetrain.actor.remote.handshake import Agreement, DialerHandshake, Handshake, Step
+from drivetrain.actor.remote.transport import Connection, Frame
+from drivetrain.actor.remote.wire import AnyFrame, Refusal, decode, encode
+from drivetrain.errors import DrivetrainError
+
+FRAME_OVERHEAD_BYTES: Final = 256
+"""Room beside a message of the largest allowed size: tag, numbers, paths and seal are counted with it."""
+
+
+class LinkOwner(Protocol):
+    """Who is told what a link does."""
+
+    def link_opened(self, link: Link, agreement: Agreement) -> None:
+        """The handshake is done."""
+
+    def link_frame(self, link: Link, frame: AnyFrame) -> None:
+        """A frame came in."""
+
+    def link_closed(self, link: Link, error: DrivetrainError) -> None:
+        """The connection is gone, or never became a session."""
+
+    def link_writable(self, link: Link, is_writable: bool) -> None:
+        """The peer reads slower than we write, or has caught up."""
+
+
+class Link:
+    """One connection and its handshake, on behalf of `owner`."""
+
+    def __init__(self, connection: Connection, handshake: Handshake, owner: LinkOwner) -> None:
+        self._connection: Final = connection
+        self._handshake: Final = handshake
+        self._agreement: Agreement | None = None
+        self._is_closed = False
+        self.owner = owner
+        if isinstance(handshake, DialerHandshake):
+            connection.send(handshake.begin())
+
+    @property
+    def peer(self) -> str:
+        """The other end as "host:port" of the socket, for logs."""
+        return self._connection.peer
+
+    @property
+    def handshake(self) -> Handshake:
+        """The handshake, done or not."""
+        return self._handshake
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session has begun and not ended."""
+        return self._agreement is not None and not self._is_closed
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What was sent and has not left this process."""
+        return self._connection.buffered_bytes
+
+    def send(self, frame: AnyFrame) -> None:
+        """Send a frame of the session."""
+        agreement = self._agreement
+        if agreement is None or self._is_closed:
+            return
+        data = encode(frame)
+        self._connection.send(data if agreement.seal is None else agreement.seal.close(data))
+
+    def close(self, why: str) -> None:
+        """End in good order."""
+        self._end(ConnectError(why))
+
+    def abort(self, error: DrivetrainError) -> None:
+        """End at once, with the reason."""
+        self._finish(error)
+        self._connection.abort()
+
+    def refuse(self, error: HandshakeError) -> None:
+        """Tell the peer why there will be no session, and end."""
+        self._connection.send(encode(Refusal(error.reason, error.what)))
+        self._end(error)
+
+    # ---- ConnectionEvents
+
+    def frame_received(self, frame: Frame) -> None:
+        """Take a frame from the connection."""
+        if self._is_closed:
+            return
+        if self._agreement is None:
+            self._shake_hands(frame)
+            return
+        opener = self._agreement.opener
+        try:
+            opened = decode(frame if opener is None else opener.open(frame))
+            self.owner.link_frame(self, opened)
+        except ProtocolViolationError as error:
+            self.abort(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+        if isinstance(error, DrivetrainError):
+            self._finish(error)
+        else:
+            self._finish(ConnectError(f"the connection was lost: {error or 'closed by the other side'}"))
+
+    def writing_paused(self) -> None:
+        """The connection's buffer is full."""
+        if not self._is_closed:
+            self.owner.link_writable(self, is_writable=False)
+
+    def writing_resumed(self) -> None:
+        """The connection's buffer has drained."""
+        if not self._is_closed:
+            self.owner.link_writable(self, is_writable=True)
+
+    # ---- inside
+
+    def _shake_hands(self, frame: Frame) -> None:
+        try:
+            step = self._handshake.receive(frame)
+        except HandshakeError as error:
+            if isinstance(error.__cause__, ProtocolViolationError):
+                self.abort(error)
+            elif error.is_from_peer:
+                self._end(error)
+            else:
+                self.refuse(error)
+            return
+        self._perform(step)
+
+    def _perform(self, step: Step) -> None:
+        if step.frame is not None:
+            self._connection.send(step.frame)
+        if step.agreement is not None:
+            self._agreement = step.agreement
+            self._connection.allow_frames(
+                step.agreement.receive_limit_bytes + FRAME_OVERHEAD_BYTES + TAG_BYTES
+            )
+            self.owner.link_opened(self, step.agreement)
+
+    def _end(self, error: DrivetrainError) -> None:
+        self._finish(error)
+        self._connection.close()
+
+    def _finish(self, error: DrivetrainError) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.owner.link_closed(self, error)

@@ -1,0 +1,121 @@
+"""Which other systems are alive: heartbeats, their answers, and the verdict.
+
+Problem: a process that was killed, frozen or cut off says nothing. Silence is all there is to see, and it
+must be told from slowness, also from our own: a process that was frozen itself finds every peer silent.
+
+Design: a pure core on integer milliseconds. It sends a numbered heartbeat to every watched system once per
+interval; answers feed a phi-accrual detector each. A system is declared dead when its detector finds it
+unavailable *and* it has been silent for longer than the pause. When a tick of our own comes late by more
+than an interval, we were the slow ones: verdicts rest for one pause, in which the answers that have queued
+up meanwhile come in.
+
+Invariants:
+1. A system that answered within the last pause is not declared dead.
+2. A system is declared dead once; then it is unknown until it is watched again.
+3. An answer to a heartbeat that was answered before, or never sent, counts for nothing.
+
+Called by `Remote`. Source: phi-accrual as in Akka and Flink; see `drivetrain.core.detector`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from drivetrain.actor.path import Address
+
+
+class Detector(Protocol):
+    """What the monitor needs of a failure detector."""
+
+    def heartbeat(self, now_ms: int) -> None:
+        """A sign of life came."""
+
+    def is_available(self, now_ms: int) -> bool:
+        """Whether the silence so far is still ordinary."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    """Ask `address` for a sign of life."""
+
+    address: Address
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareDead:
+    """`address` has been silent for `silent_ms`, which is no longer ordinary."""
+
+    address: Address
+    silent_ms: int
+
+
+@dataclass(slots=True)
+class _Watched:
+    detector: Detector
+    heard_ms: int
+    sent: int = 0
+    answered: int = 0
+
+
+class HeartbeatMonitor:
+    """The watched systems; `new_detector` makes a detector for each."""
+
+    def __init__(self, interval_ms: int, pause_ms: int, new_detector: Callable[[], Detector]) -> None:
+        self._interval_ms: Final = interval_ms
+        self._pause_ms: Final = pause_ms
+        self._new_detector: Final = new_detector
+        self._watched: Final[dict[Address, _Watched]] = {}
+        self._ticked_ms: int | None = None
+        self._no_verdict_before_ms = 0
+
+    @property
+    def addresses(self) -> Iterable[Address]:
+        """The watched systems, in the order in which they came."""
+        return self._watched.keys()
+
+    def is_watching(self, address: Address) -> bool:
+        """Whether the system is watched."""
+        return address in self._watched
+
+    def watch(self, address: Address, now_ms: int) -> None:
+        """Watch a system from now on; being asked counts as its first sign of life."""
+        if address not in self._watched:
+            detector = self._new_detector()
+            detector.heartbeat(now_ms)
+            self._watched[address] = _Watched(detector, now_ms)
+
+    def forget(self, address: Address) -> None:
+        """Watch it no more."""
+        self._watched.pop(address, None)
+
+    def answered(self, address: Address, count: int, now_ms: int) -> None:
+        """The system answered the heartbeat `count`."""
+        watched = self._watched.get(address)
+        if watched is None or not watched.answered < count <= watched.sent:
+            return
+        watched.answered = count
+        watched.heard_ms = now_ms
+        watched.detector.heartbeat(now_ms)
+
+    def tick(self, now_ms: int) -> list[SendHeartbeat | DeclareDead]:
+        """Called once per interval: what to send, and who is dead."""
+        if self._ticked_ms is not None and now_ms - self._ticked_ms > 2 * self._interval_ms:
+            self._no_verdict_before_ms = now_ms + self._pause_ms + self._interval_ms
+        self._ticked_ms = now_ms
+        effects: list[SendHeartbeat | DeclareDead] = []
+        for address, watched in list(self._watched.items()):
+            silent_ms = now_ms - watched.heard_ms
+            if (
+                now_ms >= self._no_verdict_before_ms
+                and silent_ms > self._pause_ms
+                and not watched.detector.is_available(now_ms)
+            ):
+                del self._watched[address]
+                effects.append(DeclareDead(address, silent_ms))
+                continue
+            watched.sent += 1
+            effects.append(SendHeartbeat(address, watched.sent))
+        return effects

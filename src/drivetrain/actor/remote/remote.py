@@ -1,0 +1,329 @@
+"""The remote layer of an actor system: what the kernel calls, and what the network reaches.
+
+Problem: see `drivetrain.actor.provider`, whose rules this keeps.
+
+Design: one `Remote` per system. It listens, keeps one `Association` per place, carries the watches to other
+systems, and lets a `HeartbeatMonitor` judge who is dead. Systems that watch us are monitored as those that
+we watch, so that a dead watcher is forgotten. Connections whose handshake is not done are strangers: few,
+small and short-lived.
+
+Invariants:
+1. The rules of `drivetrain.actor.provider`.
+2. An incarnation that was replaced or said goodbye is never talked to again; one that was declared dead can
+   come back with a new session.
+3. What a peer or a stranger sends is refused with one line in the log, and disturbs nobody else.
+
+Called by the kernel, and by whoever connects a system with `attach_remote`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextvars import Context
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.actor.errors import InvalidPathError, MalformedMessageError, UnknownMessageError
+from drivetrain.actor.messages import Failure, Terminated, Unwatch, Watch
+from drivetrain.actor.path import ANY_INCARNATION, Address
+from drivetrain.actor.provider import Envelope, UndeliverableReason
+from drivetrain.actor.remote.association import Association
+from drivetrain.actor.remote.auth import NONCE_BYTES
+from drivetrain.actor.remote.errors import HandshakeError
+from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, DialerHandshake, Self
+from drivetrain.actor.remote.link import Link
+from drivetrain.actor.remote.monitor import DeclareDead, HeartbeatMonitor
+from drivetrain.actor.remote.session import Session
+from drivetrain.actor.remote.settings import RemoteSettings
+from drivetrain.actor.remote.strangers import Dial, Strangers
+from drivetrain.actor.remote.tcp import TcpTransport
+from drivetrain.actor.remote.transport import Connection, ConnectionEvents, Listener, Transport
+from drivetrain.actor.remote.watches import OpenWatches
+from drivetrain.actor.remote.wire import Item
+from drivetrain.core.detector import PhiAccrualDetector
+from drivetrain.errors import DrivetrainError
+
+if TYPE_CHECKING:
+    from drivetrain.actor.reference import ActorRef
+    from drivetrain.actor.system import ActorSystem
+
+log = logging.getLogger(__name__)
+
+Entropy = Callable[[int], bytes]
+
+_FLUSH_POLL_S: Final = 0.005
+_PRUNE_TICKS: Final = 100
+
+
+class Remote:
+    """The remote layer of `system`; made by `attach_remote`."""
+
+    def __init__(
+        self, system: ActorSystem, settings: RemoteSettings, transport: Transport, entropy: Entropy
+    ) -> None:
+        self._transport: Final = transport
+        self._entropy: Final = entropy
+        self._associations: Final[dict[Address, Association]] = {}
+        self._by_address: Final[dict[Address, Association]] = {}
+        self._watches: Final = OpenWatches()
+        self._watchers: Final[dict[Address, None]] = {}
+        self._listener: Listener | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._ticks = 0
+        self.system: Final = system
+        self.settings: Final = settings
+        self.loop: Final = system.loop
+        self.context: Final[Context] = system.async_context
+        self.is_stopping = False
+        self.monitor: Final = HeartbeatMonitor(
+            settings.heartbeat_interval_ms, settings.heartbeat_pause_ms, self._new_detector
+        )
+        self._strangers: Final = Strangers(
+            self.loop, settings.max_strangers, settings.connect_timeout_ms / 1000, self._admitted
+        )
+
+    # ---- RemoteProvider
+
+    @property
+    def host(self) -> str:
+        """The host by which others reach this system."""
+        return self.settings.host
+
+    @property
+    def port(self) -> int:
+        """The port by which others reach this system."""
+        return self.settings.port if self._listener is None else self._listener.port
+
+    def deliver(self, envelope: Envelope) -> None:
+        """Send a message to another system; raises `MessageRefusedError`."""
+        address = envelope.target.address
+        if self.is_stopping:
+            self.system.undeliverable(envelope, UndeliverableReason.STOPPED)
+        elif not address.is_remote_capable or self._is_here(address):
+            self.system.undeliverable(envelope, UndeliverableReason.UNREACHABLE)
+        else:
+            tag, body = self.system.codec.serialize(envelope.message)
+            association = self._by_address.get(address) or self._association(address)
+            if isinstance(envelope.message, Terminated | Watch | Unwatch):
+                association.deliver_system(envelope, tag, body)
+            else:
+                association.deliver(envelope, tag, body)
+
+    def watch(self, target: ActorRef, watcher: ActorRef) -> None:
+        """Watch over an actor elsewhere."""
+        address = target.path.address
+        is_over = (
+            self.is_stopping
+            or not address.is_remote_capable
+            or self._is_here(address)
+            or self._association(address).is_stale(address)
+        )
+        if is_over:
+            # Later, since the kernel is in the middle of opening the watch.
+            self.loop.call_soon(self.system.address_terminated, address, context=self.context)
+            return
+        self._watches.open(target, watcher)
+        self.monitor.watch(address, self._now_ms())
+        self.deliver(Envelope(target.path, Watch(watcher), watcher.path))
+
+    def unwatch(self, target: ActorRef, watcher: ActorRef) -> None:
+        """End a watch."""
+        if self._watches.close(target, watcher):
+            self.deliver(Envelope(target.path, Unwatch(watcher), watcher.path))
+            self._forget_if_unwatched(target.path.address)
+
+    async def stop(self) -> None:
+        """Send what waits, say goodbye, close everything."""
+        if self.is_stopping:
+            return
+        for association in self._associations.values():
+            association.say_goodbye()
+        self.is_stopping = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+        self._strangers.close()
+        end_s = self.loop.time() + self.settings.stop_timeout_ms / 1000
+        while self.loop.time() < end_s and any(one.unsent_bytes for one in self._associations.values()):
+            await asyncio.sleep(_FLUSH_POLL_S)
+        for association in self._associations.values():
+            association.close()
+
+    # ---- starting
+
+    async def wait_started(self) -> None:
+        """Listen, and become the system's provider; raises `AddressInUseError`, `BindError`."""
+        settings = self.settings
+        self._listener = await self._transport.wait_listening(
+            settings.bind_host or settings.host, settings.port, self._accept
+        )
+        self.system.attach_provider(self)
+        self._ticker = self.loop.call_later(
+            settings.heartbeat_interval_ms / 1000, self._tick, context=self.context
+        )
+
+    # ---- connections
+
+    def _accept(self, connection: Connection) -> ConnectionEvents:
+        handshake = AcceptorHandshake(self._self(), self._admits, self._entropy(NONCE_BYTES))
+        return self._strangers.accept(connection, handshake)
+
+    def _admits(self, dialer: Address) -> int:
+        if self.is_stopping:
+            raise HandshakeError("this system stops", reason="stopping")
+        if self._is_here(dialer):
+            raise HandshakeError(f"{dialer} claims the address of this system", reason="claim")
+        return self._association(dialer).admits(dialer)
+
+    def _admitted(self, link: Link, agreement: Agreement) -> None:
+        self._association(agreement.peer).link_opened(link, agreement)
+
+    async def wait_dialed(self, association: Association) -> Link:
+        """Connect to the association's place; raises `ConnectError`, `HandshakeError`, TimeoutError."""
+        place = association.place
+        handshake = DialerHandshake(
+            self._self(), place, association.session.number, self._entropy(NONCE_BYTES)
+        )
+        dial = Dial(self._transport, handshake, association.link_opened)
+        return await dial.wait_opened(
+            place.host or "", place.port or 0, self.settings.connect_timeout_ms / 1000
+        )
+
+    def _self(self) -> Self:
+        return Self(self.system.address, self.settings.secret_bytes, self.settings.frame_limit_bytes)
+
+    def _is_here(self, address: Address) -> bool:
+        me = self.system.address
+        return (address.host, address.port) == (me.host, me.port)
+
+    def _association(self, address: Address) -> Association:
+        association = self._by_address.get(address)
+        if association is None:
+            place = Address(address.system, address.host, address.port, ANY_INCARNATION)
+            association = self._associations.get(place)
+            if association is None:
+                association = self._associations[place] = Association(self, place)
+            self._by_address[address] = association
+        return association
+
+    # ---- what comes in
+
+    def take_in(self, session: Session, item: Item) -> None:
+        """Deliver a message of a peer to the kernel; one that does not decode is dropped with a line."""
+        try:
+            message = self.system.codec.deserialize(item[2], memoryview(item[3]))
+            envelope = session.read(item, message)
+        except (UnknownMessageError, MalformedMessageError, InvalidPathError) as error:
+            log.warning("dropped a message from %s: %s", session.peer, error.what)
+            self._answer_failure(session, item, error)
+            return
+        if isinstance(message, Watch | Terminated) and session.peer is not None:
+            if isinstance(message, Watch):
+                self._watchers[session.peer] = None
+                self.monitor.watch(session.peer, self._now_ms())
+            elif message.actor.path.address != session.peer:
+                log.warning("dropped a message from %s: it speaks for %s", session.peer, message.actor.path)
+                return
+            elif self._watches.close(message.actor, self.system.reference(envelope.target)):
+                # The kernel's `unwatch` then finds nothing to tell the other side, which knows.
+                self._forget_if_unwatched(session.peer)
+        self.system.deliver_inbound(envelope)
+
+    def _answer_failure(self, session: Session, item: Item, error: DrivetrainError) -> None:
+        try:
+            sender = None if item[1] is None else self.system.reference(session.read_sender(item[1]))
+        except InvalidPathError:
+            return
+        if sender is not None and sender.expects_answer:
+            sender.tell(Failure.of(error))
+
+    # ---- who is alive
+
+    def heard(self, address: Address, count: int) -> None:
+        """A peer answered a heartbeat."""
+        self.monitor.answered(address, count, self._now_ms())
+
+    def is_watching_place(self, place: Address) -> bool:
+        """Whether any life of the system at `place` is being monitored."""
+        return any(place.matches(address) for address in self.monitor.addresses)
+
+    def watch_again(self, peer: Address) -> None:
+        """Send every open watch on the peer: its session is new, and it may know of none."""
+        for target, watcher in self._watches.of(peer):
+            self.deliver(Envelope(target.path, Watch(watcher), watcher.path))
+
+    def system_over(self, address: Address, why: str) -> None:
+        """An incarnation is over for good."""
+        association = self._association(address)
+        if not association.is_stale(address):
+            association.retire(address)
+            self._end_life(address, why)
+
+    def _end_life(self, address: Address, why: str) -> None:
+        log.warning("%s is over: %s", address, why)
+        self.monitor.forget(address)
+        self._watches.end(address)
+        self._watchers.pop(address, None)
+        self._association(address).life_over(address)
+        self.system.address_terminated(address)
+
+    def _forget_if_unwatched(self, address: Address) -> None:
+        if not self._watches.is_watching(address) and address not in self._watchers:
+            self.monitor.forget(address)
+
+    def _tick(self) -> None:
+        settings = self.settings
+        self._ticker = self.loop.call_later(
+            settings.heartbeat_interval_ms / 1000, self._tick, context=self.context
+        )
+        for effect in self.monitor.tick(self._now_ms()):
+            if isinstance(effect, DeclareDead):
+                self._end_life(effect.address, f"no heartbeat was answered for {effect.silent_ms} ms")
+            else:
+                self._association(effect.address).send_heartbeat(effect.count)
+        self._ticks += 1
+        if self._ticks % _PRUNE_TICKS == 0:
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forget the places that nobody has talked to or about for a while."""
+        for place, association in list(self._associations.items()):
+            if association.is_unused():
+                del self._associations[place]
+                for address in [key for key, value in self._by_address.items() if value is association]:
+                    del self._by_address[address]
+
+    def _now_ms(self) -> int:
+        return int(self.loop.time() * 1000)
+
+    def _new_detector(self) -> PhiAccrualDetector:
+        interval_ms = self.settings.heartbeat_interval_ms
+        return PhiAccrualDetector(
+            threshold=self.settings.threshold,
+            heartbeat_interval_ms=interval_ms,
+            acceptable_pause_ms=self.settings.heartbeat_pause_ms,
+            # The usual floor is for intervals of seconds; with short ones it would only delay the verdict.
+            min_std_ms=min(100, interval_ms),
+        )
+
+
+async def attach_remote(
+    system: ActorSystem,
+    settings: RemoteSettings | None = None,
+    *,
+    transport: Transport | None = None,
+    entropy: Entropy = secrets.token_bytes,
+) -> Remote:
+    """Connect an actor system to others: listen, and give its references an address.
+
+    Without `settings` it listens on a free port of the loopback address. `transport` is TCP unless given;
+    `entropy(n)` gives n random bytes for handshakes. Raises `AddressInUseError`, `BindError`.
+    """
+    settings = settings if settings is not None else RemoteSettings()
+    transport = transport if transport is not None else TcpTransport(settings.tls)
+    remote = Remote(system, settings, transport, entropy)
+    await remote.wait_started()
+    return remote

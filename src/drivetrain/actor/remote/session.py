@@ -1,0 +1,157 @@
+"""A session: the numbers that keep messages single and in order, whatever the connections do.
+
+Problem: a connection breaks and another takes its place; frames may be lost, doubled or overtaken on the
+way. The receiver must still see each message at most once, in order, and every `System` message.
+
+Design: plain data without input and output. Outgoing messages go through the `Outbox`, which numbers
+frames; `System` messages also stay with the `ReliableSender` until acknowledged. Of incoming frames, one
+whose number is not greater than all before is dropped: at most once, never out of order; `System` messages
+go by their own positions. A new session starts all numbers over.
+
+Invariants:
+1. Frames that are accepted have growing numbers within a session.
+2. `System` messages are accepted exactly once per session and in order.
+3. What one actor sent is never accepted after a `System` message (its `Terminated`) that was sent later.
+
+Called by `Association`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Raw
+
+from drivetrain.actor.messages import Message
+from drivetrain.actor.path import ANY_INCARNATION, ActorPath, Address
+from drivetrain.actor.provider import Envelope
+from drivetrain.actor.remote.errors import MessageTooLargeError
+from drivetrain.actor.remote.handshake import Agreement
+from drivetrain.actor.remote.outbox import Outbox, Outgoing
+from drivetrain.actor.remote.paths import PathReader, PathWriter
+from drivetrain.actor.remote.reliable import ReliableReceiver, ReliableSender, Verdict
+from drivetrain.actor.remote.wire import Batch, Item, System
+
+_ITEM_OVERHEAD_BYTES: Final = 20
+
+
+class Session:
+    """The session with the system at one place; `peer` is its incarnation, once known."""
+
+    def __init__(self, me: Address, place: Address, limit_bytes: int, most: int, most_bytes: int) -> None:
+        self._limit: Final = limit_bytes
+        self._send_limit = limit_bytes
+        self._mine: Final = PathReader(me)
+        self._sender_texts: Final = PathWriter(me)
+        self._theirs = PathReader(place)
+        self._target_texts = PathWriter(place)
+        self._system: Final[ReliableSender[Outgoing]] = ReliableSender()
+        self._received: Final = ReliableReceiver()
+        self._last_number = 0
+        self.outbox: Final = Outbox(most, most_bytes)
+        self.peer: Address | None = None
+        self.number = 0
+        self.dropped_frames = 0
+
+    # ---- sessions
+
+    def begin(self, agreement: Agreement) -> list[Outgoing]:
+        """Go on with the session that was agreed on, or start a new one.
+
+        Returns the waiting messages that are for another incarnation than the peer's; the ordinary ones of
+        them are no longer in the outbox.
+        """
+        if self.peer != agreement.peer:
+            self.peer = agreement.peer
+            self._theirs, self._target_texts = PathReader(agreement.peer), PathWriter(agreement.peer)
+        self._send_limit = agreement.send_limit_bytes
+        self.number = agreement.session
+        if agreement.is_resumed:
+            # `System` messages stay, as positions must stay dense; the peer ignores what is not for it.
+            strays = self.outbox.take_out(lambda one: not one.position and not self.is_for(one))
+            return strays + [one for _, one in self._system.unacknowledged() if not self.is_for(one)]
+        strays = self.outbox.take_out(lambda one: not self.is_for(one))
+        self._last_number = 0
+        self.outbox.begin_session()
+        self._received.begin_session()
+        self._system.begin_session(self.is_for)
+        for position, outgoing in self._system.unacknowledged():
+            outgoing.position = position
+        return strays
+
+    def end(self, address: Address) -> list[Outgoing]:
+        """Forget the session, whose peer `address` is no more; return the ordinary messages meant for it."""
+        self.number = 0
+        self._system.clear()
+        ended = self.outbox.take_out(lambda one: one.position > 0 or one.envelope.target.address == address)
+        return [one for one in ended if not one.position]
+
+    # ---- outgoing
+
+    def prepare(self, envelope: Envelope, tag: str, body: bytes) -> Outgoing:
+        """The message as it goes on the wire; raises `MessageTooLargeError`."""
+        target = self._target_texts.write(envelope.target)
+        sender = None if envelope.sender is None else self._sender_texts.write(envelope.sender)
+        size = len(body) + len(target) + len(tag) + (len(sender) if sender else 0) + _ITEM_OVERHEAD_BYTES
+        if size > self._send_limit:
+            raise MessageTooLargeError(f"{tag} to {envelope.target}", size, self._send_limit)
+        return Outgoing(envelope, (target, sender, tag, Raw(body)), size)
+
+    def put(self, outgoing: Outgoing) -> bool:
+        """Queue an ordinary message; False when the queue is full."""
+        return self.outbox.put(outgoing)
+
+    def put_system(self, outgoing: Outgoing) -> None:
+        """Queue a message that must arrive."""
+        outgoing.position = self._system.add(outgoing)
+        self.outbox.put(outgoing)
+
+    def again(self) -> Iterator[System]:
+        """The `System` messages that were sent and not acknowledged, as new frames."""
+        for position, outgoing in self._system.unacknowledged():
+            if not outgoing.is_waiting:
+                yield System(self.outbox.next_number(), position, outgoing.item)
+
+    def acknowledged(self, position: int) -> None:
+        """The peer has all `System` messages up to `position`."""
+        self._system.acknowledged(position)
+
+    @property
+    def has_unacknowledged(self) -> bool:
+        """Whether a `System` message still has to arrive."""
+        return len(self._system) > 0
+
+    # ---- incoming
+
+    def accept(self, frame: Batch | System) -> list[Item]:
+        """The messages of the frame that are to be delivered."""
+        if isinstance(frame, Batch):
+            if frame.number <= self._last_number:
+                self.dropped_frames += 1
+                return []
+            self._last_number = frame.number
+            return frame.items
+        self._last_number = max(self._last_number, frame.number)
+        return [frame.item] if self._received.receive(frame.position) is Verdict.DELIVER else []
+
+    @property
+    def delivered_position(self) -> int:
+        """What to acknowledge."""
+        return self._received.delivered
+
+    def read_sender(self, text: str) -> ActorPath:
+        """The path of a sender; raises `InvalidPathError`."""
+        return self._theirs.read(text)
+
+    def read(self, item: Item, message: Message) -> Envelope:
+        """The envelope of an item whose message was decoded; raises `InvalidPathError`."""
+        target, sender, _, _ = item
+        return Envelope(
+            self._mine.read(target), message, None if sender is None else self._theirs.read(sender)
+        )
+
+    def is_for(self, outgoing: Outgoing) -> bool:
+        """Whether the message is for the peer's present incarnation, or for any."""
+        wanted = outgoing.envelope.target.address
+        return wanted.incarnation == ANY_INCARNATION or wanted == self.peer

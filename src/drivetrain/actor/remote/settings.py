@@ -1,0 +1,104 @@
+"""How an actor system meets others: address, security, limits and times.
+
+Invariant: settings that would let other machines in without a shared secret cannot be made.
+
+Called by whoever starts a system with `attach_remote`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import Final
+
+from drivetrain.actor.remote.auth import MIN_SECRET_LENGTH
+from drivetrain.actor.remote.errors import InsecureBindError
+from drivetrain.actor.remote.tls import TlsSettings
+from drivetrain.errors import ConfigError
+
+DEFAULT_FRAME_LIMIT_BYTES: Final = 10_485_760
+SMALLEST_FRAME_LIMIT_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    """All that can be set; the defaults are for one machine.
+
+    `host` is the name by which others reach this system and `bind_host`, if given, where it listens instead
+    (a container's address); port 0 lets the system choose. Off loopback `secret` is required, and both
+    sides must have the same; `tls` is optional anywhere. Raises `InsecureBindError`, `ConfigError`.
+
+    `frame_limit_bytes` bounds a message on the wire, `queue_limit` and `queue_limit_bytes` what waits for
+    one other system. A heartbeat goes out every `heartbeat_interval_ms`; a watched system that is silent for
+    `heartbeat_pause_ms` comes under suspicion, and is declared dead at `threshold`. Connecting, with the
+    handshake, may take `connect_timeout_ms`; after a failure the next attempt waits from `min_backoff_ms`,
+    doubling up to `max_backoff_ms`. `max_strangers` is how many connections may be in their handshake.
+    Stopping takes `stop_timeout_ms` at most.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    bind_host: str | None = None
+    secret: str | None = field(default=None, repr=False)
+    tls: TlsSettings | None = None
+    frame_limit_bytes: int = DEFAULT_FRAME_LIMIT_BYTES
+    queue_limit: int = 100_000
+    queue_limit_bytes: int = 64 * 2**20
+    heartbeat_interval_ms: int = 1_000
+    heartbeat_pause_ms: int = 6_000
+    threshold: float = 12.0
+    connect_timeout_ms: int = 5_000
+    min_backoff_ms: int = 50
+    max_backoff_ms: int = 2_000
+    max_strangers: int = 256
+    stop_timeout_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        listens_on = self.bind_host or self.host
+        if self.secret is None and not (is_loopback(self.host) and is_loopback(listens_on)):
+            raise InsecureBindError(
+                "an actor system that other machines can reach needs a shared secret",
+                where=f"{listens_on}:{self.port}",
+                expected="a secret, or a loopback address such as 127.0.0.1",
+                remedy="set the same secret on every machine, or bind to 127.0.0.1",
+            )
+        if self.secret is not None and len(self.secret) < MIN_SECRET_LENGTH:
+            raise ConfigError(
+                "the shared secret is too short",
+                expected=f"at least {MIN_SECRET_LENGTH} characters",
+                got=f"{len(self.secret)} characters",
+                remedy="make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            )
+        self._require(self.frame_limit_bytes >= SMALLEST_FRAME_LIMIT_BYTES, "frame_limit_bytes")
+        self._require(0 <= self.port <= 65_535, "port")
+        for name in (
+            "queue_limit",
+            "queue_limit_bytes",
+            "heartbeat_interval_ms",
+            "threshold",
+            "connect_timeout_ms",
+            "min_backoff_ms",
+            "max_strangers",
+        ):
+            self._require(getattr(self, name) > 0, name)
+        self._require(self.heartbeat_pause_ms >= 0, "heartbeat_pause_ms")
+        self._require(self.max_backoff_ms >= self.min_backoff_ms, "max_backoff_ms")
+
+    @property
+    def secret_bytes(self) -> bytes | None:
+        """The secret as bytes."""
+        return None if self.secret is None else self.secret.encode()
+
+    def _require(self, is_right: bool, name: str) -> None:
+        if not is_right:
+            raise ConfigError("not a value that can be set", where=name, got=str(getattr(self, name)))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a port that is bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

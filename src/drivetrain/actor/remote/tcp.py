@@ -1,0 +1,197 @@
+"""The transport over TCP, with or without TLS.
+
+Design: one asyncio protocol per connection, no task, no stream objects: a piece of bytes that comes in is
+cut into frames and handed on in the same call; a frame that goes out is one write. Buffering and its
+high-water mark are asyncio's. Keep-alive and the user timeout let the kernel find peers that are gone while
+nothing is sent and while what was sent is not acknowledged.
+
+Invariants: those of `drivetrain.actor.remote.transport`, and
+1. A connection that breaks the framing is closed at once; its owner learns why.
+
+Called by `Remote`, through `Transport`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from typing import Final, cast
+
+from drivetrain.actor.remote.errors import AddressInUseError, BindError, ConnectError, ProtocolViolationError
+from drivetrain.actor.remote.framing import FrameReader, header_of
+from drivetrain.actor.remote.tls import TlsSettings
+from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, Connection, ConnectionEvents, Opener
+
+HIGH_WATER_BYTES: Final = 1 << 20
+KEEP_ALIVE_IDLE_S: Final = 30
+KEEP_ALIVE_PROBES: Final = 3
+UNACKNOWLEDGED_MS: Final = 60_000
+
+
+class TcpConnection(asyncio.Protocol):
+    """One TCP connection; asyncio calls the protocol's methods, the owner those of `Connection`."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener: Final = opener
+        self._reader: Final = FrameReader(UNPROVEN_FRAME_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._events: ConnectionEvents | None = None
+        self._violation: Exception | None = None
+        self._peer = "unknown"
+
+    # ---- Connection
+
+    @property
+    def peer(self) -> str:
+        """The other end as "host:port"."""
+        return self._peer
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the operating system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def allow_frames(self, limit_bytes: int) -> None:
+        """Take frames up to this size from now on."""
+        self._reader.limit_bytes = limit_bytes
+
+    def send(self, frame: bytes) -> None:
+        """Send one frame."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(header_of(frame) + frame)
+
+    def close(self) -> None:
+        """Close after what was sent is out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; asyncio calls this first."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        name = transport.get_extra_info("peername")
+        self._peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
+        _watch_over(transport.get_extra_info("socket"))
+        self._events = self._opener(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Cut a piece into frames and hand them on."""
+        events, transport = self._events, self._transport
+        if events is None or transport is None or transport.is_closing():
+            return
+        try:
+            for frame in self._reader.feed(data):
+                events.frame_received(frame)
+                if transport.is_closing():
+                    return
+        except ProtocolViolationError as error:
+            self._violation = error
+            transport.abort()
+
+    def pause_writing(self) -> None:
+        """More than the high-water mark is buffered."""
+        if self._events is not None:
+            self._events.writing_paused()
+
+    def resume_writing(self) -> None:
+        """The buffer has drained."""
+        if self._events is not None:
+            self._events.writing_resumed()
+
+    def eof_received(self) -> bool:
+        """The peer has closed: so do we."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hand the end on; asyncio calls this last."""
+        events, self._events = self._events, None
+        if events is not None:
+            events.connection_lost(self._violation or exc)
+
+
+class TcpListener:
+    """An open TCP port."""
+
+    def __init__(self, server: asyncio.Server, host: str) -> None:
+        self._server: Final = server
+        self.host: Final = host
+        self.port: Final[int] = server.sockets[0].getsockname()[1]
+
+    async def wait_closed(self) -> None:
+        """Close the port."""
+        self._server.close()
+        # From Python 3.12 on, `Server.wait_closed` waits for open connections too; those are not ours to end.
+        await asyncio.sleep(0)
+
+
+class TcpTransport:
+    """Listens and connects over TCP; with `tls` every connection is encrypted and mutually verified."""
+
+    def __init__(self, tls: TlsSettings | None = None) -> None:
+        self._server_tls: Final = None if tls is None else tls.server_context()
+        self._client_tls: Final = None if tls is None else tls.client_context()
+
+    async def wait_listening(self, host: str, port: int, accept: Opener) -> TcpListener:
+        """Open a port; raises `AddressInUseError` or `BindError`."""
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(
+                lambda: TcpConnection(accept), host, port, ssl=self._server_tls, backlog=1024
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUseError(host, port) from error
+            raise BindError(
+                f"cannot listen: {error.strerror or error}",
+                where=f"{host}:{port}",
+                remedy="use a host name or address of this machine, and a port above 1023",
+            ) from error
+        return TcpListener(server, host)
+
+    async def wait_connected(self, host: str, port: int, opened: Opener) -> Connection:
+        """Connect; raises `ConnectError`."""
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(
+                lambda: TcpConnection(opened), host, port, ssl=self._client_tls
+            )
+        except ssl.SSLError as error:
+            raise ConnectError(
+                f"no TLS connection: {error.reason or error}",
+                where=f"{host}:{port}",
+                remedy="check that both sides use TLS and certificates of one authority",
+            ) from error
+        except OSError as error:
+            raise ConnectError(
+                f"no connection: {error.strerror or error}",
+                where=f"{host}:{port}",
+                remedy="check that the process runs and listens there",
+            ) from error
+        return connection
+
+
+def _watch_over(sock: object) -> None:
+    """Let the kernel probe an idle connection, and give up one whose data is not acknowledged."""
+    # Not every platform has every option, and a connection works without them.
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", KEEP_ALIVE_IDLE_S),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", KEEP_ALIVE_IDLE_S // KEEP_ALIVE_PROBES),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", KEEP_ALIVE_PROBES),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", UNACKNOWLEDGED_MS),
+        (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None and hasattr(sock, "setsockopt"):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(level, option, value)

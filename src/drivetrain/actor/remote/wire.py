@@ -1,0 +1,180 @@
+"""The frames that two actor systems exchange, as typed structs in msgpack.
+
+Design: one tagged union, positional fields. A connection begins with `Hello`, `Challenge`, `Proof` and
+`Welcome` (or a `Refusal` at any point of these); then come `Batch`, `System`, `SystemAck`, `Heartbeat`,
+`HeartbeatReply` and, at the end, `Goodbye`. `PROTOCOL_VERSION` changes when an older peer would
+misunderstand.
+
+A message is an `Item`: target, sender, tag, body. Paths in it are relative to the two ends of the
+connection ("/user/a#7") unless they belong elsewhere, then complete; the body is the codec's and is not
+looked into here.
+
+Invariants:
+1. `decode(encode(frame))` equals the frame; anything else raises `ProtocolViolationError`.
+2. Sequence numbers (`number`) start at 1 in each session and grow with every frame that carries one.
+
+Called by handshakes and associations, and by the simulator to describe frames.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from drivetrain.actor.remote.auth import TAG_BYTES
+from drivetrain.actor.remote.errors import ProtocolViolationError
+from drivetrain.actor.remote.transport import Frame
+
+PROTOCOL_VERSION: Final = 1
+
+Item: TypeAlias = tuple[str, str | None, str, Raw]
+"""Target path, sender path, tag, and the body as the codec made it."""
+
+
+class _Frame(msgspec.Struct, array_like=True, gc=False):
+    pass
+
+
+class Hello(_Frame, tag=1):
+    """Dialer to acceptor: who I am, whom I want, and which session I could resume (0 for none)."""
+
+    version: int
+    address: str
+    target: str
+    nonce: bytes
+    session: int
+    frame_limit: int
+    is_authenticating: bool
+
+
+class Challenge(_Frame, tag=2):
+    """Acceptor to dialer: who I am, and which session I could resume (0 for none)."""
+
+    address: str
+    nonce: bytes
+    session: int
+    frame_limit: int
+    is_authenticating: bool
+
+
+class Proof(_Frame, tag=3):
+    """Dialer to acceptor: I know the secret; empty when neither side authenticates."""
+
+    proof: bytes
+
+
+class Welcome(_Frame, tag=4):
+    """Acceptor to dialer: so do I; the session begins."""
+
+    proof: bytes
+
+
+class Refusal(_Frame, tag=5):
+    """Either side: no session; `reason` is a stable word, `what` a sentence for the log."""
+
+    reason: str
+    what: str
+
+
+class Batch(_Frame, tag=6):
+    """Messages, at most once and in order."""
+
+    number: int
+    items: list[Item]
+
+
+class System(_Frame, tag=7):
+    """One message about watching, delivered exactly once per session: sent again until acknowledged.
+
+    `position` counts these messages from 1.
+    """
+
+    number: int
+    position: int
+    item: Item
+
+
+class SystemAck(_Frame, tag=8):
+    """All `System` messages up to `position` have been delivered."""
+
+    position: int
+
+
+class Heartbeat(_Frame, tag=9):
+    """Answer this with a `HeartbeatReply` of the same count."""
+
+    count: int
+
+
+class HeartbeatReply(_Frame, tag=10):
+    """I was alive when I got the heartbeat `count`."""
+
+    count: int
+
+
+class Goodbye(_Frame, tag=11):
+    """This system has stopped; its incarnation is over."""
+
+
+AnyFrame: TypeAlias = (
+    Hello
+    | Challenge
+    | Proof
+    | Welcome
+    | Refusal
+    | Batch
+    | System
+    | SystemAck
+    | Heartbeat
+    | HeartbeatReply
+    | Goodbye
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final[msgspec.msgpack.Decoder[AnyFrame]] = msgspec.msgpack.Decoder(AnyFrame)
+
+
+def encode(frame: AnyFrame) -> bytes:
+    """The frame as bytes."""
+    return _encoder.encode(frame)
+
+
+def decode(data: Frame) -> AnyFrame:
+    """The frame in `data`; bodies refer to `data`. Raises `ProtocolViolationError`."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolViolationError(
+            f"not a frame of the actor protocol: {error}",
+            remedy="check that an actor system of the same version is at the other end",
+        ) from error
+
+
+def describe(data: bytes) -> str:
+    """Say in a few words what a frame is, sealed or not, for traces; foreign bytes by their size only."""
+    frame: Any = None
+    for start in (0, TAG_BYTES):
+        try:
+            frame = _decoder.decode(data[start:])
+            break
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+    match frame:
+        case Batch(number, items):
+            return f"Batch {number} [{', '.join(f'{tag} to {target}' for target, _, tag, _ in items[:4])}" + (
+                f", {len(items) - 4} more]" if len(items) > 4 else "]"
+            )
+        case System(_, position, (target, _, tag, _)):
+            return f"System {position} [{tag} to {target}]"
+        case SystemAck(position):
+            return f"SystemAck {position}"
+        case Heartbeat(count) | HeartbeatReply(count):
+            return f"{type(frame).__name__} {count}"
+        case Refusal(reason, _):
+            return f"Refusal {reason}"
+        case None:
+            return f"{len(data)} B"
+        case _:
+            return type(frame).__name__
