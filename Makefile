@@ -20,7 +20,7 @@ test: setup ## run every check: lint, types, layers, unit, simulation, integrati
 	@scripts/check.sh
 
 nightly: setup ## the same, with thousands of seeds in every simulation
-	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-2000} scripts/check.sh --timeout 3600
+	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} scripts/check.sh --timeout 3600
 
 bench: ## run the benchmarks beside their peers (NAMES="wheel sol" ARGS="--quick")
 	@scripts/setup.sh

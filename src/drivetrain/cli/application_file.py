@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import sysconfig
@@ -101,9 +102,7 @@ def _run_file(path: Path) -> ModuleType:
             "not a Python file", where=str(path), expected="a file whose name ends in .py", remedy="rename it"
         )
     module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    _make_importable(str(path.resolve().parent))
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -120,6 +119,15 @@ def _run_file(path: Path) -> ModuleType:
         raise _raised_in(path, error) from error
     cloudpickle.register_pickle_by_value(module)
     return module
+
+
+def _make_importable(folder: str) -> None:
+    """Let this process and Spark's workers, which it starts, import what lies beside the file."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    inherited = os.environ.get("PYTHONPATH", "")
+    if folder not in inherited.split(os.pathsep):
+        os.environ["PYTHONPATH"] = f"{folder}{os.pathsep}{inherited}" if inherited else folder
 
 
 def _find(module: ModuleType, path: Path, name: str | None) -> Application:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
@@ -27,20 +26,14 @@ def config_command(
     if as_json:
         print(json.dumps([_as_data(setting) for setting in config]))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=False)
-    table.add_column("key", no_wrap=True)
-    table.add_column("value", overflow="fold")
-    table.add_column("from", overflow="fold")
-    table.add_column("what it does", overflow="fold", style="dim")
+    console = Console(highlight=False)
     for setting in config:
         changed = setting.place != "default"
-        table.add_row(
-            Text(setting.key.name, "bold" if changed else ""),
-            Text(setting.shown, "bold green" if changed else ""),
-            setting.place,
-            setting.key.doc,
+        heading = Text.assemble(
+            (setting.key.name, "bold"), " = ", (setting.shown, "bold green" if changed else "")
         )
-    Console(highlight=False).print(table)
+        console.print(heading.append(f"   ({setting.place})", "" if changed else "dim"), soft_wrap=True)
+        console.print(Padding(Text(setting.key.doc, "dim"), (0, 0, 0, 4)))
 
 
 def _as_data(setting: Setting[Any]) -> dict[str, object]:

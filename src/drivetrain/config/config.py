@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from drivetrain.config.catalog import ALL_KEYS
 from drivetrain.config.key import ENVIRONMENT_PREFIX, Key, environment_name
@@ -30,8 +30,11 @@ from drivetrain.errors import ConfigError
 
 T = TypeVar("T")
 
-CONFIG_VARIABLE = "DRIVETRAIN_CONFIG"
+CONFIG_VARIABLE: Final = "DRIVETRAIN_CONFIG"
 """The environment variable that names the TOML file; it is read by the commands and is not a key."""
+
+_NO_KEYS: Final = frozenset({CONFIG_VARIABLE, "DRIVETRAIN_SEEDS", "DRIVETRAIN_SEED", "DRIVETRAIN_TRACE"})
+"""Variables that begin like a key's and are none: the last three are read by `drivetrain.testing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, Origin]:
     names = {environment_name(name): name for name in ALL_KEYS}
     origins: dict[str, Origin] = {}
     for variable, raw in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NO_KEYS:
             continue
         if variable not in names:
             raise ConfigError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,6 +21,13 @@ app = Application("count")
 where = app.setting("input", default="/some/text")
 app.read(sources.text(where), name="lines").sink(sinks.none(), name="out")
 """
+
+
+@pytest.fixture(autouse=True)
+def paths_of_this_test_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading an application puts its folder on the paths of this process and of those it starts."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
 
 
 @pytest.fixture

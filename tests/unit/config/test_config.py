@@ -149,7 +149,12 @@ def test_directory_given_as_file_is_a_configuration_error(tmp_path: Path) -> Non
 
 
 def test_environment_variables_of_others_are_left_alone() -> None:
-    assert Config.load(None, {"PATH": "/bin", "SPARK_HOME": "/x", "DRIVETRAIN_CONFIG": "f.toml"}) == Config()
+    assert (
+        Config.load(
+            None, {"PATH": "/bin", "SPARK_HOME": "/x", "DRIVETRAIN_CONFIG": "f.toml", "DRIVETRAIN_SEEDS": "7"}
+        )
+        == Config()
+    )
 
 
 def test_configuration_survives_the_way_to_another_process(toml: Path) -> None:
