@@ -5,8 +5,8 @@ never both, whatever is lost, late, doubled or dead.
 
 Design: an ask has a reference of its own, `/asks/$n`, which is the sender of the message; what arrives there
 first decides. A `Failure` decides too: it comes from the asked actor, or from the dead letters when the
-message could not be delivered. The waiting is a delayed operation in the purgatory, watched under the ask's
-uid: arrival completes it, its timeout expires it.
+message could not be delivered. The waiting is a delayed operation in the system's purgatory, watched under
+that reference: arrival completes it, its timeout expires it.
 
 Invariants:
 1. Every ask has exactly one outcome; what comes later is a dead letter (`LATE_REPLY`).
@@ -36,7 +36,9 @@ from drivetrain.actor.errors import (
 from drivetrain.actor.messages import Failure, Message, require_message
 from drivetrain.actor.path import ASKS, ActorPath, Address
 from drivetrain.actor.provider import RemoteRef
+from drivetrain.actor.purgatory import ThreadSafePurgatory
 from drivetrain.actor.reference import ActorRef
+from drivetrain.core.purgatory import DelayedOperation
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
@@ -50,16 +52,54 @@ _ERRORS: Final[Mapping[str, type[AskError]]] = MappingProxyType(
 )
 
 
+class AskOperation(DelayedOperation):
+    """The wait for one outcome; `future` gets it."""
+
+    __slots__ = ("_asks", "asked", "future", "message_type", "outcome", "promise")
+
+    def __init__(self, asks: Asks, uid: int, asked: ActorRef, message: Message, timeout_ms: int) -> None:
+        super().__init__(timeout_ms)
+        self._asks = asks
+        self.asked = asked
+        self.message_type = type(message)
+        self.promise = PromiseRef(asks, uid, self)
+        self.outcome: Message | None = None
+        self.future: asyncio.Future[Message] = asks.system.loop.create_future()
+
+    def try_complete(self) -> bool:
+        """Complete when the outcome is there."""
+        return self.outcome is not None and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Hand the outcome to the asker, unless it has gone; no outcome means that time is up."""
+        self._asks.forget(self)
+        outcome, future = self.outcome, self.future
+        if future.done():
+            return
+        if outcome is None:
+            future.set_exception(self._timeout())
+        elif isinstance(outcome, Failure):
+            future.set_exception(_error_of(outcome, self.asked))
+        else:
+            future.set_result(outcome)
+
+    def _timeout(self) -> AskTimeoutError:
+        return AskTimeoutError(
+            f"no reply to {self.message_type.__qualname__} within {self.delay_ms} ms",
+            where=str(self.asked.path),
+            remedy="the message may or may not have been handled: ask again only if that is harmless",
+        )
+
+
 class PromiseRef(ActorRef):
-    """The reference that stands for one ask; `future` gets the outcome."""
+    """The reference that stands for one ask."""
 
-    __slots__ = ("_asks", "asked", "future", "uid")
+    __slots__ = ("_asks", "operation", "uid")
 
-    def __init__(self, asks: Asks, uid: int, asked: ActorRef) -> None:
+    def __init__(self, asks: Asks, uid: int, operation: AskOperation) -> None:
         self._asks = asks
         self.uid = uid
-        self.asked = asked
-        self.future: asyncio.Future[Message] = asks.system.loop.create_future()
+        self.operation = operation
 
     @property
     def path(self) -> ActorPath:
@@ -79,18 +119,19 @@ class PromiseRef(ActorRef):
     def tell(self, message: Message, sender: ActorRef | None = None) -> None:
         """Decide the ask, if it is still open; see `ActorRef.tell`."""
         require_message(message)
-        self._asks.decide(self, message, sender)
+        self._asks.decide(self.operation, message, sender)
 
     def __hash__(self) -> int:
         return self.uid
 
 
 class Asks:
-    """The open asks of one system."""
+    """The open asks of one system; they wait in `purgatory`."""
 
-    def __init__(self, system: ActorSystem) -> None:
+    def __init__(self, system: ActorSystem, purgatory: ThreadSafePurgatory[DelayedOperation]) -> None:
         self.system: Final = system
-        self._open: Final[dict[int, PromiseRef]] = {}
+        self._purgatory: Final = purgatory
+        self._open: Final[dict[int, AskOperation]] = {}
 
     @property
     def open(self) -> int:
@@ -98,24 +139,25 @@ class Asks:
         return len(self._open)
 
     def find(self, uid: int) -> PromiseRef | None:
-        """Return the open ask with this uid."""
-        return self._open.get(uid)
+        """Return the reference of the open ask with this uid."""
+        operation = self._open.get(uid)
+        return None if operation is None else operation.promise
 
     async def ask(
         self, asked: ActorRef, message: Message, reply: type[Message] | None, timeout_ms: int
     ) -> Message:
         """Tell `message` to `asked` and wait for the outcome; see `ActorRef.ask`."""
         uid = self.system.next_uid()
-        promise = self._open[uid] = PromiseRef(self, uid, asked)
+        operation = self._open[uid] = AskOperation(self, uid, asked, message, timeout_ms)
         try:
-            asked.tell(message, promise)
-            timer = self.system.loop.call_later(timeout_ms / 1000, self._expire, promise, message, timeout_ms)
-            try:
-                answer = await promise.future
-            finally:
-                timer.cancel()
-        finally:
-            self._open.pop(uid, None)
+            asked.tell(message, operation.promise)
+            self._purgatory.try_complete_else_watch(operation, (operation.promise,))
+            answer = await operation.future
+        except BaseException:
+            # The message could not be sent, or the asker was cancelled: nobody waits any more.
+            if operation.force_complete():
+                self._purgatory.check_and_complete(operation.promise)
+            raise
         if reply is not None and not isinstance(answer, reply):
             raise UnexpectedReplyError(
                 "the reply is of another type than expected",
@@ -125,41 +167,36 @@ class Asks:
             )
         return answer
 
-    def decide(self, promise: PromiseRef, message: Message, sender: ActorRef | None) -> None:
+    def decide(self, operation: AskOperation, message: Message, sender: ActorRef | None) -> None:
         """Give the ask its outcome; if it has one already, make a dead letter."""
-        if self._open.pop(promise.uid, None) is None or promise.future.done():
-            self.system.dead_letters.put(message, sender, promise.path, DeadLetterReason.LATE_REPLY)
-        elif isinstance(message, Failure):
-            promise.future.set_exception(_error_of(message, promise.asked))
+        if operation.outcome is not None or operation.completed:
+            self.system.dead_letters.put(message, sender, operation.promise.path, DeadLetterReason.LATE_REPLY)
         else:
-            promise.future.set_result(message)
+            operation.outcome = message
+            self._purgatory.check_and_complete(operation.promise)
+
+    def forget(self, operation: AskOperation) -> None:
+        """Take a completed ask out of the table."""
+        del self._open[operation.promise.uid]
 
     def system_terminated(self, address: Address) -> None:
         """Fail the asks that wait for a system that was declared dead."""
-        for promise in list(self._open.values()):
-            if isinstance(promise.asked, RemoteRef) and promise.asked.path.address == address:
-                promise.tell(Failure(UnreachableError.code, "the actor's system was declared dead"))
+        for operation in list(self._open.values()):
+            if isinstance(operation.asked, RemoteRef) and operation.asked.path.address == address:
+                operation.promise.tell(Failure(UnreachableError.code, "the actor's system was declared dead"))
 
     def close(self) -> None:
         """Fail all open asks: the system ends."""
-        for promise in list(self._open.values()):
-            promise.tell(Failure(ActorStoppedError.code, "the actor system of the asker has terminated"))
+        for operation in list(self._open.values()):
+            operation.promise.tell(
+                Failure(ActorStoppedError.code, "the actor system of the asker has terminated")
+            )
 
     def check(self) -> None:
         """Verify invariant 2; raises `InternalError`."""
-        for uid, promise in self._open.items():
-            if promise.future.done() and not promise.future.cancelled():
+        for uid, operation in self._open.items():
+            if operation.completed or (operation.outcome is not None and operation.future.done()):
                 raise InternalError("ask invariant 2: a decided ask is still open", where=f"${uid}")
-
-    def _expire(self, promise: PromiseRef, message: Message, timeout_ms: int) -> None:
-        if self._open.pop(promise.uid, None) is not None and not promise.future.done():
-            promise.future.set_exception(
-                AskTimeoutError(
-                    f"no reply to {type(message).__qualname__} within {timeout_ms} ms",
-                    where=str(promise.asked.path),
-                    remedy="the message may or may not have been handled: ask again only if that is harmless",
-                )
-            )
 
 
 def _error_of(failure: Failure, asked: ActorRef) -> AskError:

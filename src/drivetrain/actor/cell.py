@@ -31,7 +31,7 @@ from drivetrain.actor import lifecycle
 from drivetrain.actor.context import Context
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.dispatch import BATCH
-from drivetrain.actor.errors import ActorCancelledError, ActorStoppedError, ContextError
+from drivetrain.actor.errors import ActorCancelledError, ActorStoppedError, AskError, ContextError
 from drivetrain.actor.lifecycle import FAILURES, RESTARTING, RUNNING, STARTING, STOPPED, STOPPING, Phase
 from drivetrain.actor.local import LocalRef
 from drivetrain.actor.mailbox import FailureSignal, Queue, Signal, TimerSignal, check_mailbox, split_entry
@@ -350,13 +350,15 @@ class Cell:
             )
 
     def _failure(self, error: BaseException) -> Failure:
-        if isinstance(error, DrivetrainError):
+        # The code of an ask that failed inside the actor would look like the outcome of the one outside.
+        if isinstance(error, DrivetrainError) and not isinstance(error, AskError):
             return Failure(error.code, error.what, str(self.path), error.remedy)
         if isinstance(error, asyncio.CancelledError):
             return Failure(
                 ActorStoppedError.code, "the actor stopped while it handled the message", str(self.path)
             )
-        return Failure("actor-failed", f"{type(error).__qualname__}: {error}", str(self.path))
+        what = error.what if isinstance(error, DrivetrainError) else error
+        return Failure("actor-failed", f"{type(error).__qualname__}: {what}", str(self.path))
 
     # ---- the family
 

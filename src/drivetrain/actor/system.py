@@ -9,7 +9,7 @@ live in one process, as in the simulator. Create it where its loop runs.
 
 Invariants: those of its parts (`check` verifies all), and:
 1. A uid is never used twice in one incarnation.
-2. After `wait_terminated` there are no cells, open asks, threads or carriers left.
+2. After `wait_terminated` there are no cells, open asks or carriers left, unless actors were stuck.
 
 Called by programs, by the remote layer (`provider` states the rules) and by the simulator.
 """
@@ -54,10 +54,12 @@ from drivetrain.actor.path import (
     is_system_name,
 )
 from drivetrain.actor.provider import Envelope, RemoteProvider, RemoteRef, UndeliverableReason
+from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock
 from drivetrain.actor.reference import ActorRef
 from drivetrain.actor.watch import RemoteWatches, system_terminated
 from drivetrain.config import Config
 from drivetrain.config.catalog import actor as keys
+from drivetrain.core.purgatory import DelayedOperation
 from drivetrain.core.supervision import SupervisionPolicy
 from drivetrain.errors import InternalError
 
@@ -107,7 +109,18 @@ class ActorSystem:
         self.codec: Final = MessageCodec(self.reference)
         self.failures = 0
         """How many failures of actors were decided by supervisors."""
-        self._asks: Final = Asks(self)
+        self.purgatory: Final[ThreadSafePurgatory[DelayedOperation]] = ThreadSafePurgatory(
+            now_ms=loop_clock(self.loop), purge_limit=self.config[keys.PURGE_LIMIT]
+        )
+        """Where asks wait, and whatever else has a condition and a timeout."""
+        self._reaper: Final = Reaper(
+            self.purgatory,
+            interval_ms=self.config[keys.REAPER_INTERVAL],
+            loop=self.loop,
+            context=self.async_context,
+        )
+        self._reaper.start()
+        self._asks: Final = Asks(self, self.purgatory)
         self._blocking: Final = BlockingPool(self.loop, blocking_threads)
         self._capacity: Final = self.config[keys.MAILBOX_CAPACITY]
         self._last_uid = 0
@@ -340,9 +353,10 @@ class ActorSystem:
         self.carriers.check()
         self.remote_watches.check(cells)
         self._asks.check()
+        self.purgatory.check()
         if len({cell.uid for cell in cells}) != len(cells):
             raise InternalError("system invariant 1: a uid is used twice", where=self.name)
-        if self.is_terminated and (self._asks.open or self.carriers.total):
+        if self.is_terminated and self._root.is_stopped and (self._asks.open or self.carriers.total):
             raise InternalError("system invariant 2: something outlived the system", where=self.name)
 
     def _start_guardian(self, name: str, policy: SupervisionPolicy) -> Cell:
@@ -361,6 +375,7 @@ class ActorSystem:
             self._asks.close()
             if self.provider is not None:
                 await self.provider.stop()
+            self._reaper.stop()
             self._blocking.close()
             carriers = self.carriers.close()
             if carriers:
