@@ -87,9 +87,7 @@ def run_file(
     application = load_application(target, sets)
     engine = engine or spark_engine()
     view = _view(config, live)
-    with StopSignals(
-        lambda: view.say("stopping after the batches in progress (Ctrl-C again stops at once)")
-    ) as stop:
+    with StopSignals(view.on_stop_requested) as stop:
         with view.showing():
             result = engine(application, config, _Listener(view, stop), fresh=fresh)
         result.check()

@@ -30,6 +30,7 @@ from drivetrain.core.progress import (
     RunStarted,
 )
 
+_STOPPING: Final = "stopping after the batches in progress (Ctrl-C again stops at once)"
 _STYLES: Final = {
     FragmentState.STARTING: "yellow",
     FragmentState.RUNNING: "green",
@@ -50,8 +51,8 @@ class RunView(Protocol):
     def tick(self) -> None:
         """Show what is due."""
 
-    def say(self, text: str) -> None:
-        """Show one line of text."""
+    def on_stop_requested(self) -> None:
+        """Show that the run will stop; called from a signal handler, in the middle of anything."""
 
     def showing(self) -> contextlib.AbstractContextManager[None]:
         """The time in which the view is on."""
@@ -67,6 +68,7 @@ class LiveView:
         self._now_s = now_s
         self._started_s = now_s()
         self._state = RunState()
+        self._stopping = False
         # Whatever the application prints appears above the table, if it goes to the same terminal.
         self._live = Live(
             console=console,
@@ -88,6 +90,10 @@ class LiveView:
     def tick(self) -> None:
         """Do nothing: the table redraws itself."""
 
+    def on_stop_requested(self) -> None:
+        """The next drawing says it: printing from a signal handler may meet a print that it interrupted."""
+        self._stopping = True
+
     def say(self, text: str) -> None:
         """Print a line above the table."""
         self._console.print(Text(text, style="bold"))
@@ -102,7 +108,8 @@ class LiveView:
         elapsed_ms = int((self._now_s() - self._started_s) * 1000)
         state = self._state
         if not state.fragments:
-            return Text(f"starting Spark … {show_span(elapsed_ms)}", style="dim")
+            starting = Text(f"starting Spark … {show_span(elapsed_ms)}", style="dim")
+            return Group(starting, Text(_STOPPING, "bold yellow")) if self._stopping else starting
         table = Table(
             title=None, expand=False, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
         )
@@ -113,7 +120,8 @@ class LiveView:
         table.add_column("clock (UTC)", no_wrap=True)
         for view in state.fragments:
             table.add_row(*_cells(view))
-        return Group(table, _overall(state, elapsed_ms))
+        below = [Text(_STOPPING, "bold yellow")] if self._stopping else []
+        return Group(table, _overall(state, elapsed_ms), *below)
 
 
 class LineView:
@@ -126,6 +134,7 @@ class LineView:
         self._started_s = self._shown_s = now_s()
         self._state = RunState()
         self._shown: RunState | None = None
+        self._owed: str | None = None
 
     def on_event(self, event: ProgressEvent) -> None:
         """Take note of an event; starts, changes of state and notices are printed at once."""
@@ -139,8 +148,18 @@ class LineView:
             self.say(event.text)
         self.tick()
 
+    def on_stop_requested(self) -> None:
+        """Say it now, or at the next tick when the signal came in the middle of a print."""
+        try:
+            self.say(_STOPPING)
+        except RuntimeError:  # Python's streams refuse to be entered twice
+            self._owed = _STOPPING
+
     def tick(self) -> None:
         """Print the figures that have changed, once per interval."""
+        if self._owed is not None:
+            self.say(self._owed)
+            self._owed = None
         if self._now_s() - self._shown_s < self._interval_s or self._state == self._shown:
             return
         self._shown_s = self._now_s()

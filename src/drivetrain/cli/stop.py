@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
@@ -61,4 +60,3 @@ class StopSignals:
             os._exit(128 + number)
         self._received = signal.Signals(number)
         self._on_first()
-        sys.stderr.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -148,6 +149,7 @@ def test_module_has_a_name_of_its_own_and_can_import_its_neighbours(write) -> No
     assert load_application(file, {}).name == "a7"
     assert f"{MODULE_PREFIX}json" in sys.modules
     assert sys.modules["json"].__name__ == "json"
+    assert str(Path(file).parent) in os.environ["PYTHONPATH"].split(os.pathsep), "workers import them too"
 
 
 def test_functions_of_the_file_are_pickled_by_value(write) -> None:

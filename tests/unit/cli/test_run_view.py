@@ -90,6 +90,32 @@ def test_live_table_shows_every_fragment_and_the_overall_bar() -> None:
         assert expected in shown
 
 
+def test_signal_in_the_middle_of_a_print_is_told_at_the_next_tick() -> None:
+    class Busy(io.StringIO):
+        refuses = True
+
+        def write(self, text: str) -> int:
+            if self.refuses:
+                raise RuntimeError("reentrant call")
+            return super().write(text)
+
+    stream = Busy()
+    view = LineView(stream, 5_000, Clock())
+    view.on_stop_requested()
+    stream.refuses = False
+    view.tick()
+    view.tick()
+    assert stream.getvalue().count("stopping after the batches in progress") == 1
+
+
+def test_live_table_says_that_the_run_will_stop() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    view = LiveView(console, Clock())
+    with view.showing():
+        view.on_stop_requested()
+    assert "stopping after the batches in progress" in console.file.getvalue()
+
+
 def test_live_view_says_that_spark_starts_before_there_is_a_fragment() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
     with LiveView(console).showing():
