@@ -4,8 +4,9 @@ Problem: a message crosses processes, so both sides must agree what it is withou
 code (no pickle), and it is shared by sender and receiver, so nobody may change it.
 
 Design: a message is a frozen msgspec struct derived from `Message` (`frozen=True` is inherited; type
-checkers want to see it again). Its tag names it on the wire: the class's qualified name, or what the class
-says with `tag="billing.paid"`. Fields are encoded in order (`array_like`): add new ones at the end, with a
+checkers want to see it again). Its tag names it on the wire: what the class says with
+`tag="billing.paid"`, else its module and qualified name (say it for classes of a program that one process
+runs and another imports). Fields are encoded in order (`array_like`): add new ones at the end, with a
 default, and old and new processes understand each other.
 
 Invariants:
@@ -36,7 +37,7 @@ _unregistered: Final[list[type[Message]]] = []
 _by_tag: Final[dict[str, type[Message]]] = {}
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=lambda qualified_name: qualified_name):
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The base of all messages; subclasses declare fields.
 
     >>> class Paid(Message, frozen=True, tag="doc.paid"):
@@ -89,7 +90,8 @@ def _own_tag(cls: type[Message]) -> str:
     tag = cls.__struct_config__.tag
     if not isinstance(tag, str):
         raise NotAMessageError("the tag of a message class must be text", where=_place(cls), got=repr(tag))
-    return tag
+    # msgspec's own default is the bare name, which two modules may well share.
+    return _place(cls) if tag == cls.__name__ else tag
 
 
 def _register_pending() -> None:
