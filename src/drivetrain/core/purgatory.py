@@ -164,6 +164,7 @@ class Purgatory(Generic[OperationT]):
                 got=str(purge_limit),
             )
         self._timer: Timer[OperationT] = Timer(tick_ms, wheel_size, start_ms)
+        self._tick_ms = tick_ms
         self._purge_limit = purge_limit
         self._guard = guard
         self._new_lock = new_lock
@@ -209,9 +210,9 @@ class Purgatory(Generic[OperationT]):
             self._unwatch(operation, distinct)
             raise
         with self._guard:
-            # One step under the guard: whoever completes it later cancels under the guard too.
-            wants_timer = not operation.completed and not operation.cancelled
-            is_due = wants_timer and not self._timer.add(operation, operation.delay_ms, now_ms)
+            # Whoever completes it cancels it, under the guard: before this step, and it is seen here, or
+            # after, and it leaves the timer again.
+            is_due = not operation.cancelled and not self._timer.add(operation, operation.delay_ms, now_ms)
         if is_due:
             operation.expire()
         return False
@@ -267,11 +268,16 @@ class Purgatory(Generic[OperationT]):
             due = self._timer.advance(now_ms)
         expired = 0
         errors: list[Exception] = []
-        for operation in due:
+        for number, operation in enumerate(due):
             try:
-                expired += operation.expire()
+                # An earlier one's end may have cancelled it since it left the timer.
+                expired += not operation.cancelled and operation.expire()
             except Exception as error:  # noqa: BLE001 - it is raised below, after the others had their turn
                 errors.append(error)
+            except BaseException:
+                # An interrupt: it must not wait, and the rest must not be forgotten.
+                self._put_back(due[number + 1 :], now_ms)
+                raise
         with self._guard:
             delayed = self._timer.size
             is_much = self._estimated - delayed > self._purge_limit
@@ -334,6 +340,12 @@ class Purgatory(Generic[OperationT]):
         with self._guard:
             for key in keys:
                 self._keep_if(key, lambda other: other is not operation)
+
+    def _put_back(self, operations: Iterable[OperationT], now_ms: int) -> None:
+        with self._guard:
+            for operation in operations:
+                if not operation.completed and not operation.cancelled:
+                    self._timer.add(operation, self._tick_ms, now_ms)
 
     def _drop_completed(self, key: Hashable) -> int:
         """Drop the stale entries of `key`; the guard is held."""

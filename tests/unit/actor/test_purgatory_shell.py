@@ -6,6 +6,7 @@ import asyncio
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -193,6 +194,50 @@ def test_an_operation_that_is_cancelled_while_it_enters_never_expires_behind_its
     assert len({id(operation) for operation in taken}) == len(taken)
     assert not any(operation.completed for operation in taken)
     assert all(operation.expirations for operation in operations if operation not in taken)
+
+
+@pytest.mark.usefixtures("frequent_switches")
+def test_forced_completions_while_a_full_bucket_expires_lose_no_operation() -> None:
+    clock_ms = 0
+    purgatory: ThreadSafePurgatory[Counting] = ThreadSafePurgatory(now_ms=lambda: clock_ms)
+    for _ in range(10):
+        operations = [Counting(5) for _ in range(500)]
+        for operation in operations:
+            purgatory.try_complete_else_watch(operation, ["k"])
+        clock_ms += 5
+        run_threads(
+            purgatory.advance,
+            lambda some=operations[::2]: [operation.force_complete() for operation in some],
+            lambda some=operations[::-3]: [operation.force_complete() for operation in some],
+        )
+        assert [len(operation.completions) for operation in operations] == [1] * len(operations)
+        assert purgatory.delayed == 0
+        purgatory.check()
+
+
+@pytest.mark.usefixtures("frequent_switches")
+def test_an_operation_is_tried_by_one_thread_at_a_time() -> None:
+    purgatory: ThreadSafePurgatory[DelayedOperation] = ThreadSafePurgatory(now_ms=lambda: 0)
+    inside: list[int] = []
+    most = 0
+
+    class Overlapping(Counting):
+        def try_complete(self) -> bool:
+            nonlocal most
+            inside.append(1)
+            most = max(most, len(inside))
+            time.sleep(0)
+            inside.pop()
+            return False
+
+    purgatory.try_complete_else_watch(Overlapping(1_000), ["k"])
+
+    def check() -> None:
+        for _ in range(200):
+            purgatory.check_and_complete("k")
+
+    run_threads(check, check, check)
+    assert most == 1
 
 
 def test_operations_that_check_each_others_keys_as_they_complete_do_not_deadlock() -> None:

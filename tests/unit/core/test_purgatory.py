@@ -315,6 +315,23 @@ def test_an_expiry_that_raises_keeps_no_other_from_expiring(purgatory: Purgatory
     assert operations[2].end == ["completed", "expired"]
 
 
+def test_an_interrupt_during_an_expiry_forgets_no_other(purgatory: Purgatory[Waiting]) -> None:
+    class Interrupted(Waiting):
+        def on_expiration(self) -> None:
+            raise KeyboardInterrupt
+
+    operations = [Interrupted(10), Waiting(10), Waiting(10)]
+    for operation in operations:
+        purgatory.try_complete_else_watch(operation, ["a"], 0)
+    operations[2].force_complete()
+    with pytest.raises(KeyboardInterrupt):
+        purgatory.advance(50)
+    assert purgatory.delayed == 1
+    assert purgatory.advance(51) == 1
+    assert operations[1].end == ["completed", "expired"]
+    assert operations[2].end == ["completed"]
+
+
 # ---- cancelling and purging -------------------------------------------------------------------------
 
 
@@ -332,6 +349,20 @@ def test_cancelling_a_key_returns_incomplete_operations_that_stay_on_their_other
     operation.ready = True
     assert purgatory.check_and_complete("a") == 0
     assert purgatory.check_and_complete("b") == 1
+
+
+def test_an_operation_that_is_cancelled_while_others_expire_does_not_expire(
+    purgatory: Purgatory[Waiting],
+) -> None:
+    class Cancelling(Waiting):
+        def on_expiration(self) -> None:
+            assert purgatory.cancel_for_key("b") == [other]
+
+    other = Waiting(10)
+    purgatory.try_complete_else_watch(Cancelling(10), ["a"], 0)
+    purgatory.try_complete_else_watch(other, ["b"], 0)
+    assert purgatory.advance(10) == 1
+    assert not other.completed
 
 
 def test_cancelling_a_key_that_nobody_watches_returns_nothing(purgatory: Purgatory[Waiting]) -> None:
