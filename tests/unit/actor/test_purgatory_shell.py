@@ -15,6 +15,7 @@ import pytest
 from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock, monotonic_ms
 from drivetrain.core.purgatory import DelayedOperation
 from drivetrain.errors import ConfigError, InternalError
+from drivetrain.testing import SimulatedLoop
 
 
 class Counting(DelayedOperation):
@@ -267,34 +268,11 @@ def test_operations_that_check_each_others_keys_as_they_complete_do_not_deadlock
 # ---- the reaper -------------------------------------------------------------------------------------
 
 
-class VirtualTime:
-    """Makes a loop jump to its next timer when nothing is ready."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.now_s = 1_000.0
-        self.rounds = 0
-        loop.time = lambda: self.now_s  # type: ignore[method-assign]
-        selector = loop._selector  # type: ignore[attr-defined]
-        select = selector.select
-
-        def jump(timeout: float | None) -> Any:
-            if timeout:
-                self.now_s += timeout
-                self.rounds += 1
-            return select(0)
-
-        selector.select = jump
-
-
 @pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture
-def virtual(runner: asyncio.Runner) -> VirtualTime:
-    return VirtualTime(runner.get_loop())
+def loop() -> Iterator[SimulatedLoop]:
+    loop = SimulatedLoop(random.Random(0))
+    yield loop
+    loop.close()
 
 
 class Timed(Counting):
@@ -309,13 +287,22 @@ class Timed(Counting):
         self.expired.set_result(asyncio.get_running_loop().time())
 
 
-def on_loop() -> ThreadSafePurgatory[Counting]:
-    return ThreadSafePurgatory(now_ms=loop_clock(asyncio.get_running_loop()))
+class CountingRounds(ThreadSafePurgatory[Counting]):
+    """Counts how often the reaper looks."""
+
+    rounds = 0
+
+    def advance(self) -> int:
+        self.rounds += 1
+        return super().advance()
 
 
-@pytest.mark.usefixtures("virtual")
+def on_loop() -> CountingRounds:
+    return CountingRounds(now_ms=loop_clock(asyncio.get_running_loop()))
+
+
 @pytest.mark.parametrize("delay_ms", [0, 1, 7, 20, 150, 200, 399, 400, 12_345])
-def test_the_reaper_expires_an_operation_on_time(runner: asyncio.Runner, delay_ms: int) -> None:
+def test_the_reaper_expires_an_operation_on_time(loop: SimulatedLoop, delay_ms: int) -> None:
     async def main() -> None:
         purgatory = on_loop()
         async with Reaper(purgatory):
@@ -325,30 +312,29 @@ def test_the_reaper_expires_an_operation_on_time(runner: asyncio.Runner, delay_m
             waited_ms = (await operation.expired - start_s) * 1_000
             assert delay_ms - 0.01 <= waited_ms <= delay_ms + 1.01
 
-    runner.run(main())
+    loop.run_until_complete(main())
 
 
 def test_the_reaper_looks_every_interval_while_something_waits_and_never_otherwise(
-    runner: asyncio.Runner, virtual: VirtualTime
+    loop: SimulatedLoop,
 ) -> None:
     async def main() -> None:
         purgatory = on_loop()
         async with Reaper(purgatory, interval_ms=200):
             await asyncio.sleep(100)
-            assert virtual.rounds == 1, "only the sleep itself"
+            assert purgatory.rounds == 0
             operation = Timed(2_000)
             purgatory.try_complete_else_watch(operation, ["k"])
             await operation.expired
-            assert 10 <= virtual.rounds <= 14
-            rounds = virtual.rounds
+            assert 10 <= purgatory.rounds <= 14
+            rounds = purgatory.rounds
             await asyncio.sleep(100)
-            assert virtual.rounds <= rounds + 2
+            assert purgatory.rounds == rounds
 
-    runner.run(main())
+    loop.run_until_complete(main())
 
 
-@pytest.mark.usefixtures("virtual")
-def test_an_earlier_operation_brings_the_reapers_round_forward(runner: asyncio.Runner) -> None:
+def test_an_earlier_operation_brings_the_reapers_round_forward(loop: SimulatedLoop) -> None:
     async def main() -> None:
         purgatory = on_loop()
         async with Reaper(purgatory, interval_ms=100_000):
@@ -359,17 +345,15 @@ def test_an_earlier_operation_brings_the_reapers_round_forward(runner: asyncio.R
             assert await early.expired - start_s < 0.01
             assert not late.completed
 
-    runner.run(main())
+    loop.run_until_complete(main())
 
 
-@pytest.mark.usefixtures("virtual")
-def test_what_an_operation_raises_reaches_the_loop_and_the_reaper_goes_on(runner: asyncio.Runner) -> None:
+def test_what_an_operation_raises_reaches_the_loop_and_the_reaper_goes_on(loop: SimulatedLoop) -> None:
     class Failing(Counting):
         def on_expiration(self) -> None:
             raise OSError("no disk")
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
         reports: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: reports.append(context))
         purgatory = on_loop()
@@ -382,11 +366,10 @@ def test_what_an_operation_raises_reaches_the_loop_and_the_reaper_goes_on(runner
         assert isinstance(report["exception"], ExceptionGroup)
         assert str(report["exception"].exceptions[0]) == "no disk"
 
-    runner.run(main())
+    loop.run_until_complete(main())
 
 
-@pytest.mark.usefixtures("virtual")
-def test_a_stopped_reaper_expires_nothing_and_leaves_no_timer(runner: asyncio.Runner) -> None:
+def test_a_stopped_reaper_expires_nothing_and_leaves_no_timer(loop: SimulatedLoop) -> None:
     async def main() -> None:
         purgatory = on_loop()
         reaper = Reaper(purgatory)
@@ -405,18 +388,17 @@ def test_a_stopped_reaper_expires_nothing_and_leaves_no_timer(runner: asyncio.Ru
             await asyncio.sleep(1)
         assert operation.expirations
 
-    runner.run(main())
+    loop.run_until_complete(main())
 
 
-@pytest.mark.usefixtures("virtual")
-def test_a_purgatory_has_one_reaper_at_a_time(runner: asyncio.Runner) -> None:
+def test_a_purgatory_has_one_reaper_at_a_time(loop: SimulatedLoop) -> None:
     async def main() -> None:
         purgatory = on_loop()
         async with Reaper(purgatory):
             with pytest.raises(InternalError, match="only one reaper"):
                 Reaper(purgatory).start()
 
-    runner.run(main())
+    loop.run_until_complete(main())
 
 
 def test_an_interval_below_one_millisecond_is_refused() -> None:
@@ -424,7 +406,7 @@ def test_an_interval_below_one_millisecond_is_refused() -> None:
         Reaper(ThreadSafePurgatory(), interval_ms=0)
 
 
-def test_another_thread_wakes_the_reaper_of_a_real_loop(runner: asyncio.Runner) -> None:
+def test_another_thread_wakes_the_reaper_of_a_real_loop() -> None:
     """In real time: the reaper sleeps for an hour unless it is woken."""
 
     async def main() -> None:
@@ -445,4 +427,4 @@ def test_another_thread_wakes_the_reaper_of_a_real_loop(runner: asyncio.Runner) 
         assert operations[1].expirations == [threading.get_ident()], "on the loop's thread"
         assert not operations[0].completed
 
-    runner.run(main())
+    asyncio.run(main())
