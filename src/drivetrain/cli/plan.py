@@ -28,6 +28,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.picture import draw
+from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.core.plan import Fragment, How, Plan
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.errors import OutputError
@@ -54,17 +55,23 @@ def plan_command(
     picture: PictureOption = None,
 ) -> None:
     """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
+    if as_json:
+        with standard_output_reserved() as output:
+            json.dump(_plan_of(file, sets, config_file, picture).as_dict(), output)
+            output.write("\n")
+        return
+    show_plan(_plan_of(file, sets, config_file, picture), Console(highlight=False))
+    if picture is not None:
+        print(f"picture: {picture}")
+
+
+def _plan_of(file: str, sets: list[str] | None, config_file: Path | None, picture: Path | None) -> Plan:
     given = parse_sets(sets)
     load_config(config_file, given)
     plan = make_plan(load_application(file, given).graph())
     if picture is not None:
         _write(picture, draw(plan))
-    if as_json:
-        print(json.dumps(plan.as_dict()))
-    else:
-        show_plan(plan, Console(highlight=False))
-        if picture is not None:
-            print(f"picture: {picture}")
+    return plan
 
 
 def show_plan(plan: Plan, console: Console) -> None:

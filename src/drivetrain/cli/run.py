@@ -9,13 +9,11 @@ Called by `cli.main`. The exit codes are listed there.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -34,6 +32,7 @@ from drivetrain.cli.engine import Engine, spark_engine
 from drivetrain.cli.failure import error_as_data
 from drivetrain.cli.run_summary import result_as_data, show_summary
 from drivetrain.cli.run_view import LineView, LiveView, RunView
+from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.cli.stop import StopSignals
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as keys
@@ -53,13 +52,14 @@ def run_command(
     as_json: JsonOption = False,
 ) -> None:
     """Run an application here until its input ends. Ctrl-C stops it cleanly; the same command resumes it."""
-    given = parse_sets(sets, state_dir)
     if not as_json:
-        result, exit_code = run_file(file, given, config_file, fresh=fresh, live=_both_terminals())
+        live = sys.stdout.isatty() and sys.stderr.isatty()
+        result, exit_code = run_file(file, parse_sets(sets, state_dir), config_file, fresh=fresh, live=live)
         show_summary(result, Console())
         raise typer.Exit(exit_code)
-    with _standard_output_reserved() as output:
+    with standard_output_reserved() as output:
         try:
+            given = parse_sets(sets, state_dir)
             result, exit_code = run_file(file, given, config_file, fresh=fresh, live=sys.stderr.isatty())
         except DrivetrainError as error:
             json.dump({"outcome": "failed", "error": error_as_data(error)}, output)
@@ -115,25 +115,3 @@ def _view(config: Config, live: bool) -> RunView:
     if live:
         return LiveView(Console(stderr=True), redirect_stdout=sys.stdout.isatty())
     return LineView(sys.stderr, config[keys.PROGRESS_INTERVAL])
-
-
-def _both_terminals() -> bool:
-    return sys.stdout.isatty() and sys.stderr.isatty()
-
-
-@contextlib.contextmanager
-def _standard_output_reserved() -> Iterator[TextIO]:
-    """Give standard output to the block alone; what anyone else prints there goes to standard error.
-
-    It works on the file descriptor, because Java and Spark's workers inherit that, not `sys.stdout`.
-    """
-    sys.stdout.flush()
-    own = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with open(own, "w", encoding="utf-8", closefd=False) as output:
-            yield output
-    finally:
-        sys.stdout.flush()
-        os.dup2(own, 1)
-        os.close(own)

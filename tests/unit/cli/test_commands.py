@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
-import drivetrain
+import drivetrain.errors
 from drivetrain.config import ALL_KEYS
 
 WINDOWED = """
@@ -31,9 +35,21 @@ def test_plan_shows_fragments_channels_how_operators_run_and_guarantees(
     assert "count.py:5" in result.stdout
 
 
-def test_plan_as_json_holds_the_same(application_file: Path, command) -> None:
-    application_file.write_text(WINDOWED)
-    plan = json.loads(command("plan", "count.py", "--json", "--set", "input=/elsewhere").stdout)
+def test_plan_as_json_holds_the_same_and_is_alone_on_standard_output(application_file: Path) -> None:
+    application_file.write_text("print('printed by the application')\n" + WINDOWED)
+    command = [
+        sys.executable,
+        "-m",
+        "drivetrain.cli",
+        "plan",
+        "count.py",
+        "--json",
+        "--set",
+        "input=/elsewhere",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "printed by the application" in ended.stderr
+    plan = json.loads(ended.stdout)
     assert [fragment["id"] for fragment in plan["fragments"]] == ["by_hour", "by_day"]
     assert plan["channels"][0]["producer"] == "by_hour"
     assert "/elsewhere" in plan["operators"][0]["told"]
@@ -106,3 +122,15 @@ def test_help_lists_the_commands_and_the_exit_codes(command) -> None:
     told = command("--help").stdout
     for expected in ("run", "plan", "doctor", "config", "Exit codes", "130"):
         assert expected in told
+
+
+def test_guide_lists_every_exit_code_of_the_errors_and_signals() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guide/commands.md").read_text()
+    documented = {
+        int(code)
+        for row in guide.splitlines()
+        for code in re.findall(r"^\| ([\d, ]+) \|", row)
+        for code in code.split(",")
+    }
+    errors = {error.exit_code for error in vars(drivetrain.errors).values() if hasattr(error, "exit_code")}
+    assert documented == errors | {0, 128 + signal.SIGINT, 128 + signal.SIGTERM}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drivetrain.config import ALL_KEYS, Config, Key, environment_name, integer
 from drivetrain.config.catalog import actor, run, spark
 from drivetrain.config.catalog.collection import collect_keys
+from drivetrain.config.toml_file import read_toml
 from drivetrain.errors import ConfigError
 
 TOML = """\
@@ -195,3 +199,30 @@ def test_guide_lists_every_key_with_its_default_and_environment_variable() -> No
         row = next((line for line in guide.splitlines() if line.startswith(f"| `{key.name}` |")), "")
         assert f"`{key.parse.show(key.default_value)}`" in row, f"{key.name} is not in the guide as it is"
         assert key.doc in row, f"the guide says something else of {key.name}"
+
+
+@st.composite
+def toml_files(draw: st.DrawFn) -> tuple[str, dict[str, int]]:
+    """A file with tables, comments and blank lines, and the line on which each name stands."""
+    lines: list[str] = []
+    where: dict[str, int] = {}
+    word = st.from_regex(r"[a-z]{1,4}(-[a-z]{1,3})?", fullmatch=True)
+    for table in draw(st.lists(word, unique=True, max_size=4)):
+        lines += draw(st.lists(st.sampled_from(["", "# a = 1", "  # [b]"]), max_size=2))
+        lines.append(f"  [ {table} ] # x = 1" if draw(st.booleans()) else f"[{table}]")
+        for name in draw(st.lists(word, unique=True, max_size=4)):
+            lines += draw(st.lists(st.sampled_from(["", "# c = 1"]), max_size=1))
+            written = f'"{name}"' if draw(st.booleans()) else name
+            value = draw(st.sampled_from(["1", "'x = 2'", "true", "[1, 2]"]))
+            lines.append(f"{written} = {value} # y = 2")
+            where[f"{table}.{name}"] = len(lines)
+    return "\n".join(lines), where
+
+
+@given(toml_files())
+def test_every_entry_of_a_toml_file_is_told_with_its_line(written: tuple[str, dict[str, int]]) -> None:
+    content, where = written
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "c.toml")
+        path.write_text(content)
+        assert {entry.name: entry.line for entry in read_toml(path, frozenset())} == where
