@@ -35,7 +35,7 @@ def show_summary(result: RunResult, console: Console) -> None:
     console.print(_processors(result))
     if result.outputs:
         console.print(_outputs(result))
-    taken = sum(processor.messages_in for processor in result.processors if processor.is_source)
+    taken = sum(processor.messages_out for processor in result.processors if processor.is_source)
     rate = show_rate(taken * 1000 / result.duration_ms) if result.duration_ms else "–"
     console.print(
         f"{show_count(taken)} messages in {show_span(result.duration_ms)} ({rate}), "
