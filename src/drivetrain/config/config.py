@@ -16,6 +16,8 @@ Called by the commands, the Spark session and the actor systems.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,8 @@ T = TypeVar("T")
 
 CONFIG_VARIABLE: Final = "DRIVETRAIN_CONFIG"
 """The environment variable that names the TOML file; it is read by the commands and is not a key."""
+
+_SECRET: Final = re.compile(r"secret|password|token|credential|access[.-]?key", re.IGNORECASE)
 
 _NO_KEYS: Final = frozenset({CONFIG_VARIABLE, "DRIVETRAIN_SEEDS", "DRIVETRAIN_SEED", "DRIVETRAIN_TRACE"})
 """Variables that begin like a key's and are none: the last three are read by `drivetrain.testing`."""
@@ -55,8 +59,13 @@ class Setting(Generic[T]):
 
     @property
     def shown(self) -> str:
-        """The value as a user would write it."""
-        return self.key.parse.show(self.value)
+        """The value as a user would write it, with what looks like a secret blotted out."""
+        if not self.key.is_table:
+            return self.key.parse.show(self.value)
+        entries = cast(Mapping[str, str], self.value)
+        return json.dumps(
+            {name: "***" if _SECRET.search(name) else entries[name] for name in sorted(entries)}
+        )
 
 
 class Config:

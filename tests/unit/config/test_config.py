@@ -161,6 +161,15 @@ def test_environment_variables_of_others_are_left_alone() -> None:
     )
 
 
+def test_secrets_for_spark_are_kept_and_never_shown() -> None:
+    config = Config.load(sets={"spark.conf.fs.s3a.secret.key": "hush", "spark.conf.spark.a": "1"})
+    assert config[spark.CONF]["fs.s3a.secret.key"] == "hush"
+    shown = next(setting.shown for setting in config if setting.key is spark.CONF)
+    assert shown == '{"fs.s3a.secret.key": "***", "spark.a": "1"}'
+    assert "hush" not in repr(config)
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
 def test_configuration_survives_the_way_to_another_process(toml: Path) -> None:
     config = Config.load(toml, {}, {"spark.conf.spark.a": "2"})
     copy = pickle.loads(pickle.dumps(config))
