@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
 
 from drivetrain.cli.picture.fragment_layout import PlacedFragment
 from drivetrain.cli.picture.lettering import FONT_FAMILY, fitted, text_width, wrapped
@@ -76,7 +76,7 @@ def draw(plan: Plan) -> str:
     drawing = "\n".join(_scene(plan, scene, labels))
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}"
  width="{width:.0f}" height="{height:.0f}" font-family="{FONT_FAMILY}" role="img"
- aria-label={quoteattr(f"Plan of {plan.application}")}>
+ aria-label="{escape(f"Plan of {plan.application}")}">
 {_DEFINITIONS}
 {_rectangle(Rectangle(0, 0, width, height), 10, "#ffffff", "none", 0)}
 {_text(plan.application, MARGIN, 32, TITLE_SIZE, _INK, bold=True, kind="title")}
@@ -136,7 +136,7 @@ def _scene(plan: Plan, scene: Scene, labels: dict[str, _Label]) -> Iterable[str]
 def _frame(placed: PlacedFragment) -> Iterable[str]:
     frame = placed.frame
     heading = _heading(placed.fragment.id)
-    yield f'<g class="fragment" data-id={quoteattr(placed.fragment.id)}>'
+    yield f'<g class="fragment" data-id="{escape(placed.fragment.id)}">'
     yield _rectangle(frame, 12, "#f8fafc", "#94a3b8", 1.2, kind="box")
     yield _text(heading, frame.x + PADDING, frame.y + HEADING - 13, NAME_SIZE, _INK, bold=True, kind="label")
     for name, panel in placed.panels.items():
@@ -156,7 +156,7 @@ def _processor(plan: Plan, id: str, box: Rectangle, label: _Label, *, keeps_stat
     ]
     stripe = Rectangle(box.x + 6, box.y + 9, 4, box.height - 18)
     return (
-        f'<g class="processor" data-id={quoteattr(id)} data-how="{plan.operators[id].how}">'
+        f'<g class="processor" data-id="{escape(id)}" data-how="{plan.operators[id].how}">'
         f"<title>{escape(label.tip)}</title>"
         f"{_rectangle(box, 7, colours.fill, colours.line, 3 if keeps_state else 1.4, kind='box')}"
         f"{_rectangle(stripe, 2, colours.line, 'none', 0)}"
@@ -169,7 +169,7 @@ def _channel(channel: PlannedChannel, box: Rectangle) -> str:
     middle = box.x + box.width / 2
     name = _channel_name(channel)
     return (
-        f'<g class="channel" data-id={quoteattr(channel.id)}>'
+        f'<g class="channel" data-id="{escape(channel.id)}">'
         f"<title>{escape(f'channel {channel.id}: {channel.why}')}</title>"
         f"{_rectangle(box, CHANNEL_HEIGHT / 2, _CHANNEL_FILL, _CHANNEL, 2, kind='box')}"
         f"{_text(name, middle, box.y + 17, SMALL_SIZE, _CHANNEL, bold=True, anchor='middle', kind='label')}"
