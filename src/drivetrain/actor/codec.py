@@ -3,9 +3,10 @@
 Problem: messages cross processes. The bytes may come from an old version or from garbage, and must never
 become code.
 
-Design: a message is its class's tag and a msgpack body. The body begins with the tag that msgspec knows (the
-explicit one, or the class's bare name), so a body that was mixed up with another does not decode. References travel as the text of their path and
-come back as references of the receiving system. Encoders and decoders are made once per class.
+Design: a message is its class's tag and a msgpack body. The body begins with the tag that msgspec knows
+(the explicit one, or the class's bare name), so a body that was mixed up with another does not decode.
+References travel as the text of their path and come back as references of the receiving system. Encoders
+and decoders are made once per class.
 
 Invariants:
 1. `deserialize(*serialize(m)) == m`, when the fields' types are declared (a reference in a field of type
@@ -64,7 +65,7 @@ class MessageCodec:
         decoder = self._decoders.get(tag) or self._new_decoder(tag)
         try:
             return decoder.decode(body)
-        except Exception as error:  # noqa: BLE001 - the class's own checks may raise anything at all
+        except Exception as error:  # the class's own checks may raise anything at all
             raise MalformedMessageError(
                 f"a message does not decode as {tag!r}: {error}",
                 remedy="both systems must run compatible versions of the message class",

@@ -209,6 +209,23 @@ async def test_cancelling_reaches_the_coroutine_and_nobody_else(carriers: Carrie
 
 
 @with_carriers
+async def test_a_cancelled_carrier_carries_nobody_else(carriers: Carriers) -> None:
+    """A task remembers that it was cancelled; a task group in it would misunderstand its own failures."""
+    tasks = []
+
+    async def work() -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(10)
+
+    for _ in range(2):
+        await warm(carriers)
+        carrier = await step_outside(carriers, work(), Outcome())
+        carrier.cancel()
+        await asyncio.sleep(1)
+    assert len(set(tasks)) == 2
+
+
+@with_carriers
 async def test_a_coroutine_cancelled_before_its_first_step_still_has_an_end(carriers: Carriers) -> None:
     async def never() -> None:
         raise AssertionError("it must not run")

@@ -85,6 +85,23 @@ async def test_no_message_comes_after_a_cancellation_even_if_it_waits_already(sy
     actor.tell(Note("cancel"))  # type: ignore[attr-defined]
     await asyncio.sleep(1)
     assert log == []
+    assert system.failures == 0
+
+
+@in_system
+async def test_a_stop_leaves_no_timer_running(system: ActorSystem) -> None:
+    kept: list[Timers] = []
+
+    def setup(timers: Timers) -> None:
+        timers.start_periodic("t", Note("x"), interval_ms=100)
+        kept.append(timers)
+
+    log, actor = timed(system, setup)
+    await asyncio.sleep(0.15)
+    system.stop(actor)  # type: ignore[arg-type]
+    assert not kept[0].is_running("t")
+    await asyncio.sleep(1)
+    assert log == [("x", 100)]
 
 
 @in_system
