@@ -1,6 +1,52 @@
 """Drivetrain: streaming applications on Apache Spark, in Python.
 
-Import what an application needs from here; see `drivetrain.api` for the whole surface.
+Import what an application needs from here. `run` starts Spark; nothing else does.
 """
 
+from drivetrain.api import (
+    Application,
+    At,
+    Column,
+    F,
+    Monoid,
+    Processor,
+    Stream,
+    Task,
+    TaskContext,
+    agg,
+    col,
+    expr,
+    lit,
+    partitioners,
+    sinks,
+    sources,
+    timestamp,
+    windows,
+)
+from drivetrain.core.progress import RunResult
+from drivetrain.spark import run
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Application",
+    "At",
+    "Column",
+    "F",
+    "Monoid",
+    "Processor",
+    "RunResult",
+    "Stream",
+    "Task",
+    "TaskContext",
+    "agg",
+    "col",
+    "expr",
+    "lit",
+    "partitioners",
+    "run",
+    "sinks",
+    "sources",
+    "timestamp",
+    "windows",
+]

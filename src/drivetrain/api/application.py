@@ -20,7 +20,7 @@ import dataclasses
 import graphlib
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -93,6 +93,7 @@ class Application:
         self.where = caller()
         self.settings: dict[str, Setting] = {}
         self._nodes: dict[str, Node] = {}
+        self.finish_hooks: list[Callable[[Any], None]] = []
         self._edges: list[tuple[Processor, Processor, Partitioner]] = []
 
     # -- settings ----------------------------------------------------------------------------------
@@ -129,6 +130,14 @@ class Application:
         if not source.bounded:
             raise GraphError("a table is read whole, and this source has no end", where=str(caller()))
         return Table(self._add("table", TableOperation(source), (), name).id)
+
+    def when_finished(self, hook: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Call `hook(result)` in the driver when the application has finished; usable as a decorator.
+
+        `result` is the `RunResult`. Not called when the run was stopped, failed, or had finished before.
+        """
+        self.finish_hooks.append(hook)
+        return hook
 
     # -- the low-level graph -----------------------------------------------------------------------
 

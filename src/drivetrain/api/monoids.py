@@ -30,6 +30,10 @@ class Aggregation:
     def __str__(self) -> str:
         return self.told
 
+    def __truediv__(self, other: Aggregation) -> Aggregation:
+        """The ratio of two aggregations, null where the second is zero."""
+        return Aggregation(F.try_divide(self.column, other.column), f"{self.told} / {other.told}")
+
 
 class Monoid(ABC, Generic[T, S]):
     """A user-defined aggregation: an identity, a way to add a message, a way to join two states.

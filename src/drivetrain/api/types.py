@@ -138,9 +138,7 @@ def schema_of(declared: object) -> str:
 
 def returned_annotation(fn: Callable[..., Any]) -> object | None:
     """What a function says it returns, or None when it says nothing (lambdas never do)."""
-    target = (
-        fn if not isinstance(fn, type) and hasattr(fn, "__annotations__") else getattr(fn, "__call__", fn)
-    )
+    target = fn if hasattr(fn, "__annotations__") and not isinstance(fn, type) else type(fn).__call__
     try:
         hints = typing.get_type_hints(target)
     except (NameError, TypeError):

@@ -1,0 +1,263 @@
+"""The branches of a fragment: everything after its trunk, run on each batch.
+
+Branches are compiled anew for every batch, on an ordinary DataFrame. Frames that more than one
+consumer reads are kept for the batch, so that nothing runs twice.
+
+A batch that Spark runs again after a crash must not be written twice: every output skips a batch id
+that it has. But Spark's state must advance all the same, and the clock must be known: so a replayed
+batch is computed whole, whatever its outputs skip.
+
+Invariants:
+
+1. Every output of the fragment gets every message of a batch once, or has it already.
+2. A channel's entry is appended after all sinks have published, so that what is behind in the graph
+   never knows more than the sinks before it show.
+3. If an output fails, the batch fails: Spark commits nothing, and it runs again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.graph import EventTime, Filter, FlatMap, Late, Log, Node, Process, Read, Write
+from drivetrain.core.channel import Segment
+from drivetrain.core.plan import Fragment, PlannedChannel
+from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.channel.writer import write_segments
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.late import is_late, late_messages, window_of
+from drivetrain.spark.compile.stateless import apply
+from drivetrain.spark.compile.tasks import stateless_task
+from drivetrain.spark.counting import Counts
+from drivetrain.spark.fragment import CompileContext, Trunk, without_bad
+from drivetrain.spark.sinks import SinkWriter
+
+log = logging.getLogger("drivetrain.messages")
+
+
+@dataclass
+class Batch:
+    """One batch on its way through the branches.
+
+    `clock_ms` is the fragment's clock when the batch began; `replayed` says that Spark may have run it
+    before, `final` that none follows. The rest is collected on the way.
+    """
+
+    df: DataFrame
+    id: int
+    clock_ms: int | None
+    replayed: bool = False
+    final: bool = False
+    frames: dict[str, Frame] = field(default_factory=dict)
+    newest: dict[str, Observation] = field(default_factory=dict)
+    emitted: dict[str, Observation] = field(default_factory=dict)
+    letters: list[tuple[Node, DataFrame]] = field(default_factory=list)
+    kept: list[DataFrame] = field(default_factory=list)
+    segments: dict[str, list[Segment]] = field(default_factory=dict)
+
+
+class Branches:
+    """Runs the branches of one fragment on batches, in order.
+
+    `sinks` are keyed by processor id, `stores` by channel id; `letters` takes the dead letters.
+    """
+
+    def __init__(
+        self,
+        context: CompileContext,
+        fragment: Fragment,
+        trunk: Trunk,
+        sinks: Mapping[str, SinkWriter],
+        stores: Mapping[str, ChannelStore],
+        letters: ChannelStore,
+        counts: Counts,
+    ) -> None:
+        self.context = context
+        self.trunk = trunk
+        self.sinks = sinks
+        self.stores = stores
+        self.letters = letters
+        self.counts = counts
+        graph = context.plan.graph
+        self.nodes = [graph.nodes[i] for i in fragment.branches]
+        self.channels = context.plan.outputs(fragment.id)
+        read = [c.producer for c in context.plan.channels if c.consumer_fragment == fragment.id]
+        self.roots = [*fragment.trunk[-1:], *(p for p in read if not fragment.trunk)]
+        self.root = graph.nodes[self.roots[0]]
+        self.splits = [n for n in graph.nodes.values() if isinstance(n.operation, Late)]
+
+    # -- one batch -----------------------------------------------------------------------------------
+
+    def run(self, batch: Batch) -> None:
+        """Write a batch to the sinks, the dead letters and new segments; `append` publishes those."""
+        try:
+            self._build(batch)
+            if batch.replayed:
+                for id in sorted({i for n in self.nodes if _ends(n) for i in n.inputs} | self._producers()):
+                    batch.frames[id].df.write.format("noop").mode("overwrite").save()
+            for node in self.nodes:
+                if isinstance(node.operation, Write):
+                    written = self.sinks[node.id].write(_data(batch.frames[node.inputs[0]]), batch.id)
+                    self.counts.add(self.counts.into, node.id, written)
+                elif isinstance(node.operation, Log):
+                    self._log(node, batch.frames[node.inputs[0]])
+            self._write_letters(batch)
+            for channel in self.channels:
+                store = self.stores[channel.id]
+                if batch.id > store.last_batch():
+                    batch.segments[channel.id] = write_segments(
+                        self.channel_frame(channel, batch), store, batch.id
+                    )
+            for id, observation in batch.emitted.items():
+                self.counts.add(self.counts.out, id, observation.get.get("n") or 0)
+        finally:
+            for df in batch.kept:
+                df.unpersist()
+
+    def newest_ms(self, batch: Batch) -> dict[str, int]:
+        """The largest timestamp that a batch gave each event time it assigned, in ms."""
+        found = {id: o.get.get("newest") for id, o in batch.newest.items()}
+        return {id: ms for id, ms in found.items() if ms is not None}
+
+    def append(self, batch: Batch, clock_ms: int | None) -> None:
+        """Publish a batch to the channels, with the fragment's clock after it."""
+        for channel in self.channels:
+            store = self.stores[channel.id]
+            if channel.id in batch.segments:
+                last = store.last()
+                clock = max(clock_ms or 0, last.clock_ms if last is not None else 0)
+                store.append(batch.id, batch.segments[channel.id], clock)
+
+    def schemas(self, df: DataFrame) -> dict[str, DataFrame]:
+        """What each channel will carry, from an empty batch: analysed, not run."""
+        batch = Batch(df, -1, None)
+        try:
+            self._build(batch)
+            for node in self.nodes:
+                if isinstance(node.operation, Write):
+                    self.context.columns[node.id] = _ddl(_data(batch.frames[node.inputs[0]]))
+            for id, frame in batch.frames.items():
+                self.context.columns[id] = _ddl(_data(frame.resolved()))
+            return {c.id: self.channel_frame(c, batch) for c in self.channels}
+        finally:
+            for kept in batch.kept:
+                kept.unpersist()
+
+    def channel_frame(self, channel: PlannedChannel, batch: Batch) -> DataFrame:
+        """What a channel takes: data columns and a timestamp, without what is late for its reader."""
+        df = batch.frames[channel.producer].df
+        if TS not in df.columns:
+            df = df.withColumn(TS, F.timestamp_millis(F.lit(0)))
+        consumer = next(f for f in self.context.plan.fragments if f.id == channel.consumer_fragment)
+        if any(isinstance(n.operation, Late) and n.operation.of == consumer.stateful for n in self.splits):
+            reader = self.context.plan.graph.nodes[str(consumer.stateful)]
+            df = df.where(~is_late(window_of(reader), batch.clock_ms))
+        return df.select(*[c for c in df.columns if not c.startswith("__")], TS)
+
+    # -- frames --------------------------------------------------------------------------------------
+
+    def _build(self, batch: Batch) -> None:
+        root = self.trunk.frame(batch.df)
+        if isinstance(self.root.operation, Read) and getattr(self.root.operation.source, "event_time", None):
+            root = self._observe_newest(self.root.id, root, batch)
+        settled = self._settled(self.root, root, batch)
+        for id in self.roots:
+            batch.frames[id] = settled
+        for node in self.nodes:
+            if not _ends(node):
+                inputs = [batch.frames[i] for i in node.inputs if i in batch.frames]
+                batch.frames[node.id] = self._settled(node, self._apply(node, inputs, batch), batch)
+
+    def _apply(self, node: Node, inputs: list[Frame], batch: Batch) -> Frame:
+        if isinstance(node.operation, Process):
+            return stateless_task(node, inputs, batch.clock_ms, self.context.run_id, last=batch.final)
+        if isinstance(node.operation, Late):
+            return late_messages(self.context.plan.graph.nodes[node.operation.of], inputs[0], batch.clock_ms)
+        frame = apply(node, inputs, self.context.table, self.context.report(node.id))
+        if isinstance(node.operation, EventTime):
+            return self._observe_newest(node.id, frame, batch)
+        return frame
+
+    def _observe_newest(self, id: str, frame: Frame, batch: Batch) -> Frame:
+        batch.newest[id] = Observation()
+        observed = frame.df.observe(batch.newest[id], F.max(F.unix_millis(TS)).alias("newest"))
+        return Frame(observed, (), frame.message)
+
+    def _settled(self, node: Node, frame: Frame, batch: Batch) -> Frame:
+        """The frame as its consumers may use it: counted, kept when several read it, without bad messages."""
+        readers = [n for n in self.nodes if node.id in n.inputs]
+        several = len(readers) + sum(c.producer == node.id for c in self.channels) > 1
+        passes_on = not several and len(readers) == 1 and not _ends(readers[0])
+        if frame.steps and passes_on and not any(s.dead_letter for s in frame.steps):
+            return frame
+        frame = frame.resolved()
+        if isinstance(node.operation, Filter | FlatMap):
+            batch.emitted[node.id] = Observation()
+            counted = frame.df.observe(batch.emitted[node.id], F.count(F.lit(1)).alias("n"))
+            frame = Frame(counted, (), frame.message)
+        df, letters = without_bad(frame.df)
+        if several or letters is not None:
+            kept = frame.df.persist()
+            batch.kept.append(kept)
+            df, letters = without_bad(kept)
+        if letters is not None:
+            batch.letters.append((node, letters))
+        return Frame(df, (), frame.message)
+
+    def _producers(self) -> set[str]:
+        return {c.producer for c in self.channels}
+
+    # -- outputs -------------------------------------------------------------------------------------
+
+    def _log(self, node: Node, frame: Frame) -> None:
+        assert isinstance(node.operation, Log)
+        for row in _data(frame).limit(node.operation.limit).collect():
+            log.info("%s %s", node.id, row.asDict())
+
+    def _write_letters(self, batch: Batch) -> None:
+        if not batch.letters or batch.id <= self.letters.last_batch():
+            return
+        union: DataFrame | None = None
+        for node, df in batch.letters:
+            letter = letters_frame(node, df)
+            union = letter if union is None else union.unionByName(letter)
+            if count := df.count():
+                self.counts.add(self.counts.dead, node.id, count)
+        assert union is not None
+        segments = write_segments(union, self.letters, batch.id)
+        if segments:
+            last = self.letters.last()
+            self.letters.append(batch.id, segments, last.clock_ms if last is not None else 0)
+
+
+def letters_frame(node: Node, df: DataFrame) -> DataFrame:
+    """Dead letters of a processor: operator, message, file and line (of sources), error, timestamp."""
+    of_source = F.col("__bad.line").isNotNull()
+    return df.select(
+        F.lit(str(node)).alias("operator"),
+        F.col("__bad.raw").alias("message"),
+        F.when(of_source, F.col("__bad.file")).alias("file"),
+        F.col("__bad.line").alias("line"),
+        F.col("__bad.error").alias("error"),
+        (
+            F.coalesce(TS, F.timestamp_millis(F.lit(0))) if TS in df.columns else F.timestamp_millis(F.lit(0))
+        ).alias(TS),
+    )
+
+
+def _ends(node: Node) -> bool:
+    return isinstance(node.operation, Write | Log)
+
+
+def _data(frame: Frame) -> DataFrame:
+    return frame.df.select(*[c for c in frame.df.columns if not c.startswith("__")])
+
+
+def _ddl(df: DataFrame) -> str:
+    return ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in df.schema.fields)

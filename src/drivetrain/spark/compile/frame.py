@@ -1,0 +1,155 @@
+"""Frames: a DataFrame on its way through a fragment, with the Python functions still to be run on it.
+
+Consecutive Python functions must run as one Arrow function. So a `Frame` holds the steps that are
+pending, and they are turned into one `mapInArrow` when something else needs the rows.
+
+Columns whose names start with two underscores are Drivetrain's: `__ts` is the event timestamp (only
+if the stream has one), `__bad` describes a message that could not be processed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from drivetrain.api.graph import Function
+from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type, record_fields
+from drivetrain.errors import OperatorTypeError
+from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
+
+_COMPATIBLE = [{"bigint", "int", "smallint", "tinyint"}, {"double", "float", "bigint", "int"}]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A DataFrame, the pending Python steps, and the class of its messages when it is known."""
+
+    df: DataFrame
+    steps: tuple[Step, ...] = ()
+    message: type | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The data columns before the pending steps, in order."""
+        return tuple(c for c in self.df.columns if not c.startswith("__"))
+
+    @property
+    def timed(self) -> bool:
+        """Whether messages have event timestamps."""
+        return TS in self.df.columns
+
+    def then(self, kind: StepKind, function: Function, operator: str) -> Frame:
+        """This frame with one more Python function to run; raises `OperatorTypeError`."""
+        wants = _wanted(function.fn)
+        step = Step(
+            kind, function.fn, operator, function.type, function.on_error == "dead_letter", _record(wants)
+        )
+        self._check_input(step, wants)
+        message = self.message if kind == "filter" else function.type.python
+        return Frame(self.df, (*self.steps, step), message)
+
+    def resolved(self) -> Frame:
+        """The same rows with nothing pending."""
+        if not self.steps:
+            return self
+        typed = next((s for s in reversed(self.steps) if s.kind != "filter"), None)
+        if typed is None:
+            fields = [f for f in self.df.schema.fields if f.name in self.columns]
+            out = StructType(fields)
+        else:
+            out = StructType.fromDDL(typed.type.ddl)
+        bad = BAD in self.df.columns or any(s.dead_letter for s in self.steps)
+        extra = ([f"{TS} timestamp"] if self.timed else []) + ([f"{BAD} {BAD_TYPE}"] if bad else [])
+        schema = StructType(out.fields + (StructType.fromDDL(", ".join(extra)).fields if extra else []))
+        stage = PythonStage(
+            self._with_wanted(), self.columns, to_arrow_schema(out, timezone="UTC"), self.timed, bad
+        )
+        df = self.df
+        if BAD in df.columns:
+            df = df.where(F.col(BAD).isNull()).drop(BAD)
+        return Frame(df.mapInArrow(stage, schema), (), self.message)
+
+    def _with_wanted(self) -> tuple[Step, ...]:
+        first = self.steps[0]
+        if first.wants is None and self.message is not None:
+            first = dataclasses.replace(first, wants=self.message)
+        return (first, *self.steps[1:])
+
+    def _check_input(self, step: Step, wants: object) -> None:
+        """Compare what the function's parameter is annotated with to what comes in."""
+        if wants is None or wants is Any:
+            return
+        previous = next((s for s in reversed(self.steps) if s.kind != "filter"), None)
+        came = self._came(previous)
+        record = _record(wants)
+        if record is not None and record is not tuple:
+            fields = dict(record_fields(record) or ())
+            missing = [n for n in fields if n not in came]
+            wrong = [n for n in fields if n in came and not _fits(fields[n], came[n])]
+            if not missing and not wrong:
+                return
+            expected = ", ".join(f"{n} {t}" for n, t in fields.items())
+        elif record is tuple:
+            return
+        else:
+            try:
+                expected = column_type(wants)
+            except UnsupportedTypeError:
+                return  # a protocol or a class of the user's own: duck typing decides at run time
+            if len(came) == 1 and _fits(expected, next(iter(came.values()))):
+                return
+        raise OperatorTypeError(
+            "the function does not take what comes in",
+            where=step.operator,
+            expected=f"{expected} (from the annotation of its parameter)",
+            got=", ".join(f"{n} {t}" for n, t in came.items()),
+        )
+
+    def _came(self, previous: Step | None) -> dict[str, str]:
+        if previous is not None and previous.type.fields:
+            return dict(previous.type.fields)
+        if previous is not None:
+            return {f.name: f.dataType.simpleString() for f in StructType.fromDDL(previous.type.ddl)}
+        return {f.name: f.dataType.simpleString() for f in self.df.schema.fields if f.name in self.columns}
+
+
+def arrow_schema(df: DataFrame) -> Any:
+    """The Arrow schema of a DataFrame, in UTC."""
+    return to_arrow_schema(df.schema, timezone="UTC")
+
+
+def message_of(type_: MessageType) -> type | None:
+    """The class of messages of a type, or None for single values."""
+    return type_.python
+
+
+def _wanted(fn: Callable[..., Any]) -> object | None:
+    try:
+        hints = typing.get_type_hints(fn)
+        names = list(inspect.signature(fn).parameters)
+    except (TypeError, ValueError, NameError):
+        return None
+    return hints.get(names[0]) if names else None
+
+
+def _record(wants: object) -> type | None:
+    if typing.get_origin(wants) is tuple or wants is tuple:
+        return tuple
+    return wants if isinstance(wants, type) and record_fields(wants) is not None else None
+
+
+def _fits(expected: str, came: str) -> bool:
+    plain = came.split("(")[0]
+    if expected.split("(")[0] == plain or expected.split("<")[0] == plain.split("<")[0]:
+        return True
+    return any(expected in group and plain in group for group in _COMPATIBLE)

@@ -1,0 +1,326 @@
+"""Python state on Spark's keyed state: folds, user-defined monoids, stateful Tasks.
+
+One Spark group per bucket of keys, never one per key: a group costs about a millisecond whatever it
+does. Messages are packed on the way in (one pickled list per bucket and Arrow batch, so that neither
+the shuffle nor pandas sees single messages), and unpacked behind the trunk. Monoids add up a batch
+before it is shuffled, as Spark's own aggregates do.
+
+A bucket's state is one blob: what it costs follows the buckets that a batch touches.
+
+Watermark: Spark's, which is the clock (see `channel.clocked`). A group is called again when it moves,
+by an event time timeout. Spark wants a timeout to lie after the watermark, so a window may fire one
+millisecond after its end: the fragment's clock is therefore the watermark − 1 ms.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType, TimestampType
+
+from drivetrain.api.folds import FoldMonoid
+from drivetrain.api.graph import Fold, Node, Process
+from drivetrain.api.monoids import Monoid
+from drivetrain.api.task import Task
+from drivetrain.core.plan import How
+from drivetrain.core.window_state import WindowState, assign
+from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
+from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started
+from drivetrain.spark.compile.windowed import event_time, keyed, require_timestamps
+from drivetrain.spark.messages import columns_of, messages_of
+from drivetrain.spark.python_stage import operator_error
+
+BUCKETS = 32
+_PACKED = "bucket int, payload binary"
+_OUT = "payload binary, late bigint"
+Expand = Callable[[DataFrame], Frame]
+
+
+def fold(node: Node, frame: Frame, report: Callable[[How, str], None]) -> tuple[DataFrame, Expand]:
+    """Groups by key and window folded in Python; the DataFrame holds packed results for `Expand`."""
+    operation = node.operation
+    assert isinstance(operation, Fold)
+    require_timestamps(frame, operation.window, str(node))
+    ready = frame.resolved()
+    message_columns = ready.columns
+    df = keyed(ready.df, operation, str(node), lambda _how, _why: None)
+    keys = tuple(name for name, _ in operation.keys)
+    key_fields = [df.schema[k] for k in keys]
+    pack = FoldPack(operation, keys, message_columns, ready.message, str(node), TS in df.columns)
+    packed = df.mapInArrow(pack, _PACKED)
+    out = _stateful(packed, FoldFunction(operation, str(node)))
+    window = [] if operation.window.kind == "global" else _window_fields()
+    values = StructType.fromDDL(operation.result.ddl).fields
+    if operation.result.scalar:
+        values = [StructField(operation.name, values[0].dataType)]
+    names = StructType([*key_fields, *window, *values])
+    expand = Unpack(names, len(keys) + len(window), operation.result, str(node))
+    return out, _expander(expand, names, None)
+
+
+def stateful_task(node: Node, inputs: Sequence[Frame]) -> tuple[DataFrame, Expand]:
+    """A stateful Task, one group per instance; the DataFrame holds packed results for `Expand`."""
+    operation = node.operation
+    assert isinstance(operation, Process)
+    routed = route_to_task(node, inputs)
+    columns = tuple(c for c in routed.columns if not c.startswith("__"))
+    pack = TaskPack(columns, inputs[0].resolved().message, TS in routed.columns)
+    packed = routed.mapInArrow(pack, _PACKED)
+    out = _stateful(packed, TaskFunction(operation, node.id, str(node)))
+    names = StructType.fromDDL(operation.type.ddl)
+    return out, _expander(Unpack(names, 0, operation.type, str(node)), names, operation.type.python)
+
+
+def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
+    """The inputs with `__to`, not shuffled: the state's own shuffle brings messages to their task."""
+    from drivetrain.spark.compile.tasks import with_task
+
+    operation = node.operation
+    assert isinstance(operation, Process)
+    ready = [f.resolved() for f in inputs]
+    parts = [
+        with_task(f.df, way, operation.parallelism, str(node))
+        for f, way in zip(ready, operation.partitioners, strict=True)
+    ]
+    union = parts[0]
+    for part in parts[1:]:
+        union = union.unionByName(part)
+    return union
+
+
+def _stateful(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]) -> DataFrame:
+    # Timeouts by event time need an event time column; this one is never late.
+    never_late = F.timestamp_millis(F.lit(FINAL_CLOCK_MS))
+    marked = event_time(packed.withColumn(TS, never_late))
+    return marked.groupBy("bucket").applyInPandasWithState(
+        fn, _OUT, "blob binary", "append", "EventTimeTimeout"
+    )
+
+
+def _expander(expand: Unpack, names: StructType, message: type | None) -> Expand:
+    schema = StructType([*names.fields, StructField(TS, TimestampType())])
+
+    def run(df: DataFrame) -> Frame:
+        return Frame(df.where(F.col("payload").isNotNull()).mapInArrow(expand, schema), (), message)
+
+    return run
+
+
+def _window_fields() -> list[StructField]:
+    return [StructField("window_start", TimestampType()), StructField("window_end", TimestampType())]
+
+
+# -- on the way in, in Spark's workers ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoldPack:
+    """Packs messages (or, for monoids, what they add up to) by bucket: a pickled list per bucket."""
+
+    operation: Fold
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    message: type | None
+    operator: str
+    timed: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row per bucket that a batch has messages for."""
+        for batch in batches:
+            if batch.num_rows:
+                yield packed_batch(self._buckets(batch))
+
+    def _buckets(self, batch: pa.RecordBatch) -> dict[int, list[Any]]:
+        monoid: Monoid[Any, Any] = self.operation.monoid
+        merges = not isinstance(monoid, FoldMonoid)
+        messages = messages_of(batch, self.columns, self.message)
+        keys = list(zip(*(batch.column(k).to_pylist() for k in self.keys), strict=True)) or [()] * len(
+            messages
+        )
+        stamps = timestamps_ms(batch, self.timed)
+        sums: dict[tuple[Any, int, int], Any] = {}
+        buckets: dict[int, list[Any]] = {}
+        for key, ts_ms, message in zip(keys, stamps, messages, strict=True):
+            for start, end in assign(self.operation.window, ts_ms, FINAL_CLOCK_MS):
+                group = (key, start, end)
+                if not merges:
+                    buckets.setdefault(bucket_of(key), []).append((group, message))
+                    continue
+                try:
+                    state = sums[group] if group in sums else monoid.zero()
+                    sums[group] = monoid.add(state, message)
+                except Exception as error:
+                    raise operator_error(self.operator, message, error) from error
+        for group, state in sums.items():
+            buckets.setdefault(bucket_of(group[0]), []).append((group, state))
+        return buckets
+
+
+@dataclass(frozen=True)
+class TaskPack:
+    """Packs (timestamp, message) pairs by task."""
+
+    columns: tuple[str, ...]
+    message: type | None
+    timed: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row per task that a batch has messages for."""
+        for batch in batches:
+            buckets: dict[int, list[Any]] = {}
+            stamps = timestamps_ms(batch, self.timed)
+            rows = zip(
+                batch.column(TO).to_pylist(),
+                stamps,
+                messages_of(batch, self.columns, self.message),
+                strict=True,
+            )
+            for to, ts_ms, message in rows:
+                buckets.setdefault(to, []).append((ts_ms, message))
+            if buckets:
+                yield packed_batch(buckets)
+
+
+def packed_batch(buckets: dict[int, list[Any]]) -> pa.RecordBatch:
+    """Rows `(bucket, pickled list)`."""
+    payloads = [cloudpickle.dumps(entries) for entries in buckets.values()]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(list(buckets), pa.int32()), pa.array(payloads, pa.binary())], names=["bucket", "payload"]
+    )
+
+
+def timestamps_ms(batch: pa.RecordBatch, timed: bool) -> list[int]:
+    """Event timestamps in ms, or zeros."""
+    if not timed:
+        return [0] * batch.num_rows
+    micros = batch.column(batch.schema.get_field_index(TS)).cast(pa.int64())
+    return [us // 1000 for us in micros.to_pylist()]
+
+
+def bucket_of(key: tuple[Any, ...]) -> int:
+    """The bucket of a key: stable across processes and versions, unlike Python's `hash`."""
+    return zlib.crc32(repr(key).encode()) % BUCKETS
+
+
+# -- at the state, in Spark's workers -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FoldFunction:
+    """What Spark calls for a bucket: merge what came, emit the windows that the clock has passed."""
+
+    operation: Fold
+    operator: str
+
+    def __call__(
+        self, _key: tuple[int], frames: Iterator[pd.DataFrame], state: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Yield one row of packed results, if there are any."""
+        operation = self.operation
+        groups = WindowState(operation.window, operation.monoid, _load(state) or {})
+        clock_ms = state.getCurrentWatermarkMs()
+        late = 0
+        try:
+            for frame in frames:
+                for payload in frame["payload"] if not state.hasTimedOut else ():
+                    late += groups.merge(cloudpickle.loads(payload), clock_ms)
+            results = groups.fire(clock_ms)
+        except Exception as error:
+            raise operator_error(self.operator, None, error) from error
+        _keep(state, groups.states or None, groups.next_ms(), clock_ms)
+        if results or late:
+            yield _row(results, late)
+
+
+@dataclass(frozen=True)
+class TaskFunction:
+    """What Spark calls for a stateful Task: the instance is the state."""
+
+    operation: Process
+    id: str
+    operator: str
+
+    def __call__(self, key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        """Yield one row of packed results, if there are any."""
+        clock_ms = state.getCurrentWatermarkMs()
+        task: Task[Any, Any] | None = _load(state)
+        if task is None:
+            task = started(self.operation, self.id, self.operator, int(key[0]), clock_ms)
+        out: list[Any] = []
+        at: list[int] = []
+        if not state.hasTimedOut:
+            for frame in frames:
+                for payload in frame["payload"]:
+                    for ts_ms, message in cloudpickle.loads(payload):
+                        collect(self.operator, task, message, ts_ms * 1000, out, at)
+        stamp_us = min(max(clock_ms, 0), FINAL_CLOCK_MS - 1) * 1000
+        for result in call_hook(self.operator, "on_watermark", task.on_watermark, clock_ms):
+            add(result, stamp_us, out, at)
+        if clock_ms >= FINAL_CLOCK_MS:
+            for result in call_hook(self.operator, "on_stop", task.on_stop):
+                add(result, stamp_us, out, at)
+        _keep(state, task, clock_ms + 1, clock_ms)
+        if out:
+            yield _row([((), value, ts // 1000) for value, ts in zip(out, at, strict=True)], 0)
+
+
+def _load(state: Any) -> Any:
+    return cloudpickle.loads(state.get[0]) if state.exists else None
+
+
+def _keep(state: Any, content: Any, next_ms: int | None, clock_ms: int) -> None:
+    if content is None:
+        if state.exists:
+            state.remove()
+        return
+    state.update((cloudpickle.dumps(content),))
+    if next_ms is not None and clock_ms < FINAL_CLOCK_MS:
+        # A timeout fires when the watermark is beyond it, and must itself be beyond the watermark.
+        state.setTimeoutTimestamp(max(next_ms - 1, clock_ms + 1))
+
+
+def _row(results: list[Any], late: int) -> pd.DataFrame:
+    payload = cloudpickle.dumps(results) if results else None
+    return pd.DataFrame({"payload": [payload], "late": [late]})
+
+
+# -- behind the trunk -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """Packed results (`(key and window, value, timestamp)`) as typed columns.
+
+    `names` is the schema of the data columns, the first `lead` of which are keys and window.
+    """
+
+    names: StructType
+    lead: int
+    type: Any
+    operator: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One batch of results per batch of payloads."""
+        schema = to_arrow_schema(self.names, timezone="UTC")
+        lead = pa.schema(list(schema)[: self.lead])
+        rest = pa.schema(list(schema)[self.lead :])
+        for batch in batches:
+            entries = [e for p in batch.column("payload").to_pylist() for e in cloudpickle.loads(p)]
+            leads = [list(c) for c in zip(*(e[0] for e in entries), strict=True)] if self.lead else []
+            arrays = [pa.array(c, f.type) for c, f in zip(leads or [[]] * self.lead, lead, strict=True)]
+            arrays += columns_of([e[1] for e in entries], self.type, rest, self.operator)
+            arrays.append(
+                pa.array([e[2] * 1000 for e in entries], pa.int64()).cast(pa.timestamp("us", "UTC"))
+            )
+            yield pa.RecordBatch.from_arrays(arrays, names=[*schema.names, TS])

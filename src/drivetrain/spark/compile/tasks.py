@@ -1,0 +1,293 @@
+"""Stateless Tasks: routing messages to task instances, and running one instance per Spark partition.
+
+Every partitioner says to which task a message goes (`__to`); Spark's shuffle moves it there, and
+partition i is task i. Instances are kept in Spark's Python workers between batches, so `on_start` is
+called once per worker that a task visits. A stateless Task must not change its attributes while it
+processes: they would be lost when Spark moves the task, so the change is found and refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext as SparkTaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from drivetrain.api.graph import Node, Process
+from drivetrain.api.partitioners import Partitioner
+from drivetrain.api.task import At, Task, TaskContext
+from drivetrain.errors import GraphError, OperatorError
+from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.failures import embedded
+from drivetrain.spark.messages import columns_of, messages_of
+from drivetrain.spark.python_stage import operator_error
+
+TO = "__to"
+_instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
+
+
+def stateless_task(
+    node: Node, inputs: Sequence[Frame], clock_ms: int | None, run_id: str, *, last: bool = False
+) -> Frame:
+    """The frame behind a stateless Task.
+
+    `clock_ms` is handed to `on_watermark` after the messages; `last` says that `on_stop` is due.
+    """
+    operation = node.operation
+    assert isinstance(operation, Process)
+    routed = route(node, inputs)
+    out = StructType.fromDDL(operation.type.ddl)
+    is_timed = TS in routed.columns
+    schema = StructType(out.fields + ([routed.schema[TS]] if is_timed else []))
+    stage = TaskStage(
+        operation,
+        node.id,
+        str(node),
+        tuple(c for c in routed.columns if not c.startswith("__")),
+        to_arrow_schema(out, timezone="UTC"),
+        is_timed,
+        clock_ms,
+        run_id,
+        last,
+        inputs[0].resolved().message,
+    )
+    return Frame(routed.mapInArrow(stage, schema), (), operation.type.python)
+
+
+def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
+    """All inputs in one DataFrame with `parallelism` partitions, each message in its task's."""
+    operation = node.operation
+    assert isinstance(operation, Process)
+    ready = [f.resolved() for f in inputs]
+    n, ways = operation.parallelism, operation.partitioners
+    if len(ready) == 1 and ways[0].kind == "co-location":
+        return ready[0].df
+    shared = [f.df if all(r.timed for r in ready) else f.df.drop(TS) for f in ready]
+    parts = [with_task(df, w, n, str(node)) for df, w in zip(shared, ways, strict=True)]
+    union = parts[0]
+    for part in parts[1:]:
+        union = union.unionByName(part)
+    return union.repartitionById(n, TO).drop(TO)
+
+
+def with_task(df: DataFrame, partitioner: Partitioner, n: int, where: str) -> DataFrame:
+    """`df` with the column `__to`: the task, from 0 to n − 1, that each message goes to."""
+    columns = [c for c in df.columns if not c.startswith("__")]
+    round_robin = F.monotonically_increasing_id()
+    match partitioner.kind:
+        case "hash":
+            unknown = [c for c in partitioner.columns if c not in columns]
+            if unknown:
+                raise GraphError(
+                    f"the partitioner names a column that is not there: {unknown[0]!r}",
+                    where=where,
+                    expected=f"columns out of {', '.join(columns)}",
+                )
+            to: Column = F.pmod(F.hash(*(partitioner.columns or columns)), F.lit(n))
+        case "shuffle":
+            to = F.pmod(round_robin + F.abs(F.hash(F.spark_partition_id())), F.lit(n))
+        case "shuffle grouping":
+            to = _new_order_every_round(round_robin, n)
+        case "broadcast":
+            return df.withColumn(TO, F.explode(F.array(*[F.lit(i) for i in range(n)])))
+        case "co-location":
+            to = F.spark_partition_id()
+        case "custom":
+            schema = StructType([*df.schema.fields, StructField(TO, IntegerType())])
+            return df.mapInArrow(_Chooser(partitioner, tuple(columns), n, where), schema)
+    return df.withColumn(TO, to.cast("int"))
+
+
+def _new_order_every_round(position: Column, n: int) -> Column:
+    """Round r visits the tasks in the order a·i + b mod n, with a (prime to n) and b drawn from r."""
+    rounds, within = F.floor(position / n), F.pmod(position, F.lit(n))
+    strides = [a for a in range(1, n + 1) if math.gcd(a, n) == 1]
+    stride = F.element_at(
+        F.array(*[F.lit(a) for a in strides]), F.pmod(F.hash(rounds), F.lit(len(strides))) + 1
+    )
+    return F.pmod(stride * within + F.pmod(F.hash(rounds, F.lit(1)), F.lit(n)), F.lit(n))
+
+
+@dataclass(frozen=True)
+class _Chooser:
+    """A custom partitioner as an Arrow function that adds `__to`."""
+
+    partitioner: Partitioner
+    columns: tuple[str, ...]
+    n: int
+    where: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            chosen = [self._choose(m) for m in messages_of(batch, self.columns, None)]
+            yield batch.append_column(TO, pa.array(chosen, pa.int32()))
+
+    def _choose(self, message: Any) -> int:
+        assert self.partitioner.fn is not None
+        try:
+            to = self.partitioner.fn(message, self.n)
+        except Exception as error:
+            raise operator_error(f"{self.where}, its partitioner", message, error) from error
+        if not isinstance(to, int) or not 0 <= to < self.n:
+            wrong = ValueError(f"the partitioner must return a task from 0 to {self.n - 1}, got {to!r}")
+            raise operator_error(f"{self.where}, its partitioner", message, wrong)
+        return to
+
+
+@dataclass(frozen=True)
+class TaskStage:
+    """One Task in one Spark partition; pickled to the workers."""
+
+    operation: Process
+    id: str
+    operator: str
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    timed: bool
+    clock_ms: int | None
+    run_id: str
+    last: bool
+    message: type | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Feed the batches of a partition to its task."""
+        context = SparkTaskContext.get()
+        index = context.partitionId() % self.operation.parallelism if context is not None else 0
+        task = self._instance(index)
+        before = _attributes(task)
+        for batch in batches:
+            if batch.num_rows:
+                yield from self._feed(task, batch)
+        if self.clock_ms is not None:
+            yield from self._emit(call_hook(self.operator, "on_watermark", task.on_watermark, self.clock_ms))
+        self._refuse_change(task, before)
+        if self.last:
+            yield from self._emit(call_hook(self.operator, "on_stop", task.on_stop))
+            _instances.pop((self.run_id, self.id, index), None)
+
+    def _instance(self, index: int) -> Task[Any, Any]:
+        key = (self.run_id, self.id, index)
+        if key not in _instances:
+            _instances[key] = started(self.operation, self.id, self.operator, index, self.clock_ms)
+        return _instances[key]
+
+    def _feed(self, task: Task[Any, Any], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.operation.batched:
+            made = call_hook(self.operator, "on_batch", task.on_batch, batch)  # type: ignore[attr-defined]
+            for result in made:
+                yield from _record_batches(result, self.schema, self.timed, self.operator)
+            return
+        stamps = (
+            batch.column(batch.schema.get_field_index(TS)).cast(pa.int64()).to_pylist()
+            if self.timed
+            else None
+        )
+        out: list[Any] = []
+        at: list[int] = []
+        for i, message in enumerate(messages_of(batch, self.columns, self.message)):
+            ts_us = stamps[i] if stamps is not None else 0
+            collect(self.operator, task, message, ts_us, out, at)
+        yield self._batch(out, at)
+
+    def _emit(self, results: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        out: list[Any] = []
+        at: list[int] = []
+        for result in results:
+            add(result, (self.clock_ms or 0) * 1000, out, at)
+        if out:
+            yield self._batch(out, at)
+
+    def _batch(self, out: list[Any], at: list[int]) -> pa.RecordBatch:
+        arrays = columns_of(out, self.operation.type, self.schema, self.operator)
+        names = list(self.schema.names)
+        if self.timed:
+            arrays.append(pa.array(at, pa.int64()).cast(pa.timestamp("us", "UTC")))
+            names.append(TS)
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _refuse_change(self, task: Task[Any, Any], before: dict[str, Any]) -> None:
+        changed = [k for k, v in _attributes(task).items() if before.get(k) != v]
+        if changed:
+            raise embedded(
+                OperatorError(
+                    f"the Task changed its attribute {changed[0]!r}, which is lost when Spark moves it; "
+                    f"set stateful = True in {type(task).__name__} to keep its attributes as state",
+                    operator=self.operator,
+                    message=None,
+                    user_traceback="",
+                )
+            )
+
+
+def started(operation: Process, id: str, operator: str, index: int, clock_ms: int | None) -> Task[Any, Any]:
+    """A new instance of a Task on which `on_start` was called."""
+    try:
+        task = operation.task()
+        task.on_start(TaskContext(id, index, operation.parallelism, clock_ms or 0))
+    except Exception as error:
+        raise operator_error(f"{operator}, on_start", None, error) from error
+    return task
+
+
+def collect(
+    operator: str, task: Task[Any, Any], message: Any, ts_us: int, out: list[Any], at: list[int]
+) -> None:
+    """Call `on_next` and add its results with their timestamps (µs) to `out` and `at`."""
+    try:
+        results = task.on_next(message)
+        if results is not None:
+            for result in results:
+                add(result, ts_us, out, at)
+    except Exception as error:
+        raise operator_error(operator, message, error) from error
+
+
+def call_hook(operator: str, name: str, hook: Any, *args: Any) -> list[Any]:
+    """What a hook yields, as a list; its errors name the hook."""
+    try:
+        results = hook(*args)
+        return [] if results is None else list(results)
+    except Exception as error:
+        raise operator_error(f"{operator}, {name}", args[0] if args else None, error) from error
+
+
+def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
+    """Add one result with its timestamp, or the one it asks for."""
+    if isinstance(result, At):
+        out.append(result.value)
+        at.append(result.timestamp_ms * 1000)
+    else:
+        out.append(result)
+        at.append(ts_us)
+
+
+def _record_batches(made: Any, schema: pa.Schema, timed: bool, operator: str) -> Iterator[pa.RecordBatch]:
+    names = [*schema.names, *([TS] if timed else [])]
+    missing = [n for n in names if n not in made.schema.names]
+    if missing:
+        raise embedded(
+            OperatorError(
+                f"on_batch left out the column {missing[0]!r}: expected {', '.join(names)}, "
+                f"got {', '.join(made.schema.names)}",
+                operator=operator,
+                message=None,
+                user_traceback="",
+            )
+        )
+    table = pa.Table.from_batches([made]) if isinstance(made, pa.RecordBatch) else made
+    kept = table.select(names)
+    target = pa.schema([*schema, *([pa.field(TS, pa.timestamp("us", "UTC"))] if timed else [])])
+    yield from kept.cast(target).to_batches()
+
+
+def _attributes(task: Task[Any, Any]) -> dict[str, Any]:
+    """A cheap fingerprint of a task's attributes: which objects they are, and how long containers are."""
+    return {k: (id(v), len(v) if isinstance(v, list | dict | set) else None) for k, v in vars(task).items()}

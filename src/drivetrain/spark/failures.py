@@ -1,0 +1,104 @@
+"""Errors on their way through Spark: packed where they happen, unpacked where they are reported.
+
+Spark turns whatever a worker raises into a page of Java and Python stack traces. An error of ours is
+therefore packed into one marked token inside the message of a plain exception; the engine finds the
+token in whatever Spark reports and has the original error, typed fields and all. Errors that are
+Spark's own are translated where we know the remedy, and shortened to their first lines otherwise.
+
+Only classes of Drivetrain's own error tree are rebuilt, from JSON: nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import re
+
+from drivetrain import errors
+from drivetrain.errors import DiskFullError, DrivetrainError, GraphError, InternalError, UserError
+
+_TOKEN = re.compile(r"⟦drivetrain:([A-Za-z0-9+/=]+)⟧")
+_DISK = ("No space left on device", "Disk quota exceeded", "[Errno 28]")
+
+
+class EmbeddedError(RuntimeError):
+    """A plain exception whose message carries a `DrivetrainError` across Spark."""
+
+
+def embedded(error: DrivetrainError) -> EmbeddedError:
+    """`error` as an exception that survives Spark; raise it in workers."""
+    body = {"class": type(error).__name__, "fields": {k: v for k, v in vars(error).items() if k != "args"}}
+    packed = base64.b64encode(json.dumps(body, default=str).encode()).decode()
+    return EmbeddedError(f"⟦drivetrain:{packed}⟧ {error}")
+
+
+def recovered(text: str) -> DrivetrainError | None:
+    """The `DrivetrainError` that was embedded in what Spark reported, if there is one."""
+    found = _TOKEN.search(text)
+    if found is None:
+        return None
+    body = json.loads(base64.b64decode(found.group(1)))
+    cls = _known(body["class"])
+    error = cls.__new__(cls)
+    error.__dict__.update(body["fields"])
+    error.args = (body["fields"].get("what", ""),)
+    return error
+
+
+def translated(error: BaseException, where: str | None = None) -> DrivetrainError:
+    """What to tell the user about `error`, which Spark (or we) raised while `where` was running."""
+    if isinstance(error, DrivetrainError):
+        return error
+    text = f"{error}\n{error.__cause__ or ''}"
+    ours = recovered(text)
+    if ours is not None:
+        return ours
+    if any(sign in text for sign in _DISK) or getattr(error, "errno", None) == errno.ENOSPC:
+        return DiskFullError(
+            "the disk is full",
+            where=where,
+            remedy="free some room and run the same command again: it goes on where it stopped",
+        )
+    if "PicklingError" in text or "pickle" in text.lower() or "serialize" in text.lower():
+        return GraphError(
+            "a function cannot be sent to Spark's workers",
+            where=where,
+            got=_short(text),
+            remedy="a function may not hold on to locks, files, connections or the Spark session: "
+            "create them inside it",
+        )
+    return UserError("Spark could not run this", where=where, got=_short(text))
+
+
+def analysis_error(error: BaseException, where: str) -> DrivetrainError:
+    """What to tell the user when Spark's analyzer refuses an operator."""
+    ours = recovered(str(error))
+    if ours is not None:
+        return ours
+    return errors.OperatorTypeError(
+        "Spark cannot run this operator on what comes in",
+        where=where,
+        got=_short(str(error)),
+        remedy="`drivetrain plan` shows the columns that every operator has",
+    )
+
+
+def _known(name: str) -> type[DrivetrainError]:
+    stack: list[type[DrivetrainError]] = [DrivetrainError]
+    while stack:
+        cls = stack.pop()
+        if cls.__name__ == name:
+            return cls
+        stack += cls.__subclasses__()
+    raise InternalError(f"an error came through Spark that is not known here: {name}")
+
+
+def _short(text: str, lines: int = 4) -> str:
+    """The first lines of what Spark says, without Java's stack."""
+    kept = [
+        line.rstrip()
+        for line in text.splitlines()
+        if line.strip() and not re.match(r"\s*(at |\.\.\. \d+ more|JVM stacktrace|== SQL|Caused by)", line)
+    ]
+    return "\n    ".join(kept[:lines])

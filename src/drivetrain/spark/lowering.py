@@ -1,0 +1,98 @@
+"""Play recorded columns back as Spark columns, and Python functions over columns as Spark functions.
+
+A `Column` of layer `api` is a record of calls; here every call is made on `pyspark.sql.functions` or
+on the columns themselves. Python functions over columns are lowered to native expressions when
+Spark's own transpiler can (it compares the source with what Catalyst can express), and run as Arrow
+functions otherwise. Errors name the function that Spark does not have, and the one that was meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.columns import Column
+from drivetrain.api.graph import Function
+from drivetrain.errors import GraphError
+
+_TRANSPILE = "spark.sql.experimental.optimizer.transpilePyUDFs"
+
+
+def spark_column(column: Column, where: str) -> SparkColumn:
+    """The Spark column that `column` records; raises `GraphError` naming `where` for a wrong call."""
+    kind, name = column.op.split(":", 1)
+    args = [_argument(a, where) for a in column.args]
+    kwargs = {k: _argument(v, where) for k, v in column.kwargs}
+    target: Any
+    if kind == "function":
+        target = getattr(F, name, None)
+        if target is None:
+            raise _unknown(name, dir(F), "function", where)
+    else:
+        target = getattr(args[0], name, None)
+        if target is None or isinstance(target, SparkColumn):
+            raise _unknown(name, dir(SparkColumn), "column method", where)
+        args = args[1:]
+    try:
+        return target(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise GraphError(
+            f"{name} cannot be called like this: {error}", where=where, got=str(column)
+        ) from error
+
+
+def column_function(function: Function, where: str) -> tuple[SparkColumn, bool]:
+    """`function` over the columns that its parameters name, and whether it was lowered."""
+    arguments = [F.col(p) for p in function.parameters]
+    return lowered(function, arguments, where)
+
+
+def lowered(function: Function, arguments: list[SparkColumn], where: str) -> tuple[SparkColumn, bool]:
+    """A Spark column of `function(*arguments)`: native where Spark can tell how, else an Arrow function."""
+    from drivetrain.spark.python_stage import reporting
+
+    session = SparkSession._instantiatedSession
+    result = function.type.fields[0][1]
+    plain = function.fn
+    if session is not None and function.on_error == "fail":
+        candidate = _transpiled(session, plain, result)
+        if candidate is not None:
+            return candidate(*arguments), True
+    arrow = F.udf(reporting(plain, where), result, useArrow=True)
+    return arrow(*arguments), False
+
+
+def _transpiled(session: SparkSession, fn: Callable[..., Any], result: str) -> Any | None:
+    before = session.conf.get(_TRANSPILE, "false")
+    session.conf.set(_TRANSPILE, "true")
+    try:
+        with warnings.catch_warnings():
+            # Spark warns about every function that it cannot lower: for us that is an answer.
+            warnings.simplefilter("ignore")
+            made = F.udf(fn, result)
+            inner = getattr(made, "_unwrapped", made)
+            options = getattr(made, "transpiled", None) or getattr(inner, "transpiled", None)
+            if not options:
+                options = getattr(getattr(made, "func", None), "transpiled", None)
+        return made if options else None
+    finally:
+        session.conf.set(_TRANSPILE, before)
+
+
+def _argument(value: Any, where: str) -> Any:
+    return spark_column(value, where) if isinstance(value, Column) else value
+
+
+def _unknown(name: str, known: list[str], what: str, where: str) -> GraphError:
+    near = difflib.get_close_matches(name, known, n=1)
+    return GraphError(
+        f"Spark has no {what} {name!r}",
+        where=where,
+        remedy=f"did you mean {near[0]!r}?" if near else "see the functions of pyspark.sql.functions",
+    )

@@ -1,0 +1,220 @@
+"""Consecutive Python functions as one Arrow function: one trip to Python, not one per operator.
+
+The stage takes Arrow batches, turns the columns into messages once, runs every step over the whole
+batch with C-speed loops, and builds Arrow columns once at the end. A message's timestamp travels
+beside it as a row index, so that filters and flat maps need not touch it.
+
+When a function raises, the list that was being built says which message caused it: the culprit's
+position is its length, so nothing runs twice. Under `fail` the error leaves Spark as an
+`OperatorError` (see `failures`); under `dead_letter` the message goes to the column `__bad` with its
+traceback and the others go on.
+
+Invariants:
+
+1. Every message that comes in leaves as what its functions made of it, or in `__bad`, or raises.
+2. Output columns have the declared types; a value that does not fit is an error of its operator.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import compress, repeat
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from drivetrain.api.types import MessageType
+from drivetrain.errors import OperatorError
+from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.failures import EmbeddedError, embedded
+from drivetrain.spark.messages import columns_of, messages_of, told
+
+BAD = "__bad"
+BAD_TYPE = "struct<raw:string,file:string,line:bigint,error:string>"
+_BAD_ARROW = pa.struct(
+    [("raw", pa.string()), ("file", pa.string()), ("line", pa.int64()), ("error", pa.string())]
+)
+StepKind = Literal["map", "flat_map", "filter"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One function of the stage: what it does with its result, whose it is, and what it wants.
+
+    `wants` is the class of message that the function's parameter is annotated with, if any.
+    """
+
+    kind: StepKind
+    fn: Callable[[Any], Any]
+    operator: str
+    type: MessageType
+    dead_letter: bool = False
+    wants: type | None = None
+
+
+@dataclass
+class PythonStage:
+    """Steps over one input; an instance is pickled to Spark's workers and called once per task.
+
+    `columns` are the data columns of the input in order. `schema` is the Arrow schema of the output's
+    data columns. `timed` says that `__ts` comes in and goes out. `bad` adds the column `__bad`.
+    """
+
+    steps: tuple[Step, ...]
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    timed: bool
+    bad: bool
+    _letters: list[tuple[str, str, str]] = field(default_factory=list)
+    _bad_rows: list[int] = field(default_factory=list)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the steps over every batch."""
+        for batch in batches:
+            if batch.num_rows:
+                yield self._run(batch)
+
+    @property
+    def _typed(self) -> Step | None:
+        """The last step that makes new messages; with none, rows leave as they came."""
+        return next((s for s in reversed(self.steps) if s.kind != "filter"), None)
+
+    def _run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self._letters, self._bad_rows = [], []
+        messages = messages_of(batch, self.columns, self.steps[0].wants)
+        typed = self._typed
+        # Which row a message came from; None while message i is that of row i, or nobody asks.
+        rows: list[int] | None = None
+        for step in self.steps:
+            if step.kind == "flat_map":
+                messages, rows = self._flat_map(step, messages, rows)
+            else:
+                messages, rows = self._one_for_one(step, messages, rows)
+        kept = None if rows is None and not self._letters else pa.array(_or_all(rows, messages), pa.int64())
+        if typed is None:
+            arrays = [_taken(batch, name, kept) for name in self.schema.names]
+        else:
+            arrays = columns_of(messages, typed.type, self.schema, typed.operator)
+        if self.timed:
+            arrays.append(_taken(batch, TS, kept))
+        return self._with_letters(batch, arrays, len(messages))
+
+    def _one_for_one(
+        self, step: Step, messages: list[Any], rows: list[int] | None
+    ) -> tuple[list[Any], list[int] | None]:
+        results, failed = self._results(step, messages)
+        if failed:
+            alive = [True] * len(messages)
+            for i in failed:
+                alive[i] = False
+            at = _or_all(rows, messages)
+            self._bad_rows += [at[i] for i in failed]
+            rows = list(compress(at, alive))
+            messages = list(compress(messages, alive))
+        if step.kind == "map":
+            return results, rows
+        if all(results):
+            return messages, rows
+        return list(compress(messages, results)), list(compress(_or_all(rows, messages), results))
+
+    def _results(self, step: Step, messages: list[Any]) -> tuple[list[Any], list[int]]:
+        """What the function makes of each message, and the positions of those it failed on."""
+        results: list[Any] = []
+        failed: list[int] = []
+        remaining = iter(messages)
+        while True:
+            try:
+                # extend() keeps what it got before an error: its length tells the culprit.
+                results.extend(map(step.fn, remaining))
+            except Exception as error:  # noqa: BLE001 - any error of the user's function is reported as theirs
+                at = len(results) + len(failed)
+                self._fail(step, messages[at], error)
+                failed.append(at)
+            else:
+                return results, failed
+
+    def _flat_map(
+        self, step: Step, messages: list[Any], rows: list[int] | None
+    ) -> tuple[list[Any], list[int] | None]:
+        out: list[Any] = []
+        at: list[int] = []
+        fn, row_of = step.fn, rows if rows is not None else range(len(messages))
+        for row, message in zip(row_of, messages, strict=True):
+            before = len(out)
+            try:
+                made = fn(message)
+                if made is not None:
+                    out.extend(made)
+            except Exception as error:  # noqa: BLE001 - as above
+                del out[before:]
+                self._fail(step, message, error)
+                self._bad_rows.append(row)
+            else:
+                at.extend(repeat(row, len(out) - before))
+        return out, at
+
+    def _fail(self, step: Step, message: Any, error: Exception) -> None:
+        if not step.dead_letter:
+            raise operator_error(step.operator, message, error) from error
+        self._letters.append((told(message), step.operator, user_traceback(error)))
+
+    def _with_letters(self, batch: pa.RecordBatch, arrays: list[pa.Array], good: int) -> pa.RecordBatch:
+        names = [*self.schema.names, *([TS] if self.timed else []), *([BAD] if self.bad else [])]
+        if self._letters:
+            arrays = [pa.concat_arrays([a, pa.nulls(len(self._letters), a.type)]) for a in arrays]
+            if self.timed:
+                ts = _taken(batch, TS, pa.array(self._bad_rows, pa.int64()))
+                arrays[-1] = pa.concat_arrays([arrays[-1].slice(0, good), ts])
+        if self.bad:
+            letters = [
+                {"raw": raw, "file": operator, "line": None, "error": story}
+                for raw, operator, story in self._letters
+            ]
+            arrays.append(pa.concat_arrays([pa.nulls(good, _BAD_ARROW), pa.array(letters, _BAD_ARROW)]))
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def operator_error(operator: str, message: Any, error: Exception) -> Exception:
+    """What to raise in a worker when a user's function failed on `message`."""
+    if isinstance(error, EmbeddedError):
+        return error
+    return embedded(
+        OperatorError(
+            f"{type(error).__name__}: {error}",
+            operator=operator,
+            message=told(message),
+            user_traceback=user_traceback(error),
+        )
+    )
+
+
+def reporting(fn: Callable[..., Any], operator: str) -> Callable[..., Any]:
+    """`fn`, whose errors leave Spark as an `OperatorError` that names `operator` and the arguments."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return fn(*args)
+        except Exception as error:
+            raise operator_error(operator, args if len(args) != 1 else args[0], error) from error
+
+    return call
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the user's function on, without the frames of the engine around it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "/drivetrain/spark/" not in f.filename.replace("\\", "/")]
+    head = "Traceback (most recent call last):\n" if own else ""
+    body = "".join(traceback.format_list(own)) + "".join(traceback.format_exception_only(error))
+    return head + body.rstrip()
+
+
+def _or_all(rows: list[int] | None, messages: list[Any]) -> list[int]:
+    return list(range(len(messages))) if rows is None else rows
+
+
+def _taken(batch: pa.RecordBatch, name: str, kept: pa.Array | None) -> pa.Array:
+    column = batch.column(batch.schema.get_field_index(name))
+    return column if kept is None else column.take(kept)

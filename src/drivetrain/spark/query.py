@@ -1,0 +1,304 @@
+"""The life of one fragment's query: its batches, its clock, and how it ends.
+
+Spark calls `_on_batch` for every batch. What the batch is made of (offsets of the inputs, the
+watermark) is read from Spark's own offset log, which was written before the batch began: so a batch
+that is run again sees the clock it saw the first time.
+
+The clock of a fragment after a batch:
+
+- with state: Spark's watermark during the batch, which is the clock of the inputs: every window that
+  ends at or before it has been emitted, so what comes later is later;
+- without state, behind channels: the smallest clock of the last entries that were read;
+- without state, at a source: the largest timestamp seen minus the declared disorder, per source, the
+  smallest taken.
+
+Invariants:
+
+1. The clock never moves back.
+2. The fragment is finished only when its inputs are, every batch is committed, and its last entry
+   says the final clock.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Process, Read
+from drivetrain.core.plan import Fragment, Plan
+from drivetrain.core.progress import FragmentState
+from drivetrain.errors import DrivetrainError
+from drivetrain.spark.branches import Batch, Branches
+from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS, publish_clock
+from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.counting import Counts
+from drivetrain.spark.failures import translated
+from drivetrain.spark.fragment import Trunk, source_event_time
+from drivetrain.spark.sources import Position
+
+
+class DrainedError(RuntimeError):
+    """Ends a query between two batches, when the application is asked to stop."""
+
+
+class FragmentQuery:
+    """One fragment as a running query. The engine polls it; Spark calls it back for each batch."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        fragment: Fragment,
+        trunk: Trunk,
+        branches: Branches,
+        directory: Path,
+        readers: dict[str, ChannelStore],
+        counts: Counts,
+    ) -> None:
+        self.plan = plan
+        self.fragment = fragment
+        self.trunk = trunk
+        self.branches = branches
+        self.directory = directory
+        self.checkpoint = directory / "checkpoint"
+        self.readers = readers
+        self.counts = counts
+        self.state = FragmentState.STARTING
+        self.clock_ms: int | None = None
+        self.batch_id = -1
+        self.batches = 0
+        self.rows_total = 0
+        self.rows_per_s = 0.0
+        self.batch_ms = 0
+        self.busy = False
+        self.error: BaseException | None = None
+        self._offsets: list[str | None] = []
+        self._newest: dict[str, int] = {}
+        self._draining = threading.Event()
+        self._query: StreamingQuery | None = None
+        self._seen = -1
+        self._replay_until = max(_numbers(self.checkpoint / "offsets"), default=-1)
+        if self._replay_until <= max(_numbers(self.checkpoint / "commits"), default=-1):
+            self._replay_until = -1
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the query, or go on from its checkpoint."""
+        self.clock_ms = self._recovered_clock()
+        writer = (
+            self.trunk.df.writeStream.outputMode(self.trunk.mode)
+            .queryName(f"{self.plan.application}/{self.fragment.id}")
+            .option("checkpointLocation", str(self.checkpoint))
+            .foreachBatch(self._on_batch)
+        )
+        self._query = writer.start()
+        self.state = FragmentState.RUNNING
+
+    def drain(self) -> None:
+        """Let the running batch finish, and stop before the next."""
+        self._draining.set()
+
+    def stop(self) -> None:
+        """Stop the query now; what the running batch did not commit runs again next time."""
+        if self._query is not None:
+            self._query.stop()
+
+    @property
+    def active(self) -> bool:
+        """Whether Spark still runs the query."""
+        return self._query is not None and self._query.isActive
+
+    def failure(self) -> DrivetrainError | None:
+        """What stopped the query, in the user's terms; None while it runs or when it was drained."""
+        if self._query is None or self._query.isActive:
+            return None
+        if isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED:
+            return None
+        error = self.error or self._query.exception()
+        return None if error is None else translated(error, where=f"fragment {self.fragment.id}")
+
+    # -- batches -------------------------------------------------------------------------------------
+
+    def _on_batch(self, df: DataFrame, batch_id: int) -> None:
+        self.busy = True
+        try:
+            self._refuse_when_draining()
+            metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
+            batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self._replay_until)
+            self.branches.run(batch)
+            for id, ms in self.branches.newest_ms(batch).items():
+                self._newest[id] = max(ms, self._newest.get(id, ms))
+            clock_ms = self._clock_after(int(metadata.get("batchWatermarkMs", 0)), offsets)
+            if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
+                self.clock_ms = clock_ms
+            self.branches.append(batch, self.clock_ms)
+            self._offsets, self.batch_id = offsets, batch_id
+            self.batches += 1
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.busy = False
+
+    def _refuse_when_draining(self) -> None:
+        if self._draining.is_set():
+            raise DrainedError(self.fragment.id)
+
+    def _clock_after(self, watermark_ms: int, offsets: list[str | None]) -> int | None:
+        if self.fragment.stateful is not None:
+            return self._state_clock(watermark_ms)
+        clocks: list[int | None] = []
+        for id, offset in zip(self.trunk.inputs, offsets, strict=False):
+            if id is None:
+                continue
+            if id in self.readers:
+                position = json.loads(offset)["entry"] if offset else 0
+                clocks.append(self.readers[id].entry(position - 1).clock_ms if position else None)
+        for id, disorder_ms in self._event_times().items():
+            newest = self._newest.get(id)
+            clocks.append(None if newest is None else newest - disorder_ms)
+        known = [c for c in clocks if c is not None]
+        return min(known) if known and len(known) == len(clocks) else None
+
+    def _state_clock(self, watermark_ms: int) -> int | None:
+        if watermark_ms == 0:
+            return None
+        if watermark_ms >= FINAL_CLOCK_MS:
+            return FINAL_CLOCK_MS
+        operation = self.plan.graph.nodes[str(self.fragment.stateful)].operation
+        if isinstance(operation, Fold | Process):
+            return watermark_ms - 1  # see compile.keyed
+        if isinstance(operation, JoinStream) and operation.how == "left":
+            return watermark_ms - operation.within_ms - 1
+        if isinstance(operation, Deduplicate | JoinStream):
+            return watermark_ms
+        return watermark_ms
+
+    def _event_times(self) -> dict[str, int]:
+        """Disorder in ms of every event time that this fragment assigns, by processor id."""
+        found: dict[str, int] = {}
+        for id in self.fragment.processors:
+            operation = self.plan.graph.nodes[id].operation
+            if isinstance(operation, EventTime):
+                found[id] = operation.max_disorder_ms
+            elif isinstance(operation, Read) and getattr(operation.source, "event_time", None):
+                found[id] = source_event_time(operation.source).max_disorder_ms
+        return found
+
+    def _recovered_clock(self) -> int | None:
+        """The clock that this fragment had told its channels before."""
+        told = [s.last() for s in self.branches.stores.values()]
+        clocks = [entry.clock_ms for entry in told if entry is not None]
+        return max(clocks) if clocks else None
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def poll(self, producer_finished: Callable[[str], bool]) -> None:
+        """Look whether the fragment has come to its end, and do what the end asks for."""
+        self._read_progress()
+        if self.state is not FragmentState.RUNNING or not self._committed():
+            return
+        if not all(self._input_done(id, producer_finished) for id in self.trunk.inputs if id is not None):
+            return
+        if self.fragment.stateful is not None:
+            if any(id is None for id in self.trunk.inputs):
+                publish_clock(str(self.directory / "clock"), FINAL_CLOCK_MS)
+            if self.clock_ms != FINAL_CLOCK_MS:
+                return
+        elif not self.trunk.sources and self.clock_ms != FINAL_CLOCK_MS:
+            return
+        self._finish()
+
+    def _finish(self) -> None:
+        self.clock_ms = FINAL_CLOCK_MS
+        self.state = FragmentState.FINISHED
+        if any(isinstance(n.operation, Process) for n in self.branches.nodes):
+            self._last_batch()
+        for store in self.branches.stores.values():
+            store.append_clock(FINAL_CLOCK_MS)
+        self.stop()
+
+    def _last_batch(self) -> None:
+        """One more, empty batch, in which Tasks hear of the final clock and that they stop."""
+        spark = self.trunk.df.sparkSession
+        empty = spark.createDataFrame([], self.trunk.df.schema)
+        batch = Batch(empty, self.batch_id + 1, FINAL_CLOCK_MS, final=True)
+        self.branches.run(batch)
+        self.branches.append(batch, FINAL_CLOCK_MS)
+
+    def _input_done(self, id: str, producer_finished: Callable[[str], bool]) -> bool:
+        if id in self.readers:
+            if not producer_finished(self.plan.channel(id).producer_fragment):
+                return False
+            offset = self._offset(id)
+            return offset is not None and json.loads(offset)["entry"] >= self.readers[id].length()
+        return self.position(id).finished
+
+    def position(self, source: str) -> Position:
+        """How far a source has been taken by committed batches."""
+        return self.trunk.sources[source].position(self._offset(source))
+
+    def lag_rows(self) -> int | None:
+        """Messages that wait in the fragment's channels; None without channels."""
+        if not any(id in self.readers for id in self.trunk.inputs):
+            return None
+        lag = 0
+        for id in self.trunk.inputs:
+            if id is not None and id in self.readers:
+                offset = self._offset(id)
+                start = json.loads(offset)["entry"] if offset else self.readers[id].start()
+                lag += sum(e.rows for e in self.readers[id].entries(start))
+        return lag
+
+    def _offset(self, id: str) -> str | None:
+        index = self.trunk.inputs.index(id)
+        return self._offsets[index] if index < len(self._offsets) else None
+
+    def _committed(self) -> bool:
+        """Whether Spark has committed the newest batch that ran."""
+        return self.batch_id < 0 or (self.checkpoint / "commits" / str(self.batch_id)).exists()
+
+    def _read_progress(self) -> None:
+        if self._query is None:
+            return
+        for progress in self._query.recentProgress:
+            if progress.batchId <= self._seen or "addBatch" not in progress.durationMs:
+                continue
+            self._seen = progress.batchId
+            self.batch_ms = int(progress.durationMs.get("triggerExecution", 0))
+            rows = 0
+            for id, source in zip(self.trunk.inputs, progress.sources, strict=False):
+                if id is None:
+                    continue
+                n = int(source.numInputRows)
+                n = max(0, n - 1) if id in self.readers and n else n
+                rows += n
+                if id in self.trunk.sources:
+                    self.counts.add(self.counts.out, id, n)
+            self.rows_total += rows
+            self.rows_per_s = rows * 1000 / max(self.batch_ms, 1)
+            late = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
+            if late and self.fragment.stateful is not None:
+                self.counts.add(self.counts.late, self.fragment.stateful, late)
+
+
+def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
+    """Spark's record of a batch: its metadata, and the end offset of every source, in plan order."""
+    version, metadata, *offsets = path.read_text().splitlines()
+    if version != "v1":
+        raise DrivetrainError(
+            f"Spark's offset log has version {version}, this is made for v1", where=str(path)
+        )
+    return json.loads(metadata), [None if o == "-" else o for o in offsets]
+
+
+def _numbers(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    return [int(p.name) for p in directory.iterdir() if p.name.isdigit()]

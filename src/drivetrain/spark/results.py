@@ -1,0 +1,56 @@
+"""What a run says of itself at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from drivetrain.api.graph import Table, Write
+from drivetrain.core.counts import derive
+from drivetrain.core.plan import Plan
+from drivetrain.core.progress import OutputResult, ProcessorResult, RunOutcome, RunResult
+from drivetrain.spark.counting import Counts
+from drivetrain.spark.query import FragmentQuery
+
+
+def result(
+    plan: Plan, counts: Counts, queries: Mapping[str, FragmentQuery], outcome: RunOutcome, started_s: float
+) -> RunResult:
+    """The result of a run that began at `started_s` (monotonic seconds)."""
+    taken, given = derive(plan.graph, counts.out, counts.into)
+    processors = tuple(
+        ProcessorResult(
+            node.id,
+            taken.get(node.id) or 0,
+            given.get(node.id) or 0,
+            counts.late.get(node.id, 0),
+            counts.dead.get(node.id, 0),
+        )
+        for node in plan.graph.nodes.values()
+        if not isinstance(node.operation, Table)
+    )
+    clocks = [q.clock_ms for q in queries.values()]
+    return RunResult(
+        application=plan.application,
+        outcome=outcome,
+        duration_ms=int((time.monotonic() - started_s) * 1000),
+        processors=processors,
+        outputs=outputs(plan, counts.into),
+        batches=sum(q.batches for q in queries.values()),
+        clock_ms=min((c for c in clocks if c is not None), default=None) if None not in clocks else None,
+    )
+
+
+def already_finished(plan: Plan, _told: Mapping[str, Any]) -> RunResult:
+    """The result of running a finished application again: nothing was done."""
+    return RunResult(plan.application, RunOutcome.ALREADY_FINISHED, 0, (), outputs(plan, {}))
+
+
+def outputs(plan: Plan, written: Mapping[str, int]) -> tuple[OutputResult, ...]:
+    """What each sink wrote, by the order of the graph."""
+    return tuple(
+        OutputResult(s.id, s.target, written.get(s.id, 0), s.guarantee)
+        for s in plan.sinks
+        if isinstance(plan.graph.nodes[s.id].operation, Write)
+    )

@@ -1,0 +1,164 @@
+"""Where one application keeps what must survive it, and how a run knows that it goes on.
+
+    <state.dir>/<application>-<8 hex digits of its settings>/
+        application.json     what runs here: name, settings, the shape of its graph, finished or not
+        lock                 held by the process that runs it
+        fragments/<id>/      Spark's checkpoint, the clock, the sources' own files
+        channels/<id>/       see `channel`
+        dead-letters/<id>/   a channel of messages that could not be processed
+
+The settings are part of the name, so the same command finds its state again and another input or
+output starts another application. Each file is written whole and renamed: after a crash it is the
+old one or the new one.
+
+Invariants:
+
+1. One process at a time runs an application (an advisory lock that dies with the process).
+2. A state directory is never continued with a graph whose stateful parts differ.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from drivetrain.core.plan import Plan
+from drivetrain.errors import OutputError, UnavailableError, UserError
+
+
+class RunDirectory:
+    """The state directory of one application."""
+
+    def __init__(self, state_dir: str, application: str, settings: Mapping[str, Any]) -> None:
+        told = json.dumps({k: str(v) for k, v in settings.items()}, sort_keys=True)
+        self.app_id = f"{application}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+        self.path = Path(state_dir).resolve() / self.app_id
+        self.application = application
+        self.settings = dict(settings)
+        self._lock: Any = None
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def acquire(self) -> None:
+        """Create the directory if needed and lock it; raises `UnavailableError` when another runs it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = open(self.path / "lock", "a+")  # noqa: SIM115 - held until release
+        except OSError as error:
+            raise OutputError(
+                f"the state directory cannot be written: {error.strerror}",
+                where=str(self.path),
+                remedy="choose another with --state-dir or the key state.dir",
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.close()
+            raise UnavailableError(
+                "the application is already running",
+                where=self.app_id,
+                remedy="wait for it or stop it; other settings or another --state-dir make another one",
+            ) from error
+        self._lock = handle
+
+    def release(self) -> None:
+        """Let another process run the application."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def clear(self) -> None:
+        """Forget everything but the lock: start over."""
+        for child in self.path.iterdir():
+            if child.name == "lock":
+                continue
+            if child.is_dir():
+                shutil.rmtree(child)
+            else:
+                child.unlink()
+
+    # -- what is known -------------------------------------------------------------------------------
+
+    @property
+    def started(self) -> bool:
+        """Whether the application has run here before."""
+        return bool(self._read())
+
+    @property
+    def finished(self) -> Mapping[str, Any] | None:
+        """What the finished run said of itself, or None when it has not finished."""
+        return self._read().get("finished")
+
+    def begin(self, plan: Plan) -> None:
+        """Note what runs here; raises `UserError` if state is here of a graph that does not fit."""
+        shape, known = state_shape(plan), self._read()
+        if known and known.get("state") != shape:
+            raise UserError(
+                "the application's graph has changed since its state was written",
+                where=self.app_id,
+                expected=_told(known.get("state", {})),
+                got=_told(shape),
+                remedy="run with --fresh to start over, or under another application name to keep both",
+            )
+        if not known:
+            self._write(
+                {
+                    "application": self.application,
+                    "settings": {k: str(v) for k, v in self.settings.items()},
+                    "state": shape,
+                }
+            )
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Note that the application has finished, and how."""
+        self._write({**self._read(), "finished": dict(result)})
+
+    def fragment(self, id: str) -> Path:
+        """The directory of a fragment."""
+        return self._made("fragments", id)
+
+    def channel(self, id: str) -> str:
+        """The place of a channel."""
+        return str(self.path / "channels" / id)
+
+    def dead_letters(self, id: str) -> str:
+        """The place of a fragment's dead letters."""
+        return str(self.path / "dead-letters" / id)
+
+    def _made(self, *parts: str) -> Path:
+        path = self.path.joinpath(*parts)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.path / "application.json").read_text()))
+        except FileNotFoundError:
+            return {}
+
+    def _write(self, content: Mapping[str, Any]) -> None:
+        target = self.path / "application.json"
+        temporary = target.with_suffix(".tmp")
+        with open(temporary, "w") as file:
+            json.dump(content, file, indent=1, default=str)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+
+
+def state_shape(plan: Plan) -> dict[str, Any]:
+    """What of a plan Spark's checkpoints depend on: inputs and trunk of every fragment."""
+    return {
+        f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].told}" for p in f.trunk)]
+        for f in plan.fragments
+    }
+
+
+def _told(shape: Mapping[str, Any]) -> str:
+    return "; ".join(f"{k}: {', '.join(v)}" for k, v in shape.items())
