@@ -62,6 +62,16 @@ def test_chain_of_boxes_is_straight() -> None:
     assert x["b"] == pytest.approx(x["c"])
 
 
+def test_chain_beside_a_wide_box_is_straight_too() -> None:
+    rows = [["top"], ["a", "lane1"], ["b", "lane2"], ["c", "lane3"]]
+    widths = {"top": 50.0, "a": 60.0, "b": 60.0, "c": 300.0, "lane1": 10.0, "lane2": 10.0, "lane3": 10.0}
+    ends = [("top", "a"), ("a", "b"), ("b", "c"), ("top", "lane1"), ("lane1", "lane2"), ("lane2", "lane3")]
+    x = arrange(rows, widths, [Link(*pair) for pair in ends], 20)
+    assert x["a"] == pytest.approx(x["b"])
+    assert x["b"] == pytest.approx(x["c"])
+    assert x["lane1"] == pytest.approx(x["lane3"])
+
+
 def test_rows_are_reordered_so_that_two_chains_do_not_cross() -> None:
     x = arrange([["a", "b"], ["d", "c"]], dict.fromkeys("abcd", 10.0), [Link("a", "c"), Link("b", "d")], 10)
     assert (x["a"] < x["b"]) == (x["c"] < x["d"])

@@ -6,7 +6,8 @@ something to ask a user to install.
 Design: the second half of Sugiyama's method (rows are given). Order: sweeps up and down, each box moving
 to the mean position of its neighbours in the row before. Position: each box wants to stand at the mean of
 its neighbours; the nearest placement that keeps order and distance is found exactly by pooling neighbours
-that would overlap (isotonic regression).
+that would overlap (isotonic regression). At last every chain of boxes is put on one vertical line where
+there is room for it.
 
 Invariants:
 1. Boxes of a row never overlap: their edges are at least `gap` apart, in the order of the row.
@@ -53,7 +54,7 @@ def arrange(
     `links` must join neighbouring rows only. Raises ValueError when one does not.
     """
     row_of = {key: number for number, row in enumerate(rows) for key in row}
-    joined = list(links)
+    joined = sorted(links, key=lambda link: row_of[link.upper])
     for link in joined:
         if row_of[link.lower] != row_of[link.upper] + 1:
             raise ValueError(f"a link joins rows {row_of[link.upper]} and {row_of[link.lower]}")
@@ -69,6 +70,8 @@ def arrange(
         for row in ordered if downwards else reversed(ordered):
             sides = [above, below] if even_out else [above] if downwards else [below]
             x.update(_settle(row, widths, [_wanted(key, sides, x) for key in row], gap))
+    for chain in _chains(joined):
+        _straighten(chain, ordered, row_of, widths, gap, x)
     left = min((x[key] - widths[key] / 2 for row in ordered for key in row), default=0.0)
     return {key: position - left for key, position in x.items()}
 
@@ -162,3 +165,48 @@ def _settle(
         pools.append((mean, weight, size))
     levels = [mean for mean, _, size in pools for _ in range(size)]
     return {key: level + shift for key, level, shift in zip(row, levels, offsets, strict=True)}
+
+
+def _chains(links: Sequence[Link[K]]) -> list[list[Link[K]]]:
+    """The longest runs of links in which every box between has one link above and one below."""
+    downwards: dict[K, list[Link[K]]] = {}
+    upwards: dict[K, list[Link[K]]] = {}
+    for link in links:
+        downwards.setdefault(link.upper, []).append(link)
+        upwards.setdefault(link.lower, []).append(link)
+    chains: dict[K, list[Link[K]]] = {}
+    for link in links:  # rows come from above, so a chain is met at its beginning
+        if len(downwards[link.upper]) > 1 or len(upwards[link.lower]) > 1:
+            continue
+        chain = chains.pop(link.upper, [])
+        chains[link.lower] = [*chain, link]
+    return list(chains.values())
+
+
+def _straighten(
+    chain: Sequence[Link[K]],
+    rows: Sequence[Sequence[K]],
+    row_of: Mapping[K, int],
+    widths: Mapping[K, float],
+    gap: float,
+    x: dict[K, float],
+) -> None:
+    """Put a chain where its links are straight, as near to where it is as neighbours allow."""
+    shifts = {chain[0].upper: 0.0}
+    for link in chain:
+        shifts[link.lower] = shifts[link.upper] + link.upper_dx - link.lower_dx
+    least, most = float("-inf"), float("inf")
+    for key, shift in shifts.items():
+        row = rows[row_of[key]]
+        place = row.index(key)
+        if place > 0:
+            before = row[place - 1]
+            least = max(least, x[before] + (widths[before] + widths[key]) / 2 + gap - shift)
+        if place + 1 < len(row):
+            after = row[place + 1]
+            most = min(most, x[after] - (widths[after] + widths[key]) / 2 - gap - shift)
+    if least > most:
+        return
+    middle = sorted(x[key] - shift for key, shift in shifts.items())[len(shifts) // 2]
+    for key, shift in shifts.items():
+        x[key] = min(most, max(least, middle)) + shift
