@@ -377,5 +377,5 @@ class SimulatedLoop(NoRealWorld):
 
 
 def _check_callable(callback: object) -> None:
-    if not callable(callback) or asyncio.iscoroutinefunction(callback):
+    if not callable(callback):
         raise TypeError(f"a callback must be a plain callable, not {callback!r}")

@@ -178,6 +178,7 @@ def test_a_power_cut_is_silent_until_the_machine_is_back() -> None:
 def test_a_frozen_process_gets_its_frames_when_it_thaws_and_pushes_back_meanwhile() -> None:
     async def scenario(pair: Pair) -> None:
         client, server = await pair.connect()
+        server.connection.allow_frames(1 << 20)
         pair.b.freeze()
         frames = [bytes([number]) * 300_000 for number in range(5)]
         for frame in frames:
@@ -189,6 +190,17 @@ def test_a_frozen_process_gets_its_frames_when_it_thaws_and_pushes_back_meanwhil
         await pair.simulation.sleep(1)
         assert server.frames == frames
         assert client.events == ["paused", "resumed"]
+
+    run(1, scenario)
+
+
+def test_a_frame_larger_than_allowed_ends_the_connection() -> None:
+    async def scenario(pair: Pair) -> None:
+        client, server = await pair.connect()
+        client.connection.send(bytes(5000))
+        await pair.simulation.sleep(1)
+        assert server.frames == []
+        assert (client.events, server.events) == (["lost"], ["lost"])
 
     run(1, scenario)
 

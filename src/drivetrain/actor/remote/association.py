@@ -236,6 +236,7 @@ class Association:
         self._complained = None
         if before is not None and before != peer:
             self._remote.system_over(before, "a newer life of the system is at its address")
+        self._remote.greeted(peer)
         for outgoing in self.session.begin(agreement):
             self._remote.system_over(outgoing.envelope.target.address, "another life is at its address")
             if not outgoing.position:

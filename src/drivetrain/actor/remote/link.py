@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from drivetrain.actor.remote.auth import TAG_BYTES
 from drivetrain.actor.remote.errors import ConnectError, HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.handshake import Agreement, DialerHandshake, Handshake, Step
-from drivetrain.actor.remote.transport import Connection, Frame
+from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, Connection, Frame
 from drivetrain.actor.remote.wire import AnyFrame, Refusal, decode, encode
 from drivetrain.errors import DrivetrainError
 
@@ -51,6 +51,7 @@ class Link:
         self._handshake: Final = handshake
         self._agreement: Agreement | None = None
         self._is_closed = False
+        self._greetings: Final[list[bytes]] = []
         self.owner = owner
         if isinstance(handshake, DialerHandshake):
             connection.send(handshake.begin())
@@ -106,6 +107,8 @@ class Link:
         if self._agreement is None:
             self._shake_hands(frame)
             return
+        if len(frame) <= UNPROVEN_FRAME_BYTES and frame in self._greetings:
+            return
         opener = self._agreement.opener
         try:
             opened = decode(frame if opener is None else opener.open(frame))
@@ -133,6 +136,10 @@ class Link:
     # ---- inside
 
     def _shake_hands(self, frame: Frame) -> None:
+        # A transport may deliver a frame twice; what came before is no part of what is due now.
+        if frame in self._greetings:
+            return
+        self._greetings.append(bytes(frame))
         try:
             step = self._handshake.receive(frame)
         except HandshakeError as error:

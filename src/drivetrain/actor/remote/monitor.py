@@ -10,7 +10,7 @@ than an interval, we were the slow ones: verdicts rest for one pause, in which t
 up meanwhile come in.
 
 Invariants:
-1. A system that answered within the last pause is not declared dead.
+1. A system that answered, or shook hands, within the last pause is not declared dead.
 2. A system is declared dead once; then it is unknown until it is watched again.
 3. An answer to a heartbeat that was answered before, or never sent, counts for nothing.
 
@@ -90,6 +90,14 @@ class HeartbeatMonitor:
     def forget(self, address: Address) -> None:
         """Watch it no more."""
         self._watched.pop(address, None)
+
+    def greeted(self, address: Address, now_ms: int) -> None:
+        """The system has just shaken hands: it lives, and what was learnt of it before may no longer hold."""
+        watched = self._watched.get(address)
+        if watched is not None:
+            watched.heard_ms = now_ms
+            watched.detector = self._new_detector()
+            watched.detector.heartbeat(now_ms)
 
     def answered(self, address: Address, count: int, now_ms: int) -> None:
         """The system answered the heartbeat `count`."""

@@ -246,6 +246,10 @@ class Remote:
         """A peer answered a heartbeat."""
         self.monitor.answered(address, count, self._now_ms())
 
+    def greeted(self, address: Address) -> None:
+        """A peer has proved in a handshake that it lives."""
+        self.monitor.greeted(address, self._now_ms())
+
     def is_watching_place(self, place: Address) -> bool:
         """Whether any life of the system at `place` is being monitored."""
         return any(place.matches(address) for address in self.monitor.addresses)

@@ -132,6 +132,9 @@ AnyFrame: TypeAlias = (
     | Goodbye
 )
 
+# Text that is not UTF-8 is not a MsgspecError.
+_UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[AnyFrame]] = msgspec.msgpack.Decoder(AnyFrame)
 
@@ -145,7 +148,7 @@ def decode(data: Frame) -> AnyFrame:
     """The frame in `data`; bodies refer to `data`. Raises `ProtocolViolationError`."""
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except _UNDECODABLE as error:
         raise ProtocolViolationError(
             f"not a frame of the actor protocol: {error}",
             remedy="check that an actor system of the same version is at the other end",
@@ -159,7 +162,7 @@ def describe(data: bytes) -> str:
         try:
             frame = _decoder.decode(data[start:])
             break
-        except (msgspec.MsgspecError, RecursionError):
+        except _UNDECODABLE:
             continue
     match frame:
         case Batch(number, items):
