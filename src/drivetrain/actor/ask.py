@@ -6,7 +6,7 @@ never both, whatever is lost, late, doubled or dead.
 Design: an ask has a reference of its own, `/asks/$n`, which is the sender of the message; what arrives there
 first decides. A `Failure` decides too: it comes from the asked actor, or from the dead letters when the
 message could not be delivered. The waiting is a delayed operation in the system's purgatory, watched under
-that reference: arrival completes it, its timeout expires it.
+its uid: arrival completes it, its timeout expires it.
 
 Invariants:
 1. Every ask has exactly one outcome; what comes later is a dead letter (`LATE_REPLY`).
@@ -55,13 +55,14 @@ _ERRORS: Final[Mapping[str, type[AskError]]] = MappingProxyType(
 class AskOperation(DelayedOperation):
     """The wait for one outcome; `future` gets it."""
 
-    __slots__ = ("_asks", "asked", "future", "message_type", "outcome", "promise")
+    __slots__ = ("_asks", "asked", "future", "key", "message_type", "outcome", "promise")
 
     def __init__(self, asks: Asks, uid: int, asked: ActorRef, message: Message, timeout_ms: int) -> None:
         super().__init__(timeout_ms)
         self._asks = asks
         self.asked = asked
         self.message_type = type(message)
+        self.key = (ASKS, uid)
         self.promise = PromiseRef(asks, uid, self)
         self.outcome: Message | None = None
         self.future: asyncio.Future[Message] = asks.system.loop.create_future()
@@ -151,12 +152,12 @@ class Asks:
         operation = self._open[uid] = AskOperation(self, uid, asked, message, timeout_ms)
         try:
             asked.tell(message, operation.promise)
-            self._purgatory.try_complete_else_watch(operation, (operation.promise,))
+            self._purgatory.try_complete_else_watch(operation, (operation.key,))
             answer = await operation.future
         except BaseException:
             # The message could not be sent, or the asker was cancelled: nobody waits any more.
             if operation.force_complete():
-                self._purgatory.check_and_complete(operation.promise)
+                self._purgatory.check_and_complete(operation.key)
             raise
         if reply is not None and not isinstance(answer, reply):
             raise UnexpectedReplyError(
@@ -173,7 +174,7 @@ class Asks:
             self.system.dead_letters.put(message, sender, operation.promise.path, DeadLetterReason.LATE_REPLY)
         else:
             operation.outcome = message
-            self._purgatory.check_and_complete(operation.promise)
+            self._purgatory.check_and_complete(operation.key)
 
     def forget(self, operation: AskOperation) -> None:
         """Take a completed ask out of the table."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.actor import lifecycle
@@ -44,8 +45,6 @@ from drivetrain.core.supervision import ChildName
 from drivetrain.errors import DrivetrainError, InternalError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from drivetrain.actor.actor import Actor
     from drivetrain.actor.carrier import Carrier
     from drivetrain.actor.reference import ActorRef
@@ -293,8 +292,7 @@ class Cell:
         """
         if result is None:
             return True
-        coroutine: Coroutine[Any, Any, None]
-        coroutine = result if asyncio.iscoroutine(result) else _await(result, self.path)
+        coroutine = result if isinstance(result, CoroutineType) else _await(result, self.path)
         work = self.work = self.system.carriers.step(coroutine, self._work_done)
         if work is None:
             return True

@@ -133,6 +133,12 @@ class LookupTimeoutError(UnavailableError):
     code = "actor-lookup-timeout"
 
 
+class StillRunningError(UnavailableError):
+    """An actor whose end was waited for has not stopped in time."""
+
+    code = "actor-still-running"
+
+
 class SystemStoppedError(UnavailableError):
     """The actor system has terminated, or is about to: nothing can be started in it."""
 

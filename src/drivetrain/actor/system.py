@@ -37,13 +37,14 @@ from drivetrain.actor.errors import (
     InvalidPathError,
     LookupTimeoutError,
     NameTakenError,
+    StillRunningError,
     StuckActorsError,
     SystemStoppedError,
 )
 from drivetrain.actor.guardian import SYSTEM, USER, Guardian, RootGuardian
 from drivetrain.actor.local import LocalRef, MissingRef
 from drivetrain.actor.mailbox import SpareQueues
-from drivetrain.actor.messages import Identified, Identify, Message
+from drivetrain.actor.messages import Identified, Identify, Message, Terminated
 from drivetrain.actor.path import (
     ANY_UID,
     ASKS,
@@ -57,6 +58,7 @@ from drivetrain.actor.provider import Envelope, RemoteProvider, RemoteRef, Undel
 from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock
 from drivetrain.actor.reference import ActorRef
 from drivetrain.actor.watch import RemoteWatches, system_terminated
+from drivetrain.actor.witness import Witness
 from drivetrain.config import Config
 from drivetrain.config.catalog import actor as keys
 from drivetrain.core.purgatory import DelayedOperation
@@ -146,7 +148,7 @@ class ActorSystem:
         """Start a top-level actor, below `/user`; see `Context.spawn`."""
         return self.start_cell(self._user, factory, name, mailbox_capacity).ref
 
-    def spawn_kernel(self, factory: Factory, name: str) -> ActorRef:
+    def spawn_kernel(self, factory: Factory, name: str | None = None) -> ActorRef:
         """Start an actor that serves the system, below `/system`: it stops after all of the user's."""
         return self.start_cell(self._kernel, factory, name, None).ref
 
@@ -159,6 +161,25 @@ class ActorSystem:
                 remedy="send a PoisonPill to others; end the system with terminate()",
             )
         lifecycle.stop(actor.cell, interrupt=True)
+
+    async def wait_stopped(self, actor: ActorRef, *, timeout_ms: int | None = None) -> Terminated:
+        """Wait, outside of any actor, until `actor` has terminated, here or elsewhere; says how.
+
+        `timeout_ms` None means for ever. Raises `StillRunningError` after that, or `SystemStoppedError`
+        when this system ends first.
+        """
+        future: asyncio.Future[Terminated] = self.loop.create_future()
+        witness = self.spawn_kernel(lambda: Witness(actor, future))
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                return await future
+        except TimeoutError:
+            raise StillRunningError(
+                f"the actor has not stopped within {timeout_ms} ms", where=str(actor.path)
+            ) from None
+        finally:
+            future.cancel()
+            self.stop(witness)
 
     async def ask(
         self,

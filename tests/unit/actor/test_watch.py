@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from actor_harness import Boom, Note, Recorder, in_system, quiet
 
 from drivetrain.actor import (
@@ -15,6 +16,8 @@ from drivetrain.actor import (
     DeathPactError,
     Message,
     PoisonPill,
+    StillRunningError,
+    SystemStoppedError,
     Terminated,
     TerminationCause,
 )
@@ -227,6 +230,30 @@ async def test_a_parent_may_reuse_the_name_when_it_is_told(system: ActorSystem) 
     await quiet()
     assert len(set(names)) == 4
     assert system.failures == 0
+
+
+@in_system
+async def test_whoever_is_no_actor_can_wait_for_an_actors_end(system: ActorSystem) -> None:
+    watched = system.spawn(lambda: Recorder([]))
+    with pytest.raises(StillRunningError):
+        await system.wait_stopped(watched, timeout_ms=100)
+    waiting = asyncio.ensure_future(system.wait_stopped(watched))
+    await quiet()
+    system.stop(watched)
+    assert await waiting == Terminated(watched)
+    assert await system.wait_stopped(watched) == Terminated(watched)
+    await quiet()
+    assert not (await system.lookup("/system")).cell.children  # type: ignore[attr-defined]
+
+
+@in_system
+async def test_a_wait_for_an_end_ends_with_the_system(system: ActorSystem) -> None:
+    user = await system.lookup("/system")
+    waiting = asyncio.ensure_future(system.wait_stopped(user))
+    await quiet()
+    await system.terminate()
+    with pytest.raises(SystemStoppedError):
+        await waiting
 
 
 @in_system

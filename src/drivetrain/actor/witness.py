@@ -1,0 +1,45 @@
+"""Waiting for an actor's end from outside of any actor.
+
+Design: a kernel actor that watches on behalf of a future, and ends with it.
+
+Called by `ActorSystem.wait_stopped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drivetrain.actor.actor import Actor
+from drivetrain.actor.errors import SystemStoppedError
+from drivetrain.actor.messages import Message, Terminated
+from drivetrain.actor.reference import ActorRef
+
+
+class Witness(Actor):
+    """Gives the `Terminated` of `actor` to `future`."""
+
+    __slots__ = ("_actor", "_future")
+
+    def __init__(self, actor: ActorRef, future: asyncio.Future[Terminated]) -> None:
+        self._actor = actor
+        self._future = future
+
+    def pre_start(self) -> None:
+        """Begin to watch."""
+        self.context.watch(self._actor)
+
+    def receive(self, message: Message) -> None:
+        """Tell the future."""
+        if isinstance(message, Terminated):
+            if not self._future.done():
+                self._future.set_result(message)
+            self.context.stop()
+        else:
+            self.context.unhandled(message)
+
+    def post_stop(self) -> None:
+        """Leave nobody waiting."""
+        if not self._future.done():
+            self._future.set_exception(
+                SystemStoppedError("the actor system ended first", where=str(self._actor.path))
+            )
