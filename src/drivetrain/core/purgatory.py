@@ -9,7 +9,8 @@ Design. A `DelayedOperation` ends by `force_complete`, which only the first call
 watches it under one or more keys (what it waits for); whoever changes such a thing calls
 `check_and_complete(key)`. An operation that is still incomplete after it is watched is put on the
 timing wheel. It may complete through one key and stay in the lists of its others: such *stale* entries
-are dropped when met, and purged when too many pile up.
+are dropped when met, and purged when too many pile up; a purge visits only the keys of what completed
+since the last one.
 
 Threads. The core imports no threads, but states where they must be kept apart, and is handed the means:
 `guard` makes the watch lists and the timer one critical section, in which none of the operations' own
@@ -57,7 +58,7 @@ class DelayedOperation(TimerTask, ABC):
     wait for before it has called `force_complete`: two operations that try each other would deadlock.
     """
 
-    __slots__ = ("_claim", "_guard", "_lock", "_owner", "delay_ms")
+    __slots__ = ("_claim", "_guard", "_keys", "_lock", "_owner", "delay_ms")
 
     def __init__(self, delay_ms: int, lock: Guard | None = None) -> None:
         super().__init__()
@@ -66,6 +67,7 @@ class DelayedOperation(TimerTask, ABC):
         self._lock: Guard | None = lock
         self._guard = UNGUARDED
         self._owner: Purgatory[Any] | None = None
+        self._keys: Iterable[Hashable] = ()
 
     @abstractmethod
     def try_complete(self) -> bool:
@@ -90,7 +92,10 @@ class DelayedOperation(TimerTask, ABC):
             self._claim.pop()
         except IndexError:
             return False
-        self.cancel()
+        with self._guard:
+            TimerTask.cancel(self)
+            if self._owner is not None and self._keys:
+                self._owner._completed.append(self)
         self.on_complete()
         return True
 
@@ -170,6 +175,7 @@ class Purgatory(Generic[OperationT]):
         self._new_lock = new_lock
         self._watchers: dict[Hashable, list[OperationT]] = {}
         self._watched = 0
+        self._completed: list[OperationT] = []  # since the last purge: only their keys have stale entries
         self._estimated = 0  # operations watched since the last purge, plus those on the timer then
 
     @property
@@ -200,19 +206,18 @@ class Purgatory(Generic[OperationT]):
             raise InternalError(
                 "an operation must be watched under at least one key", where=type(operation).__qualname__
             )
-        distinct = dict.fromkeys(keys)  # an operation counts once per key
         self._adopt(operation)
         try:
-            if operation.safe_try_complete_or_else(lambda: self._watch(operation, distinct)):
+            if operation.safe_try_complete_or_else(lambda: self._watch(operation, keys)):
                 return True
         except BaseException:
             # Without this it would be watched but never expire.
-            self._unwatch(operation, distinct)
+            self._unwatch(operation)
             raise
         with self._guard:
-            # Whoever completes it cancels it, under the guard: before this step, and it is seen here, or
-            # after, and it leaves the timer again.
-            is_due = not operation.cancelled and not self._timer.add(operation, operation.delay_ms, now_ms)
+            # Whoever completes it from here on takes it off again, also under the guard.
+            wants_timer = not operation.completed and not operation.cancelled
+            is_due = wants_timer and not self._timer.add(operation, operation.delay_ms, now_ms)
         if is_due:
             operation.expire()
         return False
@@ -292,11 +297,12 @@ class Purgatory(Generic[OperationT]):
     def purge(self) -> int:
         """Drop all stale watch entries; return how many."""
         with self._guard:
-            keys = list(self._watchers)
+            completed, self._completed = self._completed, []
         dropped = 0
-        for key in keys:
-            with self._guard:  # per key, so that nobody waits for the whole purge
-                dropped += self._drop_completed(key)
+        for key in dict.fromkeys(key for operation in completed for key in operation._keys):
+            if key in self._watchers:  # mostly not: looked up without the guard, as that does no harm
+                with self._guard:  # per key, so that nobody waits for the whole purge
+                    dropped += self._drop_completed(key)
         return dropped
 
     def check(self) -> None:
@@ -314,32 +320,32 @@ class Purgatory(Generic[OperationT]):
                 raise InternalError("invariant 4: a completed operation is on the timer")
 
     def _adopt(self, operation: OperationT) -> None:
-        with self._guard:
-            if operation._owner is not None:
-                raise InternalError(
-                    "an operation can enter a purgatory only once", where=type(operation).__qualname__
-                )
+        if operation._owner is not None:
+            raise InternalError(
+                "an operation can enter a purgatory only once", where=type(operation).__qualname__
+            )
+        if operation.cancelled:
             operation.renew()  # a cancellation counts from here on
-            operation._owner = self
-            # From here on, completing it elsewhere takes it off this purgatory's timer safely.
-            operation._guard = self._guard
-            if operation._lock is None:
-                operation._lock = self._new_lock()
+        # From here on, completing it elsewhere takes it off this purgatory's timer safely.
+        operation._guard = self._guard
+        operation._owner = self
+        if operation._lock is None:
+            operation._lock = self._new_lock()
 
-    def _watch(self, operation: OperationT, keys: Iterable[Hashable]) -> None:
-        for key in keys:
-            if operation.completed:
-                break
-            with self._guard:
+    def _watch(self, operation: OperationT, keys: Sequence[Hashable]) -> None:
+        with self._guard:
+            operation._keys = tuple(keys) if len(keys) == 1 else dict.fromkeys(keys)  # once per key
+            for key in operation._keys:
+                if operation.completed:
+                    break
                 self._watchers.setdefault(key, []).append(operation)
                 self._watched += 1
-        with self._guard:
             self._estimated += 1
 
-    def _unwatch(self, operation: OperationT, keys: Iterable[Hashable]) -> None:
+    def _unwatch(self, operation: OperationT) -> None:
         with self._guard:
-            for key in keys:
-                self._keep_if(key, lambda other: other is not operation)
+            for key in operation._keys:
+                self._keep(key, [other for other in self._watchers.get(key, ()) if other is not operation])
 
     def _put_back(self, operations: Iterable[OperationT], now_ms: int) -> None:
         with self._guard:
@@ -348,14 +354,11 @@ class Purgatory(Generic[OperationT]):
                     self._timer.add(operation, self._tick_ms, now_ms)
 
     def _drop_completed(self, key: Hashable) -> int:
-        """Drop the stale entries of `key`; the guard is held."""
-        return self._keep_if(key, lambda operation: not operation.completed)
+        """Drop the stale entries of `key` and return how many; the guard is held."""
+        return self._keep(key, [operation for operation in self._watchers.get(key, ()) if operation._claim])
 
-    def _keep_if(self, key: Hashable, keeps: Callable[[OperationT], bool]) -> int:
-        operations = self._watchers.get(key)
-        if operations is None:
-            return 0
-        kept = [operation for operation in operations if keeps(operation)]
+    def _keep(self, key: Hashable, kept: list[OperationT]) -> int:
+        operations = self._watchers.get(key, ())
         dropped = len(operations) - len(kept)
         if dropped:
             self._watched -= dropped

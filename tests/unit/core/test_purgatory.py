@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -128,7 +129,7 @@ def test_an_operation_is_tried_under_its_lock() -> None:
     lock = Lock()
     held: list[int] = []
     operation = Waiting()
-    operation._lock = lock  # type: ignore[assignment]
+    operation._lock = lock
     operation.on_try = lambda: held.append(lock.held)
     operation.safe_try_complete()
     operation.safe_try_complete_or_else(lambda: held.append(lock.held))
@@ -200,6 +201,34 @@ def test_an_operation_completed_by_others_meanwhile_is_not_put_on_the_timer(
     assert operation.completed
     assert purgatory.delayed == 0
     purgatory.check()
+
+
+def test_an_operation_completed_before_it_enters_is_neither_watched_nor_delayed(
+    purgatory: Purgatory[Waiting],
+) -> None:
+    operation = Waiting()
+    operation.force_complete()
+    assert not purgatory.try_complete_else_watch(operation, ["a"], 0)
+    assert (purgatory.watched, purgatory.delayed) == (0, 0)
+
+
+def test_an_operation_cancelled_before_it_enters_expires_all_the_same(purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting(10)
+    operation.cancel()
+    purgatory.try_complete_else_watch(operation, ["a"], 0)
+    assert purgatory.advance(10) == 1
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_nothing_is_kept_of_an_operation_that_is_over(purgatory: Purgatory[Waiting], ready: bool) -> None:
+    operation = Waiting(10, ready=ready)
+    purgatory.try_complete_else_watch(operation, ["a", "b"], 0)
+    purgatory.advance(10)
+    purgatory.check_and_complete("a")
+    purgatory.purge()
+    over = weakref.ref(operation)
+    del operation
+    assert over() is None
 
 
 def test_an_operation_without_delay_expires_at_once(purgatory: Purgatory[Waiting]) -> None:
