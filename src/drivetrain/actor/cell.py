@@ -15,7 +15,7 @@ Invariants:
 3. An open cell with messages is scheduled or taking its turn.
 4. Children and parent agree: `parent.children[name] is child` until the child has stopped.
 
-and those of `lifecycle`, `mailbox`, `timers` and `watch`. `check` verifies all.
+and those of `lifecycle`, `mailbox`, `timers` and `watch`; `invariants` checks all.
 
 Called by references, the dispatcher and the modules named above.
 """
@@ -33,16 +33,16 @@ from drivetrain.actor.context import Context
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.dispatch import BATCH
 from drivetrain.actor.errors import ActorCancelledError, ActorStoppedError, AskError, ContextError
-from drivetrain.actor.lifecycle import FAILURES, RESTARTING, RUNNING, STARTING, STOPPED, STOPPING, Phase
+from drivetrain.actor.lifecycle import FAILURES, RUNNING, STARTING, STOPPED, STOPPING, Phase
 from drivetrain.actor.local import LocalRef
-from drivetrain.actor.mailbox import FailureSignal, Queue, Signal, TimerSignal, check_mailbox, split_entry
-from drivetrain.actor.messages import Failure, Message, PoisonPill, Terminated
+from drivetrain.actor.mailbox import Queue, Signal, split_entry
+from drivetrain.actor.messages import Failure, Message, Terminated
 from drivetrain.actor.path import ActorPath
+from drivetrain.actor.signals import SIGNALS
 from drivetrain.actor.supervising import supervise
 from drivetrain.actor.timers import Timers
-from drivetrain.actor.watch import check_watches, take_terminated
 from drivetrain.core.supervision import ChildName
-from drivetrain.errors import DrivetrainError, InternalError
+from drivetrain.errors import DrivetrainError
 
 if TYPE_CHECKING:
     from drivetrain.actor.actor import Actor
@@ -267,13 +267,14 @@ class Cell:
                 message = entry
                 self.sender = None
             try:
-                take = _SIGNALS.get(message.__class__)
+                take = SIGNALS.get(message.__class__)
                 if take is not None:
                     message = take(self, message)
                     if message is None:
                         continue
                 self.message = message
-                result = (self.behaviour or actor.receive)(message)
+                behaviour = self.behaviour
+                result = actor.receive(message) if behaviour is None else behaviour(message)
                 if result is not None:
                     self.run(result)
             except FAILURES as error:
@@ -341,7 +342,7 @@ class Cell:
             sender.tell(self._failure(error))
         if not stopping:
             self.system.failures += 1
-            supervise(self.parent, self, error)
+            supervise(self.parent, self, error, message)
         elif not isinstance(error, asyncio.CancelledError):
             _log.error(
                 "%s failed while %s, handling %r", self.path, self.phase.value, message, exc_info=error
@@ -371,64 +372,8 @@ class Cell:
             if not self.is_active:
                 self.schedule()
 
-    # ---- checking
-
-    def check(self) -> None:
-        """Verify the invariants of this cell against its neighbours; raises `InternalError`."""
-        where = str(self.path)
-        if self.parent is not None and not self.is_stopped:
-            if (self.parent.children or {}).get(self.name) is not self:
-                raise InternalError("cell invariant 4: the parent does not know this child", where=where)
-            if not self.parent.is_active and not self.is_ending:
-                raise InternalError("lifecycle invariant 3: it outlives its parent's instance", where=where)
-        if self.is_open != (self.phase is RUNNING and self.work is None):
-            raise InternalError("lifecycle invariant 4: open and closed at once", where=where)
-        if self.is_open and self.queue and not self.scheduled:
-            raise InternalError("cell invariant 3: messages wait and no turn comes", where=where)
-        if self.is_stopped and (self.children or self.work or self.actor or self.watchers or self.watching):
-            raise InternalError("lifecycle invariant 2: it has stopped and still holds on", where=where)
-        if (self.phase is RUNNING) and not (self.started and self.actor):
-            raise InternalError("lifecycle invariant 1: it runs without having started", where=where)
-        if self.restart_timer is not None and self.phase is not RESTARTING:
-            raise InternalError("lifecycle invariant 1: a restart is due in the wrong phase", where=where)
-        check_mailbox(self)
-        check_watches(self)
-        if self.timers is not None:
-            self.timers.check()
-        if self.supervisor is not None:
-            self.supervisor.check()
-
 
 async def _await(result: object, path: ActorPath) -> None:
     if not isinstance(result, Awaitable):
         raise TypeError(f"{path}: a handler must return None or a coroutine, not {type(result).__qualname__}")
     await result
-
-
-def _take_poison(cell: Cell, message: Any) -> None:
-    if cell.is_guardian:
-        # Whoever has a reference may stop an actor; the system is stopped by its owner only.
-        cell.system.dead_letters.put(message, cell.sender, cell.ref.path, DeadLetterReason.UNHANDLED)
-    else:
-        lifecycle.stop(cell, interrupt=False)
-
-
-def _take_terminated(cell: Cell, message: Any) -> Message | None:
-    return take_terminated(cell, message)
-
-
-def _take_timer(cell: Cell, signal: Any) -> Message | None:
-    return None if cell.timers is None else cell.timers.take(signal)
-
-
-def _take_failure(_cell: Cell, signal: Any) -> Message | None:
-    raise signal.error
-
-
-# What the kernel itself looks at when its turn comes: returns the message for the actor, or None.
-_SIGNALS: Final[dict[type, Callable[[Cell, Any], Message | None]]] = {
-    PoisonPill: _take_poison,
-    Terminated: _take_terminated,
-    TimerSignal: _take_timer,
-    FailureSignal: _take_failure,
-}

@@ -27,12 +27,18 @@ from drivetrain.core.supervision import (
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
+    from drivetrain.actor.messages import Message
 
 _log: Final = logging.getLogger("drivetrain.actor")
 
+_SHOWN_CHARACTERS: Final = 200
 
-def supervise(parent: Cell | None, child: Cell, failure: BaseException) -> None:
-    """Decide about the failed `child` and do it; `parent` None means that the root itself failed."""
+
+def supervise(parent: Cell | None, child: Cell, failure: BaseException, message: Message | None) -> None:
+    """Decide about the failed `child` and do it; `parent` None means that the root itself failed.
+
+    `message` is what it was handling, for the log.
+    """
     if parent is None:
         child.system.fail(failure)
         stop(child, interrupt=True)
@@ -45,7 +51,7 @@ def supervise(parent: Cell | None, child: Cell, failure: BaseException) -> None:
     siblings = (ChildName(name) for name, sibling in children.items() if sibling.is_active)
     now_ms = int(system.loop.time() * 1000)
     effects = parent.supervisor.decide(failure, ChildName(child.name), now_ms, siblings)
-    _report(child, failure, effects[0])
+    _report(child, failure, message, effects[0])
     for effect in effects:
         _perform(effect, children[effect.child], parent, failure)
     if child.phase is STARTING:
@@ -62,14 +68,15 @@ def _perform(effect: SupervisionEffect, target: Cell, parent: Cell, failure: Bas
         stop(target, interrupt=True)
     elif isinstance(effect, EscalateFailure) and parent.is_active:
         # Whatever is decided higher up about the parent, the child shares: it goes on or stops with it.
-        supervise(parent.parent, parent, failure)
+        supervise(parent.parent, parent, failure, None)
 
 
-def _report(child: Cell, failure: BaseException, effect: SupervisionEffect) -> None:
+def _report(child: Cell, failure: BaseException, message: Message | None, effect: SupervisionEffect) -> None:
+    handling = "" if message is None else f" while it handled {repr(message)[:_SHOWN_CHARACTERS]}"
     decision = type(effect).__name__
     details = ""
     if isinstance(effect, RestartChild):
         details = f", restart number {effect.attempt} in {effect.delay_ms} ms"
     elif isinstance(effect, StopChild | EscalateFailure) and effect.exhausted:
         details = ", its restarts are used up"
-    _log.error("%s failed: %s (%s%s)", child.path, failure, decision, details, exc_info=failure)
+    _log.error("%s failed%s: %s (%s%s)", child.path, handling, failure, decision, details, exc_info=failure)

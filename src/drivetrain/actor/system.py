@@ -42,6 +42,7 @@ from drivetrain.actor.errors import (
     SystemStoppedError,
 )
 from drivetrain.actor.guardian import SYSTEM, USER, Guardian, RootGuardian
+from drivetrain.actor.invariants import check_system
 from drivetrain.actor.local import LocalRef, MissingRef
 from drivetrain.actor.mailbox import SpareQueues
 from drivetrain.actor.messages import Identified, Identify, Message, Terminated
@@ -122,15 +123,15 @@ class ActorSystem:
             context=self.async_context,
         )
         self._reaper.start()
-        self._asks: Final = Asks(self, self.purgatory)
+        self.asks: Final = Asks(self, self.purgatory)
         self._blocking: Final = BlockingPool(self.loop, blocking_threads)
         self._capacity: Final = self.config[keys.MAILBOX_CAPACITY]
         self._last_uid = 0
         self._failure: BaseException | None = None
         self._terminated: Final[asyncio.Future[None]] = self.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
-        self._root: Final = Cell(self, None, "", self.next_uid(), RootGuardian, self._capacity)
-        self._root.schedule()  # before its children, so that it watches them before they can stop
+        self.root: Final = Cell(self, None, "", self.next_uid(), RootGuardian, self._capacity)
+        self.root.schedule()  # before its children, so that it watches them before they can stop
         policy = supervision if supervision is not None else SupervisionPolicy()
         self._user: Final = self._start_guardian(USER, policy)
         self._kernel: Final = self._start_guardian(SYSTEM, policy)
@@ -194,14 +195,14 @@ class ActorSystem:
             raise SystemStoppedError("the actor system has terminated", where=self.name)
         if timeout_ms is None:
             timeout_ms = self.config[keys.ASK_TIMEOUT]
-        return await self._asks.ask(asked, message, reply, timeout_ms)
+        return await self.asks.ask(asked, message, reply, timeout_ms)
 
     def reference(self, path: ActorPath) -> ActorRef:
         """Return the reference that `path` means; one of this system that nobody has is a `MissingRef`."""
         if path.address != self.address:
             return RemoteRef(self, path)
         if path.names[:1] == (ASKS,):
-            return self._asks.find(path.uid) or MissingRef(self, path)
+            return self.asks.find(path.uid) or MissingRef(self, path)
         cell = self.find_cell(path)
         return MissingRef(self, path) if cell is None else cell.ref
 
@@ -266,7 +267,7 @@ class ActorSystem:
     def address_terminated(self, address: Address) -> None:
         """Note that another system is dead."""
         system_terminated(self, address)
-        self._asks.system_terminated(address)
+        self.asks.system_terminated(address)
 
     # ---- the end
 
@@ -315,7 +316,7 @@ class ActorSystem:
 
     def find_cell(self, path: ActorPath) -> Cell | None:
         """Return the living cell at `path`, whatever its address; None if another has its name now."""
-        cell = self._root
+        cell = self.root
         for name in path.names:
             child = (cell.children or {}).get(name)
             if child is None:
@@ -355,35 +356,24 @@ class ActorSystem:
 
     def cell_stopped(self, cell: Cell) -> None:
         """Close everything when the root has stopped."""
-        if cell is self._root:
+        if cell is self.root:
             self._begin_to_close()
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell, parents first."""
-        line = [self._root]
+        line = [self.root]
         for cell in line:
             yield cell
             line.extend((cell.children or {}).values())
 
     def check(self) -> None:
         """Verify the invariants of every part; raises `InternalError` naming the first that is broken."""
-        cells = list(self.cells())
-        for cell in cells:
-            cell.check()
-        self.dispatcher.check()
-        self.carriers.check()
-        self.remote_watches.check(cells)
-        self._asks.check()
-        self.purgatory.check()
-        if len({cell.uid for cell in cells}) != len(cells):
-            raise InternalError("system invariant 1: a uid is used twice", where=self.name)
-        if self.is_terminated and self._root.is_stopped and (self._asks.open or self.carriers.total):
-            raise InternalError("system invariant 2: something outlived the system", where=self.name)
+        check_system(self)
 
     def _start_guardian(self, name: str, policy: SupervisionPolicy) -> Cell:
-        cell = Cell(self, self._root, name, self.next_uid(), lambda: Guardian(policy), self._capacity)
-        self._root.children = self._root.children or {}
-        self._root.children[name] = cell
+        cell = Cell(self, self.root, name, self.next_uid(), lambda: Guardian(policy), self._capacity)
+        self.root.children = self.root.children or {}
+        self.root.children[name] = cell
         cell.schedule()
         return cell
 
@@ -393,7 +383,7 @@ class ActorSystem:
 
     async def _close(self) -> None:
         try:
-            self._asks.close()
+            self.asks.close()
             if self.provider is not None:
                 await self.provider.stop()
             self._reaper.stop()
