@@ -94,7 +94,9 @@ class Remote:
     @property
     def port(self) -> int:
         """The port by which others reach this system."""
-        return self.settings.port if self._listener is None else self._listener.port
+        if self.settings.port == 0 and self._listener is not None:
+            return self._listener.port
+        return self.settings.port
 
     def deliver(self, envelope: Envelope) -> None:
         """Send a message to another system; raises `MessageRefusedError`."""
@@ -158,7 +160,9 @@ class Remote:
         """Listen, and become the system's provider; raises `AddressInUseError`, `BindError`."""
         settings = self.settings
         self._listener = await self._transport.wait_listening(
-            settings.bind_host or settings.host, settings.port, self._accept
+            settings.bind_host or settings.host,
+            settings.port if settings.bind_port is None else settings.bind_port,
+            self._accept,
         )
         self.system.attach_provider(self)
         self._ticker = self.loop.call_later(
@@ -264,10 +268,10 @@ class Remote:
         association = self._association(address)
         if not association.is_stale(address):
             association.retire(address)
-            self._end_life(address, why)
+            self._end_life(address, why, logging.INFO)
 
-    def _end_life(self, address: Address, why: str) -> None:
-        log.warning("%s is over: %s", address, why)
+    def _end_life(self, address: Address, why: str, level: int) -> None:
+        log.log(level, "%s is over: %s", address, why)
         self.monitor.forget(address)
         self._watches.end(address)
         self._watchers.pop(address, None)
@@ -285,7 +289,8 @@ class Remote:
         )
         for effect in self.monitor.tick(self._now_ms()):
             if isinstance(effect, DeclareDead):
-                self._end_life(effect.address, f"no heartbeat was answered for {effect.silent_ms} ms")
+                why = f"no heartbeat was answered for {effect.silent_ms} ms"
+                self._end_life(effect.address, why, logging.WARNING)
             else:
                 self._association(effect.address).send_heartbeat(effect.count)
         self._ticks += 1

@@ -24,8 +24,8 @@ SMALLEST_FRAME_LIMIT_BYTES: Final = 1024
 class RemoteSettings:
     """All that can be set; the defaults are for one machine.
 
-    `host` is the name by which others reach this system and `bind_host`, if given, where it listens instead
-    (a container's address); port 0 lets the system choose. Off loopback `secret` is required, and both
+    `host` and `port` are how others reach this system, and where it listens unless `bind_host` or
+    `bind_port` say otherwise (in a container); port 0 lets the system choose. Off loopback `secret` is required, and both
     sides must have the same; `tls` is optional anywhere. Raises `InsecureBindError`, `ConfigError`.
 
     `frame_limit_bytes` bounds a message on the wire, `queue_limit` and `queue_limit_bytes` what waits for
@@ -39,6 +39,7 @@ class RemoteSettings:
     host: str = "127.0.0.1"
     port: int = 0
     bind_host: str | None = None
+    bind_port: int | None = None
     secret: str | None = field(default=None, repr=False)
     tls: TlsSettings | None = None
     frame_limit_bytes: int = DEFAULT_FRAME_LIMIT_BYTES
@@ -71,6 +72,7 @@ class RemoteSettings:
             )
         self._require(self.frame_limit_bytes >= SMALLEST_FRAME_LIMIT_BYTES, "frame_limit_bytes")
         self._require(0 <= self.port <= 65_535, "port")
+        self._require(self.bind_port is None or (0 <= self.bind_port <= 65_535 and self.port > 0), "bind_port")
         for name in (
             "queue_limit",
             "queue_limit_bytes",
