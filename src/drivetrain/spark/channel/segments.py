@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from drivetrain.spark.channel.files import ChannelFiles
 
 SEGMENTS = "segments"
-COMPRESSION: str | None = None
+COMPRESSION = "lz4"
+"""Nearly free to undo, and it halves what text takes on disk."""
 
 
 class MessageLossError(UnavailableError):

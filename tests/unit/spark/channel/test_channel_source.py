@@ -8,15 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 
-from drivetrain.core.channel import TrimmedError
+from drivetrain.core.channel import Segment, TrimmedError
 from drivetrain.errors import InputError, InternalError
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.columns import channel_schema
 from drivetrain.spark.channel.segments import MessageLossError, write_segment
-from drivetrain.spark.channel.source import ChannelPartition, ChannelReader
+from drivetrain.spark.channel.source import TASK_BYTES, ChannelReader, _shares
 from drivetrain.spark.channel.store import ChannelStore
 
 DATA = StructType().add("v", LongType())
@@ -73,12 +75,18 @@ def test_a_batch_is_its_messages_and_one_punctuation_with_the_last_clock(store: 
     assert list(source.partitions({"entry": 1}, {"entry": 1})) == []
 
 
-def test_a_batch_is_read_with_at_most_so_many_tasks_of_similar_size(store: ChannelStore) -> None:
-    put(store, 0, list(range(1000)), *[[n] for n in range(6)])
-    planned = list(reader(store.uri, tasks=3).partitions({"entry": 0}, {"entry": 1}))
-    assert [isinstance(p, ChannelPartition) for p in planned] == [True] * 3
-    assert sorted(len(p.segments) for p in planned if isinstance(p, ChannelPartition)) == [1, 3, 3]
-    assert len(list(reader(store.uri, tasks=30).partitions({"entry": 0}, {"entry": 1}))) == 7
+def segments(sizes: list[int]) -> list[Segment]:
+    return [Segment(str(n), 1, size, 0, 0, 0) for n, size in enumerate(sizes)]
+
+
+@given(sizes=st.lists(st.integers(1, 4 * TASK_BYTES), max_size=12), tasks=st.integers(1, 6))
+def test_segments_are_spread_over_as_many_tasks_as_they_are_worth(sizes: list[int], tasks: int) -> None:
+    shares = _shares(segments(sizes), tasks)
+    assert sorted(s.path for share in shares for s in share) == sorted(s.path for s in segments(sizes))
+    assert len(shares) <= max(1, min(tasks, len(sizes)))
+    assert len(shares) == 1 or (all(shares) and sum(sizes) > (len(shares) - 1) * TASK_BYTES)
+    loads = [sum(s.bytes for s in share) for share in shares]
+    assert max(loads) - min(loads) <= max(sizes, default=0) or len(shares) == 1
 
 
 def test_a_new_query_starts_at_the_oldest_entry_left(store: ChannelStore) -> None:
