@@ -7,5 +7,17 @@ from drivetrain.spark.sources.context import (
     Position,
     SourceContext,
 )
+from drivetrain.spark.sources.failures import rebuild_error
+from drivetrain.spark.sources.open_source import open_source
+from drivetrain.spark.sources.validation import validate_source
 
-__all__ = ["BAD_COLUMN", "BAD_COLUMN_TYPE", "OpenedSource", "Position", "SourceContext"]
+__all__ = [
+    "BAD_COLUMN",
+    "BAD_COLUMN_TYPE",
+    "OpenedSource",
+    "Position",
+    "SourceContext",
+    "open_source",
+    "rebuild_error",
+    "validate_source",
+]
