@@ -1,12 +1,10 @@
 """Loads an application from the Python file that a user wrote.
 
-Problem: a file is a program. It may fail in the user's own code, hold no application, or several; and its
-functions must later reach Spark's workers, which cannot import the file.
+Problem: a file is a program. It may fail in the user's own code, and hold no application, or several.
 
 Design: the file runs as a module of its own name space, with its folder on the path so that it can import its
 neighbours, as if it were run by Python. What it raises becomes an `ApplicationFileError` with the user's
-frames only. The module is registered to be pickled by value, because a worker must not run the file
-again.
+frames only.
 
 Invariants:
 1. Loading runs the file once, and executes nothing of the graph.
@@ -28,8 +26,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import ClassVar, Final
-
-import cloudpickle
 
 import drivetrain
 from drivetrain.api import Application
@@ -117,7 +113,6 @@ def _run_file(path: Path) -> ModuleType:
         ) from error
     except BaseException as error:
         raise _raised_in(path, error) from error
-    cloudpickle.register_pickle_by_value(module)
     return module
 
 

@@ -54,11 +54,7 @@ def check_memory(
 
 
 def check_state_dir(state_dir: str) -> Finding:
-    """Whether `state.dir` can be written and has room; a URL of another file system is left to the run."""
-    if "://" in state_dir:
-        return Finding(
-            "state.dir", Verdict.OK, f"{state_dir} (not on this machine: looked at when a run starts)"
-        )
+    """Whether `state.dir` can be written and has room."""
     return _check_folder("state.dir", Path(state_dir), "name another directory: --set state.dir=DIR")
 
 

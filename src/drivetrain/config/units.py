@@ -180,6 +180,15 @@ def text(*, empty_allowed: bool = False) -> Parser[str]:
     return Parser("a text" if empty_allowed else "a text that is not empty", read, str)
 
 
+def local_path() -> Parser[str]:
+    """Take the path of a file or directory that this machine's file system reaches; a URL is refused."""
+
+    def read(raw: object) -> str:
+        return raw if isinstance(raw, str) and raw.strip() and "://" not in raw else _refuse()
+
+    return Parser("a path on this machine, mounted file systems included", read, str)
+
+
 def choice(*allowed: str) -> Parser[str]:
     """Take one of the given words."""
 

@@ -150,12 +150,3 @@ def test_module_has_a_name_of_its_own_and_can_import_its_neighbours(write) -> No
     assert f"{MODULE_PREFIX}json" in sys.modules
     assert sys.modules["json"].__name__ == "json"
     assert str(Path(file).parent) in os.environ["PYTHONPATH"].split(os.pathsep), "workers import them too"
-
-
-def test_functions_of_the_file_are_pickled_by_value(write) -> None:
-    import cloudpickle
-
-    load_application(write("app = Application('a')\ndef double(x): return 2 * x", "by_value.py"), {})
-    module = sys.modules.pop(f"{MODULE_PREFIX}by_value")
-    pickled = cloudpickle.dumps(module.double)
-    assert cloudpickle.loads(pickled)(4) == 8

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.config.key import Key
-from drivetrain.config.units import duration_ms, integer, size_bytes, text
+from drivetrain.config.units import duration_ms, integer, local_path, size_bytes
 
 STATE_DIR: Final = Key(
     "state.dir",
-    text(),
+    local_path(),
     ".drivetrain",
-    "Directory of checkpoints, channels and state, one folder per application; a path or a URL of "
-    "any file system "
-    "that pyarrow reaches. Deleting it starts every application over.",
+    "Directory of checkpoints, channels and state, one folder per application. "
+    "Deleting it starts every application over.",
 )
 
 MAX_BATCH_BYTES: Final = Key(
