@@ -1,0 +1,1 @@
+"""What Drivetrain costs, beside its peers in the same run: `python -m benchmarks --help`."""

@@ -1,0 +1,105 @@
+"""Runs the benchmarks one after another, keeps their figures, and renders them into a page.
+
+    python -m benchmarks                                    # the jobs beside PySpark and Flink
+    python -m benchmarks wordcount sol --quick              # some of them, on little data
+    python -m benchmarks all --write docs/benchmarks.md     # these and those of single parts, into the page
+    python -m benchmarks none --write docs/benchmarks.md    # only render what .bench-results/ holds
+
+Each benchmark is a process of its own; when one fails the others go on, and the command ends with status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import as_text, write_into
+
+JOBS = ("wordcount", "windows", "python_split", "sol", "trickle", "startup", "flights")
+PARTS = ("parsers", "segment_format", "wheel", "actors", "remote")
+"""Benchmarks of single parts: their own commands, whose text is shown as it is."""
+
+RESULTS = Path(".bench-results")
+
+
+def main() -> int:
+    """Run what is asked for; the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="python -m benchmarks"
+    )
+    parser.add_argument("names", nargs="*", help=f"{', '.join((*JOBS, *PARTS))}, all, or none")
+    parser.add_argument("--quick", action="store_true", help="little data, one round")
+    parser.add_argument("--rounds", type=int, help="runs of each contender (3)")
+    parser.add_argument("--json", action="store_true", help="print all figures as one JSON object at the end")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="render figures into this Markdown page")
+    given = parser.parse_args()
+    names = chosen(given.names)
+    failed = [name for name in names if not measured(name, quick=given.quick, rounds=given.rounds)]
+    results = kept()
+    if given.json:
+        print(json.dumps({name: results[name] for name in names if name in results}))
+    if given.write:
+        given.write.write_text(write_into(given.write.read_text(), results))
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def chosen(names: list[str]) -> list[str]:
+    """The benchmarks that are meant; exits with an error for an unknown name."""
+    if names == ["none"]:
+        return []
+    if names == ["all"]:
+        return [*JOBS, *(part for part in PARTS if Path(__file__).with_name(f"{part}.py").exists())]
+    unknown = [name for name in names if name not in (*JOBS, *PARTS)]
+    if unknown:
+        raise SystemExit(f"no benchmark {unknown[0]!r}: one of {', '.join((*JOBS, *PARTS))}, all, none")
+    return names or list(JOBS)
+
+
+def measured(name: str, *, quick: bool, rounds: int | None) -> bool:
+    """Run one benchmark, keep and show its figures; whether it went well."""
+    print(f"\n== {name}", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if quick else [])]
+    if name in JOBS:
+        command += ["--json", *(["--rounds", str(rounds)] if rounds else [])]
+    began_s = time.monotonic()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    took_s = time.monotonic() - began_s
+    result = parsed(name, done.stdout)
+    if result is not None:
+        RESULTS.mkdir(exist_ok=True)
+        kept_as = RESULTS / f"{name}{'.quick' if quick else ''}.json"
+        kept_as.write_text(json.dumps({**result, "took_s": round(took_s, 1)}, indent=1))
+        print(as_text(result), file=sys.stderr)
+    print(f"({took_s:.0f} s)", file=sys.stderr)
+    return done.returncode == 0
+
+
+def parsed(name: str, output: str) -> dict[str, Any] | None:
+    """What a benchmark printed, as figures or as text; None when there is nothing."""
+    if not output.strip():
+        return None
+    if name in PARTS:
+        return {"job": name, "text": output}
+    result: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
+    return result
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """All figures in `.bench-results` by benchmark; those of quick runs only where there are no others."""
+    found: dict[str, dict[str, Any]] = {}
+    for quick in (True, False):
+        for file in sorted(RESULTS.glob("*.json")) if RESULTS.is_dir() else []:
+            if file.name.endswith(".quick.json") is quick:
+                result = json.loads(file.read_text())
+                found[result["job"]] = result
+    return found
+
+
+raise SystemExit(main())

@@ -1,0 +1,90 @@
+"""Shows figures: as lines in a terminal, and as tables in a Markdown page between markers.
+
+A page has one pair of markers per benchmark, and what lies between them is replaced:
+
+    <!-- figures: wordcount -->
+    <!-- end -->
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+COLUMNS = (("seconds", "seconds"), ("start_s", "session start, s"), ("peak_mib", "peak memory, MiB"))
+
+
+def table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The heading and the rows of a result, ours first, then the peers as they are listed."""
+    columns = [tuple(c) for c in result["columns"]] or list(COLUMNS)
+    shown = [c for c in columns if any(c[0] in figures for figures in result["median"].values())]
+    heading = ["", result["unit"], "ours / it", "goal", *(name for _, name in shown), "runs"]
+    rows = []
+    for name, figures in result["median"].items():
+        ratio, goal = result["ours_over"].get(name), result["goals"].get(name)
+        rows.append(
+            [
+                name,
+                number(figures[result["measure"]]),
+                "" if ratio is None else f"{ratio:.2f}",
+                "" if goal is None else f"≥ {goal:g}",
+                *(number(figures[key]) if key in figures else "" for key, _ in shown),
+                str(result["rounds"][name]),
+            ]
+        )
+    return heading, rows
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """A result as lines for a terminal."""
+    if "text" in result:
+        return str(result["text"])
+    heading, rows = table(result)
+    widths = [max(len(row[i]) for row in [heading, *rows]) for i in range(len(heading))]
+    lines = [f"{result['title']}{' (quick: too little data for a figure)' if result['quick'] else ''}"]
+    for row in [heading, *rows]:
+        cells = [row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  " + "  ".join(cells).rstrip())
+    lines += [f"  {name} left out: {reason.splitlines()[0]}" for name, reason in result["skipped"].items()]
+    return "\n".join(lines)
+
+
+def as_markdown(result: dict[str, Any]) -> str:
+    """A result as a Markdown table, or, if all there is is text, as a block of text."""
+    if "text" in result:
+        return f"```text\n{str(result['text']).strip()}\n```"
+    heading, rows = table(result)
+    lines = [
+        "| " + " | ".join(heading) + " |",
+        "|---|" + "---:|" * (len(heading) - 1),
+        *(
+            "| " + " | ".join([f"**{row[0]}**" if n == 0 else row[0], *row[1:]]) + " |"
+            for n, row in enumerate(rows)
+        ),
+    ]
+    machine = result["machine"]
+    lines.append("")
+    lines.append(
+        f"{result['units']:,} {result['unit'].split('/')[0]}; {machine['cores']} cores, "
+        f"{machine['memory_gib']} GiB, Spark {machine['spark']}, Python {machine['python']}."
+        + (" A quick run: too little data for a figure." if result["quick"] else "")
+    )
+    lines += [f"Left out: {name}, {reason.splitlines()[0]}" for name, reason in result["skipped"].items()]
+    return "\n".join(lines)
+
+
+def write_into(page: str, results: dict[str, dict[str, Any]]) -> str:
+    """The page with the figures of `results`, keyed by benchmark, between their markers; the rest as it was."""
+
+    def replaced(found: re.Match[str]) -> str:
+        result = results.get(found["name"])
+        if result is None:
+            return found[0]
+        return f"<!-- figures: {found['name']} -->\n{as_markdown(result)}\n<!-- end -->"
+
+    return re.sub(r"<!-- figures: (?P<name>\w+) -->\n.*?<!-- end -->", replaced, page, flags=re.DOTALL)
+
+
+def number(value: float) -> str:
+    """Three digits at least, thousands apart."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
