@@ -10,8 +10,12 @@ Cases:
 - `idle`: resident memory per idle actor, and of 100,000 of them (contenders that need a thread for each
   actor are measured with fewer).
 
-Every measurement runs in a process of its own; the figures are medians over rounds. What is asked of us:
-at least 300,000 tells per second, and 100,000 idle actors below 200 MiB.
+Every measurement runs in a process of its own, contenders in turn within a round; the figures are medians
+over rounds. A busy machine may well halve them: `loop` is what one turn of a plain Python loop took in the
+same process just before. When that differs between the contenders of a case by more than a sixth, the
+machine was not steady, and the case says that its ratios are not to be quoted.
+
+What is asked of us: at least 300,000 tells per second, and 100,000 idle actors below 200 MiB.
 
 The peers are not dependencies of Drivetrain. To see them beside it:
 
@@ -36,6 +40,7 @@ from typing import Any
 
 FLOOD = 5_000
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+STEADY = 7 / 6  # the most that the calibrations within a case may differ by
 GOALS = {"tell": ("ours", ">=", 300_000.0), "idle": ("ours", "<=", 200.0)}
 
 Measure = Callable[[int], dict[str, float]]
@@ -45,6 +50,15 @@ def resident_bytes() -> int:
     """Return the resident memory of this process."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def calibrate_ns() -> float:
+    """Return what one turn of a plain Python loop takes on this machine now."""
+    turns, total = 1_000_000, 0
+    began = time.perf_counter()
+    for turn in range(turns):
+        total += turn
+    return (time.perf_counter() - began) / turns * 1e9
 
 
 def rate(count: int, seconds: float) -> dict[str, float]:
@@ -440,7 +454,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.single:
         case, contender, count = options.single
-        print(json.dumps(CASES[case][1][contender](int(count))))
+        loop_ns = calibrate_ns()
+        print(json.dumps(CASES[case][1][contender](int(count)) | {"loop_ns": loop_ns}))
         return 0
     missing = [peer for peer in ("pykka", "thespian", "xoscar") if importlib.util.find_spec(peer) is None]
     results = [
@@ -472,7 +487,15 @@ def run_case(case: str, rounds: int, quick: bool, missing: list[str]) -> dict[st
     }
     key = "bytes_each" if case == "idle" else "per_s"
     ratios = {name: medians["ours"][key] / figure[key] for name, figure in medians.items() if name != "ours"}
-    return {"case": case, "operations": count, "median": medians, "ours_over": ratios}
+    loops = [each["loop_ns"] for all_rounds in figures.values() for each in all_rounds]
+    return {
+        "case": case,
+        "operations": count,
+        "median": medians,
+        "ours_over": ratios,
+        "steady": max(loops) <= min(loops) * STEADY,
+        "loop_ns": [min(loops), max(loops)],
+    }
 
 
 def measure_apart(case: str, contender: str, count: int) -> dict[str, float]:
@@ -497,7 +520,11 @@ def show(result: dict[str, Any]) -> None:
         else:
             text = f"{figure['per_s']:>12,.0f}/s  {figure['us']:>9,.2f} µs"
         ratio = result["ours_over"].get(name)
-        print(f"  {name:16} {text}" + ("" if ratio is None else f"   ours over it: {ratio:.2f}"))
+        loop = f"   loop {figure['loop_ns']:3.0f} ns"
+        print(f"  {name:16} {text}{loop}" + ("" if ratio is None else f"   ours over it: {ratio:.2f}"))
+    if not result["steady"]:
+        slowest, fastest = result["loop_ns"][1], result["loop_ns"][0]
+        print(f"  NOT STEADY: a plain loop took {fastest:.0f} to {slowest:.0f} ns; do not quote these ratios")
     goal = GOALS.get(case)
     if goal is not None:
         name, sign, value = goal
