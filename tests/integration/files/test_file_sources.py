@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from drivetrain.api import sources
-from drivetrain.errors import InputError
-from drivetrain.spark.sources import OpenedSource, SourceContext, open_source, rebuild_error
+from drivetrain.errors import GraphError, InputError
+from drivetrain.spark.failures import recovered
+from drivetrain.spark.sources import OpenedSource, SourceContext, open_source, read_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,9 +181,9 @@ def test_a_bad_record_stops_the_query_with_an_error_that_can_be_shown(
     query = start(opened, tmp_path, Batches())
     with pytest.raises(Exception, match="delay") as caught:
         query.awaitTermination(60)
-    error = rebuild_error(str(caught.value))
+    error = recovered(str(caught.value))
     assert isinstance(error, InputError)
-    assert f"{path}, line 2" in error.what
+    assert error.where == f"{path}, line 2"
     assert error.expected == "double"
     assert error.got == '"late", in the record: {"carrier":"AA","delay":"late"}'
     assert len(str(error).splitlines()) == 4
@@ -231,7 +232,7 @@ def test_a_windowed_count_over_json_equals_a_batch_query(spark: SparkSession, tm
     opened = open_source(
         sources.jsonl(path, schema=FLIGHTS, event_time="ts"), context(spark, tmp_path, max_batch_bytes=5000)
     )
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
     def counted(df: DataFrame) -> DataFrame:
         return df.groupBy(F.window("ts", "10 seconds"), "carrier").count()
@@ -250,6 +251,22 @@ def test_a_windowed_count_over_json_equals_a_batch_query(spark: SparkSession, tm
     batch = {tuple(row) for row in counted(spark.read.schema(FLIGHTS).json(str(path))).collect()}
     assert streamed == batch
     assert len(batch) == 120
+
+
+def test_a_bounded_source_can_be_read_whole_as_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("carrier,delay,ts\nAA,1,2024-01-01\nUA,2,2024-01-01\n")
+    source = sources.csv(tmp_path / "in.csv", schema=FLIGHTS)
+    rows = read_whole(source, context(spark, tmp_path)).collect()
+    assert [(row.carrier, row.delay) for row in rows] == [("AA", 1.0), ("UA", 2.0)]
+    generated = sources.generate(rows=5, columns={"key": "id * 2"})
+    assert [row.key for row in read_whole(generated, context(spark, tmp_path)).collect()] == [0, 2, 4, 6, 8]
+    items = sources.items([("a", 1), ("b", 2)], "key string, n long")
+    assert [tuple(row) for row in read_whole(items, context(spark, tmp_path)).collect()] == [
+        ("a", 1),
+        ("b", 2),
+    ]
+    with pytest.raises(GraphError, match="without end"):
+        read_whole(sources.text(tmp_path, watch=True), context(spark, tmp_path))
 
 
 def test_the_generator_makes_the_same_rows_on_every_run(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from drivetrain.spark.sources.context import (
     Position,
     SourceContext,
 )
-from drivetrain.spark.sources.failures import rebuild_error
 from drivetrain.spark.sources.open_source import open_source
+from drivetrain.spark.sources.read_whole import read_whole
 from drivetrain.spark.sources.validation import validate_source
 
 __all__ = [
@@ -18,6 +18,6 @@ __all__ = [
     "Position",
     "SourceContext",
     "open_source",
-    "rebuild_error",
+    "read_whole",
     "validate_source",
 ]

@@ -10,9 +10,10 @@ How the engine uses an `OpenedSource`:
   rows that were read, else a struct `(raw string, file string, line long, error string)` on a row
   whose data columns are all null. The engine splits these off to the dead letters. It is set only
   under the policy `dead_letter`; under `fail` a bad record fails the query with an `InputError`
-  that `failures.rebuild_error` finds again in what Spark reports.
+  that `spark.failures` finds again in what Spark reports.
 - `position(offset)` translates Spark's end offset of the source (the JSON in a query's progress) into
-  how much was taken, for the progress bar, and into whether a bounded source has ended.
+  how much was taken, for the progress bar, and into whether a bounded source has ended. Where the unit
+  is rows, count messages by position: Spark's `numInputRows` of a generator counts ranges of rows.
 - Both triggers work: `availableNow` ends by itself; with `processingTime` the engine stops the query
   when `position(...).finished` is true and the batch is committed.
 

@@ -25,11 +25,13 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from drivetrain.api.sources import CsvFiles, FileSource, JsonLines, ParquetFiles, TextFiles
+from drivetrain.errors import DrivetrainError
+from drivetrain.spark.failures import embedded
 from drivetrain.spark.sources.blocks import Block, LineNumbers, first_line, read_blocks
 from drivetrain.spark.sources.context import BAD_COLUMN
 from drivetrain.spark.sources.csv_decoder import CsvDecoder, column_names
@@ -121,9 +123,36 @@ class FileDataSource(DataSource):
         """The format's name in `spark.readStream.format`."""
         return FORMAT_NAME
 
+    def reader(self, schema: StructType) -> FileBatchReader:
+        """The reader of everything in the file log as one batch."""
+        return FileBatchReader(self._plan, schema)
+
     def streamReader(self, schema: StructType) -> FileStreamReader:  # noqa: N802 - Spark's name
         """The reader for rows of `schema`, which may end with the column of bad records."""
         return FileStreamReader(self._plan, schema)
+
+
+def plan_splits(plan: ReadPlan, log: FileLog, low: int, high: int) -> list[FileSplits]:
+    """The bytes [low, high) of the log, divided evenly among the cores; a little stays in one task."""
+    parts = max(1, min(plan.parallelism, (high - low) // MIN_SPLIT_BYTES))
+    return [FileSplits(splits) for splits in log.splits(low, high, parts)]
+
+
+class FileBatchReader(DataSourceReader):
+    """Reads a bounded source at once, as a table."""
+
+    def __init__(self, plan: ReadPlan, schema: StructType) -> None:
+        self._plan = plan
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """The whole file log."""
+        log = open_log(self._plan)
+        return [*plan_splits(self._plan, log, 0, log.total_bytes)] or [FileSplits([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's splits."""
+        return read_partition(self._plan, partition, self._schema)
 
 
 class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -148,7 +177,10 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch; looks for new files only when everything known was taken."""
         log = self._file_log()
         if start["bytes"] >= log.total_bytes:
-            self._look_for_files(log)
+            try:
+                self._look_for_files(log)
+            except DrivetrainError as error:
+                raise embedded(error) from error
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return {"bytes": log.cut(start["bytes"], limit_bytes)}
 
@@ -163,15 +195,13 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen = True
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FileSplits]:
-        """The batch, divided evenly by bytes among the cores; a small batch stays in one task."""
+        """The work of one batch."""
         low, high = start["bytes"], end["bytes"]
-        parts = max(1, min(self._plan.parallelism, (high - low) // MIN_SPLIT_BYTES))
-        return [FileSplits(splits) for splits in self._file_log().splits(low, high, parts)]
+        return plan_splits(self._plan, self._file_log(), low, high)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task's splits."""
-        assert isinstance(partition, FileSplits)
-        return read_splits(self._plan.source, partition.splits, self._schema)
+        return read_partition(self._plan, partition, self._schema)
 
     def _file_log(self) -> FileLog:
         if self._log is None:
@@ -186,6 +216,15 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark asks every few milliseconds; a directory that is slow to list is listed less often.
         took_s = time.monotonic() - began_s
         self._listing_due_s = time.monotonic() + max(0.02, 5 * took_s)
+
+
+def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of one Spark task; errors are packed so that they survive the way to the driver."""
+    assert isinstance(partition, FileSplits)
+    try:
+        yield from read_splits(plan.source, partition.splits, schema)
+    except DrivetrainError as error:
+        raise embedded(error) from error
 
 
 def read_splits(source: FileSource, splits: list[FileSplit], schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -164,6 +164,11 @@ def open_generator(
     spark.dataSource.register(GeneratorDataSource)
     ranges = spark.readStream.format(FORMAT_NAME).option("plan", json.dumps(dataclasses.asdict(plan))).load()
     ids = ranges.select(F.explode(F.expr("sequence(lo, hi - 1)")).alias("id"))
+    return generate_rows(ids, source, where)
+
+
+def generate_rows(ids: DataFrame, source: Generator, where: str) -> DataFrame:
+    """The rows of `source` for a DataFrame of `id`s; raises InputError like `open_generator`."""
     moment = F.timestamp_micros(F.lit(_start_us(source.start, where)) + F.col("id") * F.lit(source.step_us))
     rows = ids.select("id", moment.alias("ts"))
     for name, expression in source.columns.items():

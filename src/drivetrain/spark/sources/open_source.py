@@ -61,6 +61,35 @@ def _open_generator(source: Generator, context: SourceContext) -> OpenedSource:
 
 
 def _open_files(source: FileSource, context: SourceContext) -> OpenedSource:
+    plan, struct = plan_files(source, context)
+    sets_aside = source.on_bad_record == "dead_letter" and not isinstance(source, ParquetFiles)
+    if sets_aside:
+        bad = StructType.fromDDL(BAD_COLUMN_TYPE[len("struct<") : -1])
+        struct = StructType(list(struct.fields)).add(BAD_COLUMN, bad)
+    context.spark.dataSource.register(FileDataSource)
+    reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
+    total = None if source.watch else open_log(plan).total_bytes
+
+    def position(offset: str | None) -> Position:
+        done = json.loads(offset)["bytes"] if offset else 0
+        return Position(done, total, finished=total is not None and done >= total)
+
+    return OpenedSource(
+        reader.option("plan", plan.to_json()).load(),
+        bounded=source.bounded,
+        unit="bytes",
+        total=total,
+        position=position,
+        bad_column=BAD_COLUMN if sets_aside else None,
+        reader="arrow",
+    )
+
+
+def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, StructType]:
+    """Check a file source, list it durably, and say how it is read, and its schema.
+
+    Raises InputError. A source whose files are logged already was checked when it first started.
+    """
     source = dataclasses.replace(source, path=_absolute(source.path))
     plan = ReadPlan(
         source=source,
@@ -74,35 +103,15 @@ def _open_files(source: FileSource, context: SourceContext) -> OpenedSource:
     filesystem, root = locate(source.path)
     found = list_files(filesystem, root, source.glob)
     struct = _struct_of(source, found)
+    if BAD_COLUMN in struct.names:
+        raise InputError(f"the column name {BAD_COLUMN} is reserved", where=source.path)
     if not log.exists:
         validate_schema(source, found, to_arrow(struct))
         log_new_files(source, log)
-    if struct.names.count(BAD_COLUMN):
-        raise InputError(f"the column name {BAD_COLUMN} is reserved", where=source.path)
-    sets_aside = source.on_bad_record == "dead_letter" and not isinstance(source, ParquetFiles)
-    if sets_aside:
-        struct = StructType(list(struct.fields)).add(BAD_COLUMN, StructType.fromDDL(BAD_COLUMN_TYPE[7:-1]))
     if not isinstance(source, TextFiles):
         # Spark's workers get plain values: the declared class may not be importable there.
         source = dataclasses.replace(source, schema=None)  # type: ignore[call-arg]
-    plan = dataclasses.replace(plan, source=source)
-    context.spark.dataSource.register(FileDataSource)
-    df = context.spark.readStream.format(FORMAT_NAME).schema(struct).option("plan", plan.to_json()).load()
-    total = None if source.watch else log.total_bytes
-
-    def position(offset: str | None) -> Position:
-        done = json.loads(offset)["bytes"] if offset else 0
-        return Position(done, total, finished=total is not None and done >= total)
-
-    return OpenedSource(
-        df,
-        bounded=source.bounded,
-        unit="bytes",
-        total=total,
-        position=position,
-        bad_column=BAD_COLUMN if sets_aside else None,
-        reader="arrow",
-    )
+    return dataclasses.replace(plan, source=source), struct
 
 
 def _struct_of(source: FileSource, found: list[FoundFile]) -> StructType:
