@@ -7,12 +7,14 @@ is idle.
 Design: the engine publishes the clock in a small file, replaced atomically. This source reads it on
 Spark's driver, in the process that plans offsets: no task in Python. When the clock has moved it
 delivers one row with the new clock. Spark keeps the offset in its checkpoint, so a replayed batch
-sees the clock it saw before.
+sees the clock it saw before. The first row of a restarted query repeats the clock if it has not moved:
+see `drivetrain.spark.channel.source`, whose offsets have a `life` for the same reason.
 
 Invariants:
 
 1. The clock that Spark has seen never moves back: not when the file does, not through a restart.
 2. A change of the clock is one row, whatever the number of changes in between.
+3. A published clock survives a power cut.
 
 Called by: `drivetrain.spark.channel.clocked.union_clock`; the engine publishes.
 
@@ -57,6 +59,8 @@ def publish_clock(path: str | os.PathLike[str], clock_ms: int) -> int:
     try:
         with os.fdopen(handle, "w") as file:
             file.write(str(clock_ms))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):
@@ -98,27 +102,31 @@ class ClockSource(DataSource):
 
 
 class ClockReader(SimpleDataSourceStreamReader):
-    """Reads the published clock; the offset is `{"clock": ms}`."""
+    """Reads the published clock; the offset is `{"clock": ms, "life": k}`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._told = False
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """Where a new query starts: before any clock."""
-        return {"clock": NO_CLOCK_MS}
+        return {"clock": NO_CLOCK_MS, "life": 0}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[datetime]], dict[str, int]]:
-        """The clock's newest value, if it is above `start`."""
-        clock_ms = read_clock(self._path)
-        if clock_ms is None or clock_ms <= start["clock"]:
+        """The clock, if it is above `start`, or if this is a restart and `start` had one."""
+        published_ms = read_clock(self._path)
+        told, self._told = self._told, True
+        if published_ms is not None and published_ms > start["clock"]:
+            return iter([_row(published_ms)]), {**start, "clock": published_ms}
+        if told or start["clock"] == NO_CLOCK_MS:
             return iter([]), start
-        return iter([_row(clock_ms)]), {"clock": clock_ms}
+        return iter([_row(start["clock"])]), {**start, "life": start["life"] + 1}
 
     def readBetweenOffsets(  # noqa: N802 - the name is Spark's
         self, start: dict[str, int], end: dict[str, int]
     ) -> Iterator[tuple[datetime]]:
         """The same row again, for a batch that is replayed."""
-        return iter([_row(end["clock"])] if end["clock"] > start["clock"] else [])
+        return iter([] if start == end else [_row(end["clock"])])
 
 
 def _row(clock_ms: int) -> tuple[datetime]:

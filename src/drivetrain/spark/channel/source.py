@@ -3,15 +3,21 @@
 Problem: a subscriber must get each entry's messages exactly once and in batches that it can bear,
 must stop at a checkpoint's barrier, and must learn the producer's clock even when nothing else comes.
 
-Design: the offset is a position in the log, `{"entry": n}`. Spark's driver asks a process of ours
-how far the next batch may go; tasks then map segment files and hand Arrow batches to Spark. Each
-batch ends in one punctuation row that carries the clock of its last entry.
+Design: the offset is a position in the log, with the clock there: `{"entry": n, "clock": ms, "life": k}`.
+Spark's driver asks a process of ours how far the next batch may go; tasks then map segment files and
+hand Arrow batches to Spark. Each batch ends in one punctuation row that carries the clock of its last
+entry.
+
+After a restart Spark knows the watermark of the query but not what each of its inputs had said: an
+input that stays silent, because it is idle or has ended, would hold the others back for good. So a
+reader that finds nothing new when it starts says its clock once more. The offset must differ for Spark
+to make a batch of that: `life` counts such starts.
 
 Invariants:
 
 1. The rows of a batch depend on its two offsets only, so a replay delivers the same rows.
 2. A batch holds exactly one punctuation row: data columns null, `__punct` true, and `__ts` and `__wm`
-   the clock of the last entry. In data `__wm` is 1970 and `__punct` false.
+   the clock of the last entry at its end. In data `__wm` is 1970 and `__punct` false.
 3. No batch holds entries from both sides of a barrier, and none starts behind an unreleased one.
 4. A position is recorded only for entries whose batch Spark has finished.
 
@@ -36,7 +42,7 @@ from pyspark.sql.streaming.datasource import (
 
 from drivetrain.core.channel import Segment
 from drivetrain.errors import InputError, InternalError
-from drivetrain.spark.channel.clock_source import read_clock
+from drivetrain.spark.channel.clock_source import NO_CLOCK_MS, read_clock
 from drivetrain.spark.channel.columns import PUNCT, TS, WM
 from drivetrain.spark.channel.files import ChannelFiles
 from drivetrain.spark.channel.segments import read_segment
@@ -96,6 +102,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._store: ChannelStore | None = None
         self._recorded = -1
         self._stop_at: int | None = None
+        self._told = False
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks get a copy of the reader; they need no log.
@@ -105,7 +112,8 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """Where a new query starts."""
-        return {"entry": self._log().start() if self._first is None else self._first}
+        first = self._log().start() if self._first is None else self._first
+        return {"entry": first, "clock": NO_CLOCK_MS, "life": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - the name is Spark's
         """The limits from the options; Spark passes one of them back, and `latestOffset` keeps both."""
@@ -122,12 +130,17 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._log().length()
         if self._stop_at is not None:
             end = min(end, max(self._stop_at, position))
-        limited = not isinstance(limit, ReadAllAvailable)
-        return {"entry": self._batch_end(position, end, limited=limited)}
+        reached = self._batch_end(position, end, limited=not isinstance(limit, ReadAllAvailable))
+        told, self._told = self._told, True
+        if reached > position:
+            return {"entry": reached, "clock": self._log().entry(reached - 1).clock_ms, "life": start["life"]}
+        if told or start["clock"] == NO_CLOCK_MS:
+            return start
+        return {**start, "life": start["life"] + 1}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """The end of the log, for Spark's progress reports."""
-        return {"entry": self._log().length()}
+        return {"entry": self._log().length(), "clock": NO_CLOCK_MS, "life": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - the name is Spark's
         """Stop at what is there now."""
@@ -140,14 +153,13 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InternalError(
                 f"entries {start} to {end} were planned, {len(entries)} exist", where=self._uri
             )
-        if not entries:
+        if start == end:
             return []
         self._log().forget(before=start["entry"])
         shares = _shares([s for entry in entries for s in entry.segments], self._tasks)
-        clock_ms = entries[-1].clock_ms
         last = len(shares) - 1
         return [
-            ChannelPartition(tuple(share), clock_ms if index == last else None)
+            ChannelPartition(tuple(share), end["clock"] if index == last else None)
             for index, share in enumerate(shares)
         ]
 

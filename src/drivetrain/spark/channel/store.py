@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LOG = "log"
 POSITIONS = "positions"
 _SUFFIX = ".json"
+_KEPT_ENTRIES = 4096  # in memory, for each of several uses; a channel may live for years
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Entry).decode
@@ -96,9 +97,7 @@ class ChannelStore:
         """Entry `number`, which must exist; raises TrimmedError if it is gone."""
         with self._lock:
             known = self._cache.get(number)
-            if known is None:
-                known = self._cache[number] = self._load(number)
-            return known
+            return self._keep(self._load(number)) if known is None else known
 
     def entries(self, start: int, end: int | None = None) -> list[Entry]:
         """The entries with numbers in [start, end), up to the end of the log."""
@@ -154,12 +153,23 @@ class ChannelStore:
                     return None
                 if self.files.create(_entry_path(entry.number), _encode(entry)):
                     log.add(entry)
-                    self._cache[entry.number] = entry
+                    self._bound(log)
                     self._end = entry.number + 1
-                    return entry
+                    return self._keep(entry)
                 # Another producer took the number: learn what it said, then decide again.
                 for newer in self.entries(log.end):
                     log.add(newer)
+
+    def _bound(self, log: ChannelLog) -> None:
+        # What a log that was read back to our newest entry would not hold, a long life need not hold.
+        if len(log.entries) > _KEPT_ENTRIES:
+            log.drop(log.entries[: len(log.entries) // 2])
+
+    def _keep(self, entry: Entry) -> Entry:
+        self._cache[entry.number] = entry
+        while len(self._cache) > _KEPT_ENTRIES:
+            del self._cache[next(iter(self._cache))]
+        return entry
 
     def _own_incarnation(self, log: ChannelLog) -> int:
         if self._incarnation is None:
@@ -184,7 +194,9 @@ class ChannelStore:
         found: dict[SubscriberId, int] = {}
         for name in self.files.names(POSITIONS):
             if not name.startswith("."):
-                found[SubscriberId(name)] = int(self.files.read(f"{POSITIONS}/{name}").to_pybytes())
+                text = self.files.read(f"{POSITIONS}/{name}").to_pybytes()
+                # A power cut may leave an empty file; a subscriber not known to have read holds on to all.
+                found[SubscriberId(name)] = int(text) if text else 0
         return found
 
     def record_position(self, subscriber: str, position: int) -> None:

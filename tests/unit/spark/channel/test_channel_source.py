@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from drivetrain.core.channel import Segment, TrimmedError
 from drivetrain.errors import InputError, InternalError
-from drivetrain.spark.channel.clock_source import publish_clock
+from drivetrain.spark.channel.clock_source import NO_CLOCK_MS, publish_clock
 from drivetrain.spark.channel.columns import channel_schema
 from drivetrain.spark.channel.segments import MessageLossError, write_segment
 from drivetrain.spark.channel.source import TASK_BYTES, ChannelReader, _shares
@@ -35,6 +35,11 @@ def store(tmp_path: Path) -> ChannelStore:
     return ChannelStore(str(tmp_path / "channel"), fragment="f")
 
 
+def at(entry: int) -> dict[str, int]:
+    """An offset of a query that has just begun; its clock is where `put` sets it."""
+    return {"entry": entry, "clock": (entry - 1) * 1000 if entry else NO_CLOCK_MS, "life": 0}
+
+
 def put(store: ChannelStore, number: int, *segments: list[int], barrier: int | None = None) -> None:
     """Entry `number` with the clock 1000 × number; a value is its own timestamp in ms."""
     schema = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
@@ -50,7 +55,7 @@ def put(store: ChannelStore, number: int, *segments: list[int], barrier: int | N
 def rows(source: ChannelReader, start: int, end: int) -> list[tuple[Any, ...]]:
     """(v, ts ms, wm ms, punct) of a planned batch, in no particular order but punctuations last."""
     found = []
-    for partition in source.partitions({"entry": start}, {"entry": end}):
+    for partition in source.partitions(at(start), at(end)):
         travelled = pickle.loads(pickle.dumps((source, partition)))
         for batch in travelled[0].read(travelled[1]):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -72,7 +77,7 @@ def test_a_batch_is_its_messages_and_one_punctuation_with_the_last_clock(store: 
         (None, 2000, 2000, True),
     ]
     assert rows(source, 1, 2) == [(None, 1000, 1000, True)]
-    assert list(source.partitions({"entry": 1}, {"entry": 1})) == []
+    assert list(source.partitions(at(1), at(1))) == []
 
 
 def segments(sizes: list[int]) -> list[Segment]:
@@ -90,26 +95,26 @@ def test_segments_are_spread_over_as_many_tasks_as_they_are_worth(sizes: list[in
 
 
 def test_a_new_query_starts_at_the_oldest_entry_left(store: ChannelStore) -> None:
-    assert reader(store.uri).initialOffset() == {"entry": 0}
+    assert reader(store.uri).initialOffset() == at(0)
     for n in range(4):
         put(store, n, [n])
     store.trim({"s": 3})  # type: ignore[dict-item] # a plain name
-    assert reader(store.uri).initialOffset() == {"entry": 3}
-    assert reader(store.uri, start=2).initialOffset() == {"entry": 2}
+    assert reader(store.uri).initialOffset() == {"entry": 3, "clock": NO_CLOCK_MS, "life": 0}
+    assert reader(store.uri, start=2).initialOffset()["entry"] == 2
     with pytest.raises(TrimmedError):
-        reader(store.uri).partitions({"entry": 2}, {"entry": 4})
+        reader(store.uri).partitions(at(2), at(4))
 
 
 def test_limits_cut_between_entries_but_never_starve(store: ChannelStore) -> None:
     for n in range(4):
         put(store, n, [1, 2, 3])
     source = reader(store.uri, maxRows=7)
-    assert source.latestOffset({"entry": 0}, LIMITED) == {"entry": 2}
-    assert source.latestOffset({"entry": 3}, LIMITED) == {"entry": 4}
-    assert source.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 4}
-    assert reader(store.uri, maxRows=2).latestOffset({"entry": 0}, LIMITED) == {"entry": 1}
+    assert source.latestOffset(at(0), LIMITED)["entry"] == 2
+    assert source.latestOffset(at(3), LIMITED)["entry"] == 4
+    assert source.latestOffset(at(0), UNLIMITED)["entry"] == 4
+    assert reader(store.uri, maxRows=2).latestOffset(at(0), LIMITED)["entry"] == 1
     size = store.entry(0).bytes
-    assert reader(store.uri, maxBytes=3 * size).latestOffset({"entry": 0}, LIMITED) == {"entry": 3}
+    assert reader(store.uri, maxBytes=3 * size).latestOffset(at(0), LIMITED)["entry"] == 3
 
 
 def test_a_batch_ends_at_a_barrier_and_none_starts_behind_an_unreleased_one(
@@ -120,13 +125,13 @@ def test_a_batch_ends_at_a_barrier_and_none_starts_behind_an_unreleased_one(
     put(store, 2, [3])
     put(store, 3, [4], barrier=8)
     held = reader(store.uri, released=tmp_path / "released")
-    assert held.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 2}
-    assert held.latestOffset({"entry": 2}, UNLIMITED) == {"entry": 2}
+    assert held.latestOffset(at(0), UNLIMITED)["entry"] == 2
+    assert held.latestOffset(at(2), UNLIMITED)["entry"] == 2
     publish_clock(tmp_path / "released", 7)
-    assert held.latestOffset({"entry": 2}, UNLIMITED) == {"entry": 4}
+    assert held.latestOffset(at(2), UNLIMITED)["entry"] == 4
     free = reader(store.uri)
-    assert free.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 2}
-    assert free.latestOffset({"entry": 2}, UNLIMITED) == {"entry": 4}
+    assert free.latestOffset(at(0), UNLIMITED)["entry"] == 2
+    assert free.latestOffset(at(2), UNLIMITED)["entry"] == 4
 
 
 def test_available_now_stops_at_what_was_there(store: ChannelStore) -> None:
@@ -134,19 +139,19 @@ def test_available_now_stops_at_what_was_there(store: ChannelStore) -> None:
     source = reader(store.uri)
     source.prepareForTriggerAvailableNow()
     put(store, 1, [2])
-    assert source.latestOffset({"entry": 0}, UNLIMITED) == {"entry": 1}
-    assert source.latestOffset({"entry": 1}, UNLIMITED) == {"entry": 1}
-    assert source.reportLatestOffset() == {"entry": 2}
+    assert source.latestOffset(at(0), UNLIMITED)["entry"] == 1
+    assert source.latestOffset(at(1), UNLIMITED)["entry"] == 1
+    assert source.reportLatestOffset()["entry"] == 2
 
 
 def test_a_subscriber_records_what_spark_has_finished(store: ChannelStore) -> None:
     for n in range(3):
         put(store, n, [n])
     source = reader(store.uri, subscriber="s")
-    source.latestOffset({"entry": 0}, UNLIMITED)
+    source.latestOffset(at(0), UNLIMITED)
     assert store.positions() == {"s": 0}
-    source.latestOffset({"entry": 2}, UNLIMITED)
-    source.commit({"entry": 1})
+    source.latestOffset(at(2), UNLIMITED)
+    source.commit(at(1))
     assert store.positions() == {"s": 2}
 
 
@@ -167,4 +172,31 @@ def test_columns_that_the_channel_does_not_have_are_named(store: ChannelStore) -
 def test_entries_that_were_planned_must_exist(store: ChannelStore) -> None:
     put(store, 0, [1])
     with pytest.raises(InternalError, match="planned"):
-        reader(store.uri).partitions({"entry": 0}, {"entry": 2})
+        reader(store.uri).partitions(at(0), at(2))
+
+
+def test_a_restart_without_news_says_the_clock_once_more(store: ChannelStore) -> None:
+    for n in range(3):
+        put(store, n, [n])
+    source = reader(store.uri)
+    again = source.latestOffset(at(3), UNLIMITED)
+    assert again == {"entry": 3, "clock": 2000, "life": 1}
+    assert source.latestOffset(again, UNLIMITED) == again
+    (partition,) = source.partitions(at(3), again)
+    (batch,) = source.read(partition)
+    assert batch.column("__punct").to_pylist() == [True]
+    assert batch.column("__wm").cast(pa.int64()).to_pylist() == [2_000_000]
+    store.trim({"s": 3})  # type: ignore[dict-item] # a plain name
+    assert reader(store.uri).latestOffset(again, UNLIMITED) == {"entry": 3, "clock": 2000, "life": 2}
+
+
+def test_a_restart_with_news_needs_no_more_than_them(store: ChannelStore) -> None:
+    for n in range(3):
+        put(store, n, [n])
+    source = reader(store.uri)
+    assert source.latestOffset(at(2), UNLIMITED) == {"entry": 3, "clock": 2000, "life": 0}
+    assert source.latestOffset(at(3), UNLIMITED) == at(3)
+
+
+def test_a_query_that_has_seen_no_clock_repeats_none(store: ChannelStore) -> None:
+    assert reader(store.uri).latestOffset(at(0), UNLIMITED) == at(0)

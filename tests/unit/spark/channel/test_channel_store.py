@@ -206,6 +206,28 @@ def test_a_full_disk_is_said_and_publishes_nothing(
     assert store.append(1, [], clock_ms=2) is not None
 
 
+def test_a_long_life_keeps_few_entries_in_memory_and_all_on_disk(
+    store: ChannelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivetrain.spark.channel.store._KEPT_ENTRIES", 8)
+    for n in range(40):
+        store.append(n, [some_segment(store, n)], clock_ms=n)
+        assert len(store._cache) <= 8
+        assert len(store._log().entries) <= 8
+    assert store.append(39, [], clock_ms=39) is None
+    assert [e.number for e in store.entries(0)] == list(range(40))
+    assert [e.number for e in store.since(30)] == list(range(30, 40))
+    assert store.trim({"s": 30}) == 30  # type: ignore[dict-item] # a plain name
+    assert store.append(39, [], clock_ms=39) is None
+    assert store.append(40, [], clock_ms=40) is not None
+
+
+def test_a_position_that_a_power_cut_emptied_holds_on_to_everything(store: ChannelStore) -> None:
+    store.record_position("s", 5)
+    (Path(store.uri) / "positions" / "s").write_bytes(b"")
+    assert store.positions() == {"s": 0}
+
+
 class MachineDiedError(BaseException):
     """Not an Exception: nothing may catch it, as nothing catches a power cut."""
 

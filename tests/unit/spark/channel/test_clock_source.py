@@ -20,6 +20,10 @@ from drivetrain.spark.channel.clock_source import (
 )
 
 
+def at(clock_ms: int, life: int = 0) -> dict[str, int]:
+    return {"clock": clock_ms, "life": life}
+
+
 def test_a_published_clock_never_goes_back(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "clock"
     assert read_clock(path) is None
@@ -39,9 +43,9 @@ def test_a_clock_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> No
 
 def test_before_the_first_clock_there_is_no_row(tmp_path: Path) -> None:
     reader = ClockReader(str(tmp_path / "clock"))
-    assert reader.initialOffset() == {"clock": NO_CLOCK_MS}
-    rows, end = reader.read({"clock": NO_CLOCK_MS})
-    assert (list(rows), end) == ([], {"clock": NO_CLOCK_MS})
+    assert reader.initialOffset() == at(NO_CLOCK_MS)
+    rows, end = reader.read(at(NO_CLOCK_MS))
+    assert (list(rows), end) == ([], at(NO_CLOCK_MS))
 
 
 def test_many_changes_are_one_row_and_a_replay_sees_the_same(tmp_path: Path) -> None:
@@ -49,12 +53,12 @@ def test_many_changes_are_one_row_and_a_replay_sees_the_same(tmp_path: Path) -> 
     reader = ClockReader(str(path))
     publish_clock(path, 1_000)
     publish_clock(path, 2_500)
-    rows, end = reader.read({"clock": NO_CLOCK_MS})
+    rows, end = reader.read(at(NO_CLOCK_MS))
     expected = [(datetime(1970, 1, 1, 0, 0, 2, 500_000, tzinfo=UTC),)]
-    assert (list(rows), end) == (expected, {"clock": 2_500})
+    assert (list(rows), end) == (expected, at(2_500))
     publish_clock(path, FINAL_CLOCK_MS)
-    assert list(reader.readBetweenOffsets({"clock": NO_CLOCK_MS}, {"clock": 2_500})) == expected
-    assert list(reader.readBetweenOffsets({"clock": 2_500}, {"clock": 2_500})) == []
+    assert list(reader.readBetweenOffsets(at(NO_CLOCK_MS), at(2_500))) == expected
+    assert list(reader.readBetweenOffsets(at(2_500), at(2_500))) == []
 
 
 @given(
@@ -66,10 +70,20 @@ def test_the_clock_that_spark_sees_never_goes_back(
 ) -> None:
     path = tmp_path_factory.mktemp("clock") / "clock"
     reader = ClockReader(str(path))
-    offset = {"clock": start}
+    offset = at(start)
     for clock_ms in clocks:
         path.write_text(str(clock_ms))  # a publisher that has forgotten what it said before
         rows, end = reader.read(offset)
         assert end["clock"] >= offset["clock"]
         assert len(list(rows)) == (end != offset)
         offset = end
+
+
+def test_a_restart_says_the_clock_once_more_even_if_nobody_has_published_one(tmp_path: Path) -> None:
+    reader = ClockReader(str(tmp_path / "clock"))
+    rows, end = reader.read(at(1_000, 3))
+    assert [row[0].timestamp() for row in rows] == [1.0]
+    assert end == at(1_000, 4)
+    rows, end = reader.read(end)
+    assert (list(rows), end) == ([], at(1_000, 4))
+    assert [row[0].timestamp() for row in reader.readBetweenOffsets(at(1_000, 3), at(1_000, 4))] == [1.0]
