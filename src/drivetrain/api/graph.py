@@ -115,9 +115,24 @@ class Fold:
 
 @dataclass(frozen=True)
 class Late:
-    """The messages that came too late for the windows of `of`."""
+    """The messages that came too late for the windows of `of`, and its allowed lateness."""
 
     of: str
+    lateness_ms: int = 0
+
+
+@dataclass(frozen=True)
+class LatePanes:
+    """Adds up the messages of each batch that came late, within the allowed lateness. Stateless."""
+
+    aggregate: Aggregate
+
+
+@dataclass(frozen=True)
+class Refine:
+    """Emits a window's whole result again when late messages change it. Stateful."""
+
+    aggregate: Aggregate
 
 
 @dataclass(frozen=True)
@@ -179,8 +194,8 @@ class Write:
 
 
 Operation = (
-    Read | Table | Select | Map | FlatMap | Filter | EventTime | Aggregate | Fold | Late | Union
-    | JoinTable | JoinStream | Deduplicate | Process | Log | Write
+    Read | Table | Select | Map | FlatMap | Filter | EventTime | Aggregate | Fold | Late | LatePanes | Refine
+    | Union | JoinTable | JoinStream | Deduplicate | Process | Log | Write
 )  # fmt: skip
 
 

@@ -127,7 +127,7 @@ def quantiles(value: str | Column, ranks: Sequence[float] = (0.5, 0.9, 0.99)) ->
 
 def frequent(value: str | Column, k: int = 10) -> Aggregation:
     """About the `k` most frequent values, an array of struct(item, count)."""
-    return Aggregation(F.approx_top_k(_of(value), lit(k)), f"frequent({value}, {k})")
+    return Aggregation(F.call_function("approx_top_k", _of(value), lit(k)), f"frequent({value}, {k})")
 
 
 def first(value: str | Column) -> Aggregation:

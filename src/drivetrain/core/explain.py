@@ -16,11 +16,13 @@ from drivetrain.api.graph import (
     JoinStream,
     JoinTable,
     Late,
+    LatePanes,
     Log,
     Map,
     Node,
     Process,
     Read,
+    Refine,
     Select,
     Table,
     Union,
@@ -123,6 +125,10 @@ def _told(node: Node) -> str:  # noqa: C901 - one short line per operation is th
             return f"{p.task_name} × {p.parallelism}, by {', '.join(map(str, p.partitioners))}"
         case Late(of):
             return f"messages too late for {of}"
+        case LatePanes(aggregate):
+            return f"late messages of each batch, up to {told(aggregate.window.allowed_lateness_ms)} late"
+        case Refine(aggregate):
+            return f"whole results again, up to {told(aggregate.window.allowed_lateness_ms)} late"
         case Union():
             return "all inputs"
         case Log(limit):

@@ -29,10 +29,12 @@ from drivetrain.api.graph import (
     Node,
     Process,
     Read,
+    Refine,
     Table,
     Union,
 )
 from drivetrain.core.explain import dead_letters, describe, guarantees
+from drivetrain.core.lateness import with_lateness
 from drivetrain.core.plan import Fragment, Plan, PlannedChannel
 
 
@@ -41,12 +43,13 @@ def is_stateful(node: Node) -> bool:
     operation = node.operation
     if isinstance(operation, Process):
         return operation.stateful
-    return isinstance(operation, Aggregate | Fold | JoinStream | Deduplicate)
+    return isinstance(operation, Aggregate | Fold | Refine | JoinStream | Deduplicate)
 
 
 def plan(graph: Graph) -> Plan:
     """Cut `graph` into fragments; raises `GraphError` when the graph itself is wrong."""
     graph.check()
+    graph = with_lateness(graph)
     draft = _Draft(graph)
     for node in graph.nodes.values():
         if not isinstance(node.operation, Table):

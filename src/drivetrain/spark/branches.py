@@ -21,19 +21,34 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.graph import EventTime, Filter, FlatMap, Late, Log, Node, Process, Read, Write
+from drivetrain.api.graph import (
+    EventTime,
+    Filter,
+    FlatMap,
+    Graph,
+    Late,
+    LatePanes,
+    Log,
+    Node,
+    Process,
+    Read,
+    Refine,
+    Write,
+)
 from drivetrain.core.channel import Segment
 from drivetrain.core.plan import Fragment, PlannedChannel
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.compile.late import is_late, late_messages, window_of
+from drivetrain.spark.compile.late import BEFORE_ALL_MS, late_messages
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.compile.tasks import stateless_task
+from drivetrain.spark.compile.windowed import BEFORE, late_panes
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.fragment import CompileContext, Trunk, without_bad
 from drivetrain.spark.sinks import SinkWriter
@@ -90,7 +105,7 @@ class Branches:
         read = [c.producer for c in context.plan.channels if c.consumer_fragment == fragment.id]
         self.roots = [*fragment.trunk[-1:], *(p for p in read if not fragment.trunk)]
         self.root = graph.nodes[self.roots[0]]
-        self.splits = [n for n in graph.nodes.values() if isinstance(n.operation, Late)]
+        self.told_clock = clocked_consumers(graph)
 
     # -- one batch -----------------------------------------------------------------------------------
 
@@ -115,14 +130,14 @@ class Branches:
                         self.channel_frame(channel, batch), store, batch.id
                     )
             for id, observation in batch.emitted.items():
-                self.counts.add(self.counts.out, id, observation.get.get("n") or 0)
+                self.counts.add(self.counts.out, id, observed(observation).get("n") or 0)
         finally:
             for df in batch.kept:
                 df.unpersist()
 
     def newest_ms(self, batch: Batch) -> dict[str, int]:
         """The largest timestamp that a batch gave each event time it assigned, in ms."""
-        found = {id: o.get.get("newest") for id, o in batch.newest.items()}
+        found = {id: observed(o).get("newest") for id, o in batch.newest.items()}
         return {id: ms for id, ms in found.items() if ms is not None}
 
     def append(self, batch: Batch, clock_ms: int | None) -> None:
@@ -155,10 +170,11 @@ class Branches:
         if TS not in df.columns:
             df = df.withColumn(TS, F.timestamp_millis(F.lit(0)))
         consumer = next(f for f in self.context.plan.fragments if f.id == channel.consumer_fragment)
-        if any(isinstance(n.operation, Late) and n.operation.of == consumer.stateful for n in self.splits):
-            reader = self.context.plan.graph.nodes[str(consumer.stateful)]
-            df = df.where(~is_late(window_of(reader), batch.clock_ms))
-        return df.select(*[c for c in df.columns if not c.startswith("__")], TS)
+        columns = [c for c in df.columns if not c.startswith("__")]
+        if consumer.stateful in self.told_clock:
+            before = F.lit(BEFORE_ALL_MS if batch.clock_ms is None else batch.clock_ms)
+            return df.select(*columns, before.alias(BEFORE), TS)
+        return df.select(*columns, TS)
 
     # -- frames --------------------------------------------------------------------------------------
 
@@ -178,7 +194,10 @@ class Branches:
         if isinstance(node.operation, Process):
             return stateless_task(node, inputs, batch.clock_ms, self.context.run_id, last=batch.final)
         if isinstance(node.operation, Late):
-            return late_messages(self.context.plan.graph.nodes[node.operation.of], inputs[0], batch.clock_ms)
+            of = self.context.plan.graph.nodes[node.operation.of]
+            return late_messages(of, inputs[0], batch.clock_ms, node.operation.lateness_ms)
+        if isinstance(node.operation, LatePanes):
+            return late_panes(node, inputs[0], batch.clock_ms)
         frame = apply(node, inputs, self.context.table, self.context.report(node.id))
         if isinstance(node.operation, EventTime):
             return self._observe_newest(node.id, frame, batch)
@@ -234,6 +253,25 @@ class Branches:
         if segments:
             last = self.letters.last()
             self.letters.append(batch.id, segments, last.clock_ms if last is not None else 0)
+
+
+def observed(observation: Observation) -> dict[str, int | None]:
+    """What an action observed; nothing when Spark saw that the rows were not needed and skipped them."""
+    try:
+        return observation.get
+    except Py4JJavaError:
+        return {}
+
+
+def clocked_consumers(graph: Graph) -> set[str]:
+    """The stateful processors whose messages must carry the clock, because others read the late ones."""
+    found = {n.operation.of for n in graph.nodes.values() if isinstance(n.operation, Late)}
+    for node in graph.nodes.values():
+        if isinstance(node.operation, Refine):
+            found.add(node.id)
+        if isinstance(node.operation, Refine | LatePanes):
+            found.add(node.id.removesuffix("-late") + "-on-time")
+    return found
 
 
 def letters_frame(node: Node, df: DataFrame) -> DataFrame:

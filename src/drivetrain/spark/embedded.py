@@ -40,6 +40,7 @@ from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.results import already_finished, result
 from drivetrain.spark.rundir import RunDirectory
 from drivetrain.spark.session import session
+from drivetrain.spark.shipping import ship
 from drivetrain.spark.sinks import SinkContext, SinkWriter, open_sink, sink_path
 
 POLL_S = 0.05
@@ -106,6 +107,7 @@ def prepare(
             sink.fresh()
         rundir.clear()
     spark = session(config, plan.application)
+    ship(plan.graph)
     context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex)
     running = Running(context, plan, rundir, listener, sinks=sinks)
     rundir.begin(plan)

@@ -24,6 +24,7 @@ from drivetrain.api.graph import (
     Node,
     Process,
     Read,
+    Refine,
     Table,
 )
 from drivetrain.config import Config
@@ -37,6 +38,7 @@ from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.keyed import fold, stateful_task
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.compile.tasks import stateless_task
+from drivetrain.spark.ingested import Ingested, ingested, is_ingested
 from drivetrain.spark.python_stage import BAD
 from drivetrain.spark.rundir import RunDirectory
 from drivetrain.spark.sources import OpenedSource, SourceContext, open_source
@@ -96,7 +98,7 @@ class Trunk:
 
     `inputs` are source and channel ids in the order of Spark's offsets; a plain source behind a
     clock is followed by its clock stream (`None`). `frame` is what branches start from, as a
-    function of a batch DataFrame. `disorder_ms` is of the event time that the trunk assigns itself.
+    function of a batch DataFrame. `stored` are the sources that are stored at their end first.
     """
 
     df: DataFrame
@@ -104,7 +106,7 @@ class Trunk:
     inputs: tuple[str | None, ...]
     sources: Mapping[str, OpenedSource]
     frame: Callable[[DataFrame], Frame]
-    message: type | None
+    stored: Mapping[str, Ingested]
 
 
 class TrunkCompiler:
@@ -116,6 +118,7 @@ class TrunkCompiler:
         self.plan = context.plan
         self.frames: dict[str, Frame] = {}
         self.sources: dict[str, OpenedSource] = {}
+        self.stored: dict[str, Ingested] = {}
         self.inputs: list[str | None] = []
         self.clocked: set[str] = set()  # processors behind which the clock is in the plan
         self.directory = context.rundir.fragment(fragment.id)
@@ -148,7 +151,7 @@ class TrunkCompiler:
             tuple(self.inputs),
             self.sources,
             expand or (lambda df: Frame(df, (), message)),
-            message,
+            self.stored,
         )
 
     # -- inputs ------------------------------------------------------------------------------------
@@ -180,19 +183,31 @@ class TrunkCompiler:
             tasks=int(self.context.spark.conf.get("spark.sql.shuffle.partitions", "2")),
         )
         self.inputs.append(id)
-        self.frames[id] = Frame(with_channel_clock(df))
+        stateful = self.plan.graph.nodes[self.fragment.stateful] if self.fragment.stateful else None
+        lag_ms = 0
+        if stateful is not None and isinstance(stateful.operation, Refine):
+            lag_ms = stateful.operation.aggregate.window.allowed_lateness_ms
+        self.frames[id] = Frame(with_channel_clock(df, lag_ms))
         self.clocked.add(channel.producer)
         return self.frames[id]
 
     def _read(self, node: Node) -> Frame:
         operation = node.operation
         assert isinstance(operation, Read)
-        context = self.context.source_context(node.id, self.directory / "sources" / node.id)
-        opened = open_source(operation.source, context)
-        self.sources[node.id] = opened
-        self.inputs.append(node.id)
+        source = operation.source
+        declared = getattr(source, "event_time", None)
+        if is_ingested(source):
+            by_arrival = declared is None and not self._event_time_follows(node)
+            stored = self._ingested(node, by_arrival=by_arrival)
+            if by_arrival:
+                return Frame(stored.opened.df)
+            opened = stored.opened
+        else:
+            context = self.context.source_context(node.id, self.directory / "sources" / node.id)
+            opened = open_source(source, context)
+            self.sources[node.id] = opened
+            self.inputs.append(node.id)
         frame = Frame(opened.df)
-        declared = getattr(operation.source, "event_time", None)
         if declared is not None:
             frame = apply(
                 Node(node.id, source_event_time(operation.source), (), node.where),
@@ -204,12 +219,36 @@ class TrunkCompiler:
             return frame
         if declared is not None:
             return self._with_clock(frame, source_event_time(operation.source).max_disorder_ms)
-        if not self._event_time_follows(node):
+        if not self._event_time_in_trunk(node):
             # Punctuations enter here, before a flat map multiplies the rows that Spark must look at.
             return self._with_clock(frame, None)
         return frame
 
+    def _ingested(self, node: Node, *, by_arrival: bool) -> Ingested:
+        operation = node.operation
+        assert isinstance(operation, Read)
+        stored = ingested(
+            self.context.spark,
+            operation.source,  # type: ignore[arg-type] - is_ingested told which two it can be
+            self.context.rundir.channel(f"source-{node.id}"),
+            self.fragment.id,
+            by_arrival=by_arrival,
+            maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
+        )
+        self.stored[node.id] = stored
+        self.inputs.append(node.id)
+        self.sources[node.id] = stored.opened
+        return stored
+
     def _event_time_follows(self, node: Node) -> bool:
+        """Whether this fragment takes the event time of the source's messages from a column."""
+        graph = self.plan.graph
+        return any(
+            isinstance(graph.nodes[i].operation, EventTime) and node.id in _ancestors(graph.nodes, i)
+            for i in self.fragment.processors
+        )
+
+    def _event_time_in_trunk(self, node: Node) -> bool:
         graph = self.plan.graph
         return any(
             isinstance(graph.nodes[i].operation, EventTime) and node.id in _ancestors(graph.nodes, i)
@@ -251,6 +290,9 @@ class TrunkCompiler:
         match node.operation:
             case Aggregate():
                 df, mode = windowed.aggregate(node, inputs[0], report)
+                return df, mode, None
+            case Refine():
+                df, mode = windowed.refine(node, inputs[0])
                 return df, mode, None
             case Deduplicate():
                 return windowed.deduplicate(node, inputs[0]), "append", None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Callable
+from pickle import PicklingError
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -20,6 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.api.columns import Column
 from drivetrain.api.graph import Function
 from drivetrain.errors import GraphError
+from drivetrain.spark.failures import translated
+from drivetrain.spark.python_stage import reporting
 
 _TRANSPILE = "spark.sql.experimental.optimizer.transpilePyUDFs"
 
@@ -48,24 +51,28 @@ def spark_column(column: Column, where: str) -> SparkColumn:
 
 
 def column_function(function: Function, where: str) -> tuple[SparkColumn, bool]:
-    """`function` over the columns that its parameters name, and whether it was lowered."""
+    """`function` over the columns that its parameters name, and whether it was lowered.
+
+    Raises `GraphError` when it must run in Python and cannot be sent there.
+    """
     arguments = [F.col(p) for p in function.parameters]
-    return lowered(function, arguments, where)
+    native = lowered(function, arguments)
+    if native is not None:
+        return native, True
+    arrow = F.udf(reporting(function.fn, where), function.type.fields[0][1], useArrow=True)
+    try:
+        return arrow(*arguments), False
+    except PicklingError as error:
+        raise translated(error, where=where) from error
 
 
-def lowered(function: Function, arguments: list[SparkColumn], where: str) -> tuple[SparkColumn, bool]:
-    """A Spark column of `function(*arguments)`: native where Spark can tell how, else an Arrow function."""
-    from drivetrain.spark.python_stage import reporting
-
+def lowered(function: Function, arguments: list[SparkColumn]) -> SparkColumn | None:
+    """A native column of `function(*arguments)`, or None where Spark's transpiler cannot tell one."""
     session = SparkSession._instantiatedSession
-    result = function.type.fields[0][1]
-    plain = function.fn
-    if session is not None and function.on_error == "fail":
-        candidate = _transpiled(session, plain, result)
-        if candidate is not None:
-            return candidate(*arguments), True
-    arrow = F.udf(reporting(plain, where), result, useArrow=True)
-    return arrow(*arguments), False
+    if session is None or function.on_error != "fail":
+        return None
+    candidate = _transpiled(session, function.fn, function.type.fields[0][1])
+    return None if candidate is None else candidate(*arguments)
 
 
 def _transpiled(session: SparkSession, fn: Callable[..., Any], result: str) -> Any | None:

@@ -30,7 +30,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Process, Read
+from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Process, Read, Refine
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.progress import FragmentState
 from drivetrain.errors import DrivetrainError
@@ -45,6 +45,10 @@ from drivetrain.spark.sources import Position
 
 class DrainedError(RuntimeError):
     """Ends a query between two batches, when the application is asked to stop."""
+
+
+class BatchFailedError(RuntimeError):
+    """What Spark is told when a batch fails; the error itself is kept by the query."""
 
 
 class FragmentQuery:
@@ -91,6 +95,8 @@ class FragmentQuery:
     def start(self) -> None:
         """Start the query, or go on from its checkpoint."""
         self.clock_ms = self._recovered_clock()
+        for stored in self.trunk.stored.values():
+            stored.ingest.start()
         writer = (
             self.trunk.df.writeStream.outputMode(self.trunk.mode)
             .queryName(f"{self.plan.application}/{self.fragment.id}")
@@ -106,6 +112,8 @@ class FragmentQuery:
 
     def stop(self) -> None:
         """Stop the query now; what the running batch did not commit runs again next time."""
+        for stored in self.trunk.stored.values():
+            stored.ingest.stop()
         if self._query is not None:
             self._query.stop()
 
@@ -142,7 +150,10 @@ class FragmentQuery:
             self.batches += 1
         except BaseException as error:
             self.error = error
-            raise
+            # Spark gets the short story: it runs regular expressions over whatever Python tells it.
+            raise BatchFailedError(
+                f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
+            ) from None
         finally:
             self.busy = False
 
@@ -157,14 +168,23 @@ class FragmentQuery:
         for id, offset in zip(self.trunk.inputs, offsets, strict=False):
             if id is None:
                 continue
-            if id in self.readers:
+            store = self._store(id)
+            if store is not None:
                 position = json.loads(offset)["entry"] if offset else 0
-                clocks.append(self.readers[id].entry(position - 1).clock_ms if position else None)
+                clocks.append(store.entry(position - 1).clock_ms if position else None)
         for id, disorder_ms in self._event_times().items():
             newest = self._newest.get(id)
             clocks.append(None if newest is None else newest - disorder_ms)
         known = [c for c in clocks if c is not None]
         return min(known) if known and len(known) == len(clocks) else None
+
+    def _store(self, id: str) -> ChannelStore | None:
+        """The log whose clock an input carries: a channel, or a source's store without event time."""
+        if id in self.readers:
+            return self.readers[id]
+        if id in self.trunk.stored and not self._event_times():
+            return self.trunk.stored[id].store
+        return None
 
     def _state_clock(self, watermark_ms: int) -> int | None:
         if watermark_ms == 0:
@@ -172,6 +192,11 @@ class FragmentQuery:
         if watermark_ms >= FINAL_CLOCK_MS:
             return FINAL_CLOCK_MS
         operation = self.plan.graph.nodes[str(self.fragment.stateful)].operation
+        if (
+            isinstance(operation, Refine)
+            and watermark_ms >= FINAL_CLOCK_MS - operation.aggregate.window.allowed_lateness_ms
+        ):
+            return FINAL_CLOCK_MS
         if isinstance(operation, Fold | Process):
             return watermark_ms - 1  # see compile.keyed
         if isinstance(operation, JoinStream) and operation.how == "left":
@@ -277,7 +302,8 @@ class FragmentQuery:
                 if id is None:
                     continue
                 n = int(source.numInputRows)
-                n = max(0, n - 1) if id in self.readers and n else n
+                is_log = id in self.readers or id in self.trunk.stored
+                n = max(0, n - 1) if is_log and n else n  # one of the rows is the punctuation
                 rows += n
                 if id in self.trunk.sources:
                     self.counts.add(self.counts.out, id, n)

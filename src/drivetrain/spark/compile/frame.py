@@ -9,7 +9,6 @@ if the stream has one), `__bad` describes a message that could not be processed.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
@@ -22,9 +21,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from drivetrain.api.graph import Function
-from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type, record_fields
+from drivetrain.api.types import UnsupportedTypeError, column_type, record_fields
 from drivetrain.errors import OperatorTypeError
 from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.failures import translated
 from drivetrain.spark.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
 
 _COMPATIBLE = [{"bigint", "int", "smallint", "tinyint"}, {"double", "float", "bigint", "int"}]
@@ -51,9 +51,9 @@ class Frame:
     def then(self, kind: StepKind, function: Function, operator: str) -> Frame:
         """This frame with one more Python function to run; raises `OperatorTypeError`."""
         wants = _wanted(function.fn)
-        step = Step(
-            kind, function.fn, operator, function.type, function.on_error == "dead_letter", _record(wants)
-        )
+        # Only the first function of a chain gets its messages from columns, so only it says of what class.
+        record = _record(wants) or (None if self.steps else self.message)
+        step = Step(kind, function.fn, operator, function.type, function.on_error == "dead_letter", record)
         self._check_input(step, wants)
         message = self.message if kind == "filter" else function.type.python
         return Frame(self.df, (*self.steps, step), message)
@@ -71,19 +71,11 @@ class Frame:
         bad = BAD in self.df.columns or any(s.dead_letter for s in self.steps)
         extra = ([f"{TS} timestamp"] if self.timed else []) + ([f"{BAD} {BAD_TYPE}"] if bad else [])
         schema = StructType(out.fields + (StructType.fromDDL(", ".join(extra)).fields if extra else []))
-        stage = PythonStage(
-            self._with_wanted(), self.columns, to_arrow_schema(out, timezone="UTC"), self.timed, bad
-        )
+        stage = PythonStage(self.steps, self.columns, to_arrow_schema(out, timezone="UTC"), self.timed, bad)
         df = self.df
         if BAD in df.columns:
             df = df.where(F.col(BAD).isNull()).drop(BAD)
-        return Frame(df.mapInArrow(stage, schema), (), self.message)
-
-    def _with_wanted(self) -> tuple[Step, ...]:
-        first = self.steps[0]
-        if first.wants is None and self.message is not None:
-            first = dataclasses.replace(first, wants=self.message)
-        return (first, *self.steps[1:])
+        return Frame(shipped(df, stage, schema, self.steps[0].operator), (), self.message)
 
     def _check_input(self, step: Step, wants: object) -> None:
         """Compare what the function's parameter is annotated with to what comes in."""
@@ -123,14 +115,14 @@ class Frame:
         return {f.name: f.dataType.simpleString() for f in self.df.schema.fields if f.name in self.columns}
 
 
-def arrow_schema(df: DataFrame) -> Any:
-    """The Arrow schema of a DataFrame, in UTC."""
-    return to_arrow_schema(df.schema, timezone="UTC")
-
-
-def message_of(type_: MessageType) -> type | None:
-    """The class of messages of a type, or None for single values."""
-    return type_.python
+def shipped(df: DataFrame, stage: Callable[..., Any], schema: StructType, operator: str) -> DataFrame:
+    """`df.mapInArrow(stage, schema)`; raises `GraphError` when the stage cannot be sent to workers."""
+    try:
+        return df.mapInArrow(stage, schema)
+    except Exception as error:
+        if "pickle" in str(error).lower() or "serialize" in str(error).lower():
+            raise translated(error, where=operator) from error
+        raise
 
 
 def _wanted(fn: Callable[..., Any]) -> object | None:

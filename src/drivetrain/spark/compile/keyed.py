@@ -17,6 +17,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pandas as pd
@@ -37,11 +38,12 @@ from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started
-from drivetrain.spark.compile.windowed import event_time, keyed, require_timestamps
+from drivetrain.spark.compile.windowed import BEFORE, event_time, keyed, require_timestamps
 from drivetrain.spark.messages import columns_of, messages_of
 from drivetrain.spark.python_stage import operator_error
 
 BUCKETS = 32
+_NEVER_LATE_MS = 9_000_000_000_000  # in the year 2255; pandas' nanoseconds end in 2262
 _PACKED = "bucket int, payload binary"
 _OUT = "payload binary, late bigint"
 Expand = Callable[[DataFrame], Frame]
@@ -100,8 +102,8 @@ def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
 
 
 def _stateful(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]) -> DataFrame:
-    # Timeouts by event time need an event time column; this one is never late.
-    never_late = F.timestamp_millis(F.lit(FINAL_CLOCK_MS))
+    # Timeouts by event time need an event time column; this one is never late, and pandas can hold it.
+    never_late = F.timestamp_millis(F.lit(_NEVER_LATE_MS))
     marked = event_time(packed.withColumn(TS, never_late))
     return marked.groupBy("bucket").applyInPandasWithState(
         fn, _OUT, "blob binary", "append", "EventTimeTimeout"
@@ -149,10 +151,13 @@ class FoldPack:
             messages
         )
         stamps = timestamps_ms(batch, self.timed)
+        fired = batch.column(BEFORE).to_pylist() if BEFORE in batch.schema.names else repeat(None)
         sums: dict[tuple[Any, int, int], Any] = {}
         buckets: dict[int, list[Any]] = {}
-        for key, ts_ms, message in zip(keys, stamps, messages, strict=True):
+        for key, ts_ms, message, before in zip(keys, stamps, messages, fired, strict=False):
             for start, end in assign(self.operation.window, ts_ms, FINAL_CLOCK_MS):
+                if before is not None and end <= before:
+                    continue  # a late message, which another processor reads
                 group = (key, start, end)
                 if not merges:
                     buckets.setdefault(bucket_of(key), []).append((group, message))

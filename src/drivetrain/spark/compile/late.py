@@ -16,6 +16,9 @@ from drivetrain.errors import GraphError
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
 
+BEFORE_ALL_MS = -(2**62)
+"""Earlier than every timestamp: the clock before there is one."""
+
 
 def window_of(node: Node) -> Window:
     """The window of a grouping processor; raises `GraphError` for one that has none."""
@@ -26,19 +29,19 @@ def window_of(node: Node) -> Window:
     return node.operation.window
 
 
-def is_late(window: Window, clock_ms: int | None) -> Column:
-    """Whether the last window of a message has fired at `clock_ms`."""
-    if clock_ms is None or window.kind == "global":
-        return F.lit(False)
+def is_late(window: Window, clock_ms: int | None, lateness_ms: int = 0) -> Column:
+    """Whether the last window of a message had fired, and its lateness was over, at `clock_ms`."""
+    if window.kind == "global":
+        return F.col(TS).isNull()  # never; but not a constant, which would let Spark skip the whole input
     ts = F.unix_millis(TS)
     if window.kind == "session":
         end = ts + window.size_ms
     else:
         end = ts - F.pmod(ts, F.lit(window.step_ms)) + window.size_ms
-    return end <= F.lit(clock_ms)
+    return end + lateness_ms <= F.lit(BEFORE_ALL_MS if clock_ms is None else clock_ms)
 
 
-def late_messages(of: Node, frame: Frame, clock_ms: int | None) -> Frame:
+def late_messages(of: Node, frame: Frame, clock_ms: int | None, lateness_ms: int) -> Frame:
     """The messages of `frame` that are too late for the windows of `of`."""
     ready = frame.resolved()
-    return Frame(ready.df.where(is_late(window_of(of), clock_ms)), (), ready.message)
+    return Frame(ready.df.where(is_late(window_of(of), clock_ms, lateness_ms)), (), ready.message)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -57,11 +58,11 @@ def _apply(
     frame, where = inputs[0], str(node)
     match node.operation:
         case Map(function):
-            return _one_value(frame, function, where, report) or frame.then("map", function, where)
+            return _one_value(frame, function, report) or frame.then("map", function, where)
         case FlatMap(function):
             return frame.then("flat_map", function, where)
         case Filter(Function() as function):
-            if (condition := _native(frame, function, where)) is not None:
+            if (condition := _native(frame, function)) is not None:
                 report("lowered", _LOWERED)
                 return Frame(frame.df.where(condition), (), frame.message)
             return frame.then("filter", function, where)
@@ -80,18 +81,15 @@ def _apply(
             raise TypeError(f"{node}: {type(other).__name__} is not a stateless operator")
 
 
-def _native(frame: Frame, function: Function, where: str):  # type: ignore[no-untyped-def]
+def _native(frame: Frame, function: Function) -> SparkColumn | None:
     """A native column for a function of a one-column stream, or None when it stays Python."""
     if frame.steps or len(frame.columns) != 1 or frame.message is not None or len(function.parameters) != 1:
         return None
-    made, native = lowered(function, [F.col(frame.columns[0])], where)
-    return made if native else None
+    return lowered(function, [F.col(frame.columns[0])])
 
 
-def _one_value(
-    frame: Frame, function: Function, where: str, report: Callable[[How, str], None]
-) -> Frame | None:
-    if not function.type.scalar or (column := _native(frame, function, where)) is None:
+def _one_value(frame: Frame, function: Function, report: Callable[[How, str], None]) -> Frame | None:
+    if not function.type.scalar or (column := _native(frame, function)) is None:
         return None
     report("lowered", _LOWERED)
     name = function.type.fields[0][0]

@@ -9,6 +9,7 @@ processes: they would be lost when Spark moves the task, so the change is found 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,10 @@ def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
 def with_task(df: DataFrame, partitioner: Partitioner, n: int, where: str) -> DataFrame:
     """`df` with the column `__to`: the task, from 0 to n − 1, that each message goes to."""
     columns = [c for c in df.columns if not c.startswith("__")]
+    if df.isStreaming and partitioner.kind in ("shuffle", "shuffle grouping"):
+        # Spark numbers no rows of a stream, so an Arrow function deals them out.
+        dealt = StructType([*df.schema.fields, StructField(TO, IntegerType())])
+        return df.mapInArrow(_Dealer(n, new_order=partitioner.kind == "shuffle grouping"), dealt)
     round_robin = F.monotonically_increasing_id()
     match partitioner.kind:
         case "hash":
@@ -114,6 +119,29 @@ def _new_order_every_round(position: Column, n: int) -> Column:
         F.array(*[F.lit(a) for a in strides]), F.pmod(F.hash(rounds), F.lit(len(strides))) + 1
     )
     return F.pmod(stride * within + F.pmod(F.hash(rounds, F.lit(1)), F.lit(n)), F.lit(n))
+
+
+@dataclass(frozen=True)
+class _Dealer:
+    """Deals messages out to `n` tasks, from a start of the partition's own, in rounds."""
+
+    n: int
+    new_order: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = SparkTaskContext.get()
+        draw = random.Random(context.partitionId() if context is not None else 0)
+        order = list(range(self.n))
+        draw.shuffle(order)
+        position = 0
+        for batch in batches:
+            to = []
+            for _ in range(batch.num_rows):
+                if self.new_order and position % self.n == 0:
+                    draw.shuffle(order)
+                to.append(order[position % self.n])
+                position += 1
+            yield batch.append_column(TO, pa.array(to, pa.int32()))
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.columns import Column
-from drivetrain.api.graph import Aggregate, Deduplicate, Fold, JoinStream, Node
+from drivetrain.api.graph import Aggregate, Deduplicate, Fold, JoinStream, LatePanes, Node, Refine
 from drivetrain.api.monoids import Aggregation
 from drivetrain.api.windows import Window
 from drivetrain.core.plan import How
@@ -23,11 +24,15 @@ from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.late import BEFORE_ALL_MS
 from drivetrain.spark.lowering import column_function, spark_column
 
 _EVENT_TIME = "spark.watermarkDelayMs"
 END = "__end"
 _WINDOW = "__window"
+_AFTER = "__after"
+BEFORE = "__before"
+"""The clock (ms) before the batch that a message came in: windows that end by then have fired."""
 GLOBAL_END_MS = FINAL_CLOCK_MS - 1000
 
 
@@ -66,19 +71,76 @@ def aggregate(node: Node, frame: Frame, report: Callable[[How, str], None]) -> t
     require_timestamps(frame, window, where)
     df = keyed(timed(frame.resolved().df, window), operation, where, report)
     names = [name for name, _ in operation.keys]
-    aggregations = [
-        spark_column(a.column, where).alias(name)
-        for name, a in operation.aggregations
-        if isinstance(a, Aggregation)
-    ]
+    aggregations = aggregate_columns(operation, where)
     running = window.kind == "global" and window.emission == "accumulating"
     if running:
         latest = F.max(TS).alias(TS)
         grouped = df.groupBy(*names) if names else df.groupBy(F.lit(0).alias("__all"))
         made = grouped.agg(*aggregations, latest)
         return made.select(*names, *[n for n, _ in operation.aggregations], TS), "update"
-    made = df.groupBy(*names, *_window_column(window, bool(names))).agg(*aggregations)
+    made = _windowed(df, window, names).agg(*aggregations)
     return _result(made, window, names, [n for n, _ in operation.aggregations]), "append"
+
+
+def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
+    """The Spark aggregates of an aggregation, named."""
+    return [
+        spark_column(a.column, where).alias(name)
+        for name, a in operation.aggregations
+        if isinstance(a, Aggregation)
+    ]
+
+
+def late_panes(node: Node, frame: Frame, clock_ms: int | None) -> Frame:
+    """What the late messages of one batch add up to, per key and window that has fired (discarding)."""
+    operation, where = node.operation, str(node)
+    assert isinstance(operation, LatePanes)
+    aggregate, window = operation.aggregate, operation.aggregate.window
+    require_timestamps(frame, window, where)
+    df = keyed(frame.resolved().df, aggregate, where, lambda _how, _why: None)
+    names = [name for name, _ in aggregate.keys]
+    windows = df.withColumn(_WINDOW, _window_of(window))
+    before = F.lit(BEFORE_ALL_MS if clock_ms is None else clock_ms)
+    end = F.unix_millis(f"{_WINDOW}.end")
+    late = windows.where((end <= before) & (end + window.allowed_lateness_ms > before))
+    made = late.groupBy(*names, _WINDOW).agg(*aggregate_columns(aggregate, where))
+    return Frame(_result(made, window, names, [n for n, _ in aggregate.aggregations]))
+
+
+def refine(node: Node, frame: Frame) -> tuple[DataFrame, str]:
+    """Whole results of windows that late messages changed (accumulating), and the output mode.
+
+    The watermark behind the frame lags by the allowed lateness, which keeps the windows' state.
+    """
+    operation, where = node.operation, str(node)
+    assert isinstance(operation, Refine)
+    aggregate, window = operation.aggregate, operation.aggregate.window
+    require_timestamps(frame, window, where)
+    df = keyed(event_time(frame.resolved().df), aggregate, where, lambda _how, _why: None)
+    names = [name for name, _ in aggregate.keys]
+    end = F.unix_millis(f"{_WINDOW}.end")
+    open_yet = df.withColumn(_WINDOW, _window_of(window)).where(
+        end + window.allowed_lateness_ms > F.col(BEFORE)
+    )
+    late = F.max(end <= F.col(BEFORE)).alias("__late")
+    made = open_yet.groupBy(*names, _WINDOW).agg(*aggregate_columns(aggregate, where), late)
+    changed = made.where(F.col("__late"))
+    return _result(changed, window, names, [n for n, _ in aggregate.aggregations]), "update"
+
+
+def _windowed(df: DataFrame, window: Window, names: list[str]) -> GroupedData:
+    """Groups by key and window; messages that carry a clock leave out windows it has passed."""
+    if BEFORE not in df.columns or window.kind == "global":
+        return df.groupBy(*names, *_window_column(window, bool(names)))
+    if window.kind == "session":
+        in_time = df.where(F.unix_millis(TS) + window.size_ms > F.col(BEFORE))
+        return in_time.groupBy(*names, *_window_column(window, bool(names)))
+    windows = df.withColumn(_WINDOW, _window_of(window))
+    return windows.where(F.unix_millis(f"{_WINDOW}.end") > F.col(BEFORE)).groupBy(*names, _WINDOW)
+
+
+def _window_of(window: Window) -> SparkColumn:
+    return F.window(TS, f"{window.size_ms} milliseconds", f"{window.step_ms} milliseconds")
 
 
 def timed(df: DataFrame, window: Window) -> DataFrame:
@@ -108,7 +170,7 @@ def _window_column(window: Window, has_keys: bool) -> list[object]:
         # Spark has no keyless sessions on streams: a constant key stands in.
         session = F.session_window(TS, milliseconds).alias(_WINDOW)
         return [session] if has_keys else [F.lit(0).alias("__all"), session]
-    return [F.window(TS, milliseconds, f"{window.step_ms} milliseconds").alias(_WINDOW)]
+    return [_window_of(window).alias(_WINDOW)]
 
 
 def _result(df: DataFrame, window: Window, keys: list[str], values: list[str]) -> DataFrame:
@@ -136,9 +198,20 @@ def deduplicate(node: Node, frame: Frame) -> DataFrame:
             where=str(node),
             remedy='.event_time("column", max_disorder="10 s") before it',
         )
-    keys = list(operation.keys) or list(frame.columns)
+    ready = frame.resolved()
+    keys = list(operation.keys) or list(ready.columns)
     # Spark forgets a key when its event time plus the column's own delay is behind the watermark.
-    return event_time(frame.resolved().df, operation.within_ms).dropDuplicatesWithinWatermark(keys)
+    df = _after(ready.df, operation.within_ms)
+    return df.dropDuplicatesWithinWatermark(keys).drop(_AFTER)
+
+
+def _after(df: DataFrame, delay_ms: int = 0) -> DataFrame:
+    """`df` with an event time column one millisecond after `__ts`.
+
+    Spark drops a single message that is at the watermark as late; a message at the clock is in time.
+    """
+    later = F.timestamp_millis(F.unix_millis(TS) + 1)
+    return df.withMetadata(TS, {}).withColumn(_AFTER, later).withMetadata(_AFTER, {_EVENT_TIME: delay_ms})
 
 
 def join_streams(node: Node, left: Frame, right: Frame) -> DataFrame:
@@ -151,7 +224,7 @@ def join_streams(node: Node, left: Frame, right: Frame) -> DataFrame:
             where=where,
             remedy='.event_time("column") on each',
         )
-    l_df, r_df = event_time(left.resolved().df), event_time(right.resolved().df)
+    l_df, r_df = _after(left.resolved().df), _after(right.resolved().df)
     mine, theirs = left.resolved().columns, right.resolved().columns
     missing = [c for c in operation.on if c not in mine or c not in theirs]
     clash = [c for c in theirs if c in mine and c not in operation.on]
@@ -166,9 +239,10 @@ def join_streams(node: Node, left: Frame, right: Frame) -> DataFrame:
             got=f"{', '.join(mine)} and {', '.join(theirs)}",
             remedy="rename with select(...)",
         )
-    r_df = r_df.select(*[F.col(c).alias(f"__r_{c}") for c in (*theirs, TS)])
+    r_df = r_df.select(*[F.col(c).alias(f"__r_{c}") for c in (*theirs, TS, _AFTER)])
     span = F.expr(f"interval {operation.within_ms} milliseconds")
-    condition = (F.col(f"__r_{TS}") >= F.col(TS) - span) & (F.col(f"__r_{TS}") <= F.col(TS) + span)
+    other = F.col(f"__r_{_AFTER}")
+    condition = (other >= F.col(_AFTER) - span) & (other <= F.col(_AFTER) + span)
     for c in operation.on:
         condition = condition & (F.col(c) == F.col(f"__r_{c}"))
     joined = l_df.join(r_df, condition, "inner" if operation.how == "inner" else "leftOuter")

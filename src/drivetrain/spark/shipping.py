@@ -1,0 +1,63 @@
+"""Send the user's own code to Spark's workers by value.
+
+Spark's pickler sends a function of an importable module by name, and a worker that cannot import the
+module fails. The modules that an application's functions live in (its own file, what lies beside it)
+are therefore sent as code; installed packages are still sent by name.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark import cloudpickle
+
+from drivetrain.api.graph import Aggregate, Fold, Graph, Node, Process
+from drivetrain.api.monoids import Monoid
+from drivetrain.core.explain import functions
+
+_INSTALLED = tuple(
+    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib")}
+)
+_OWN = str(Path(__file__).resolve().parent.parent)
+
+
+def ship(graph: Graph) -> list[str]:
+    """Have every user module that the graph's functions live in sent by value; returns their names."""
+    shipped = []
+    for node in graph.nodes.values():
+        for thing in _user_code(node):
+            module = sys.modules.get(getattr(thing, "__module__", None) or type(thing).__module__)
+            if module is not None and _is_users(module) and module.__name__ not in shipped:
+                cloudpickle.register_pickle_by_value(module)
+                shipped.append(module.__name__)
+    return shipped
+
+
+def _user_code(node: Node) -> Iterator[Any]:
+    operation = node.operation
+    for function in functions(node):
+        yield function.fn
+        if function.type.python is not None:
+            yield function.type.python
+    if isinstance(operation, Process):
+        yield operation.task
+        yield from (p.fn for p in operation.partitioners if p.fn is not None)
+    if isinstance(operation, Fold):
+        monoid = operation.monoid
+        yield type(monoid)
+        yield from (v for v in vars(monoid).values() if callable(v))
+    if isinstance(operation, Aggregate):
+        yield from (type(a) for _, a in operation.aggregations if isinstance(a, Monoid))
+
+
+def _is_users(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ == "__main__":
+        return False  # built in; and what is in __main__ is sent by value anyway
+    path = str(Path(file).resolve())
+    return not path.startswith((*_INSTALLED, _OWN))

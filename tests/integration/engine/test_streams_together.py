@@ -1,0 +1,160 @@
+"""Joins, unions, deduplication and late messages agree with one pass over the same messages."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Harness, at, events, ms
+
+from drivetrain import Application, agg, sources, windows
+from drivetrain.api.stream import Stream
+from drivetrain.errors import GraphError, OperatorTypeError
+
+SCHEMA = "ts timestamp, key string, n bigint"
+
+
+def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
+    with open(tmp_path / "names.csv", "w") as file:
+        csv.writer(file).writerows([["key", "name"], ["a", "Alpha"], ["b", "Beta"]])
+    app = Application("lookup")
+    names = app.table(sources.csv(tmp_path / "names.csv", schema="key string, name string"))
+    stream = events(app, [(at(1), "a", 1), (at(2), "c", 2), (at(3), "b", 3)], SCHEMA).select("key", "n")
+    drive.sink(stream.join(names, on="key"), "inner")
+    drive.sink(stream.join(names, on="key", how="left"), "left")
+    drive.run(app)
+    assert [(r["key"], r["name"]) for r in drive.rows("inner")] == [("a", "Alpha"), ("b", "Beta")]
+    assert Counter(r["name"] for r in drive.rows("left")) == Counter(["Alpha", "Beta", None])
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_two_streams_join_where_they_are_near_in_time(drive: Harness, how: str) -> None:
+    left = [(at(i * 1000), "ab"[i % 2], i) for i in range(40)]
+    right = [(at(i * 1700), "ab"[i % 2], i * 10) for i in range(20)]
+    app = Application("near")
+    a = events(app, left, SCHEMA).select("key", "n")
+    b = events(app, right, SCHEMA).select("key", m="n")
+    drive.sink(a.join(b, on="key", within="2 s", how=how))  # type: ignore[arg-type]
+    drive.run(app)
+    wanted = Counter[tuple[str, int, int | None]]()
+    for t, key, n in left:
+        matches = [m for u, k, m in right if k == key and abs(ms(t) - ms(u)) <= 2000]
+        wanted.update((key, n, m) for m in matches)
+        if how == "left" and not matches:
+            wanted[key, n, None] += 1
+    assert Counter((r["key"], r["n"], r["m"]) for r in drive.rows()) == wanted
+
+
+def test_a_join_result_may_be_windowed(drive: Harness) -> None:
+    left = [(at(i * 1000), "a", i) for i in range(30)]
+    app = Application("joined")
+    a = events(app, left, SCHEMA).select("key", "n")
+    b = events(app, left, SCHEMA).select("key", m="n")
+    joined = a.join(b, on="key", within="500 ms")
+    drive.sink(joined.group_by("key").window(windows.tumbling("10 s")).count())
+    drive.run(app)
+    assert [r["count"] for r in drive.rows()] == [10, 10, 10]
+
+
+def test_a_union_takes_the_smaller_of_two_clocks(drive: Harness) -> None:
+    slow = [(at(i * 1000), "slow", 1) for i in range(100)]
+    fast = [(at(i * 50_000), "fast", 1) for i in range(100)]
+    app = Application("union")
+    both = events(app, slow, SCHEMA).union(events(app, fast, SCHEMA))
+    drive.sink(both.group_by("key").window(windows.tumbling("1 min")).count(), "counts")
+    drive.sink(both.filter("n > 5"), "none")
+    result = drive.run(app)
+    total = Counter[str]()
+    for r in drive.rows("counts"):
+        total[r["key"]] += r["count"]
+    assert total == {"slow": 100, "fast": 100}
+    assert result.late == 0
+
+
+def test_a_union_of_different_columns_names_them(drive: Harness) -> None:
+    app = Application("uneven")
+    a = app.read(sources.items([1], schema="x bigint"))
+    b = app.read(sources.items([1], schema="y bigint"))
+    drive.sink(a.union(b))
+    with pytest.raises(OperatorTypeError, match="different columns"):
+        drive.run(app)
+
+
+def test_deduplication_lets_the_first_of_each_key_pass(drive: Harness) -> None:
+    rows = [(at(i * 100), f"k{i % 10}", i) for i in range(100)]
+    app = Application("dedup")
+    drive.sink(events(app, rows, SCHEMA).deduplicate("key", within="1 h"))
+    drive.run(app)
+    assert sorted(r["key"] for r in drive.rows()) == sorted(f"k{i}" for i in range(10))
+
+
+def test_a_window_without_event_time_is_refused_with_the_remedy(drive: Harness) -> None:
+    app = Application("timeless")
+    stream = app.read(sources.items([1], schema="value bigint"))
+    drive.sink(stream.select("value").window(windows.tumbling("1 s")).count())
+    # Items carry the time at which they are stored, so a plain file must be tried.
+    other = Application("timeless-file")
+    (drive.directory / "in").mkdir()
+    (drive.directory / "in" / "a.txt").write_text("x\n")
+    drive.sink(other.read(sources.text(drive.directory / "in")).window(windows.tumbling("1 s")).count())
+    with pytest.raises(GraphError, match=r"needs event time.*\n.*event_time"):
+        drive.run(other)
+
+
+def batches(drive: Harness, app: Application, parts: list[list[tuple[int, str, int]]]) -> Stream[Any]:
+    """A stream that takes each part as a batch of its own: one file each, two of which are too much."""
+    directory = drive.directory / "parts"
+    directory.mkdir(exist_ok=True)
+    for i, part in enumerate(parts):
+        with open(directory / f"{i:02}.csv", "w") as file:
+            writer = csv.writer(file)
+            writer.writerow(["ms", "key", "n", "padding"])
+            writer.writerows([t, key, n, "x" * (800 // len(part))] for t, key, n in part)
+    stream = app.read(sources.csv(directory, schema="ms bigint, key string, n bigint, padding string"))
+    return stream.event_time("ms").select("key", "n")
+
+
+PARTS = [
+    [(1000, "a", 1), (2000, "a", 2)],
+    [(15_000, "a", 3)],
+    [(3000, "a", 4), (16_000, "a", 5)],
+    [(31_000, "a", 6), (4000, "a", 7)],
+    [(17_000, "a", 8)],
+]
+
+
+def test_late_messages_go_to_the_side_output_exactly(drive: Harness) -> None:
+    app = Application("late")
+    stream = batches(drive, app, PARTS)
+    counted = stream.group_by("key").window(windows.tumbling("10 s")).aggregate(total=agg.sum("n"))
+    drive.sink(counted, "windows")
+    drive.sink(counted.late, "late")
+    drive.run(app, run__max_batch_bytes="1 KiB")
+    assert {ms(r["window_start"]): r["total"] for r in drive.rows("windows")} == {0: 3, 10_000: 8, 30_000: 6}
+    assert sorted(r["n"] for r in drive.rows("late")) == [4, 7, 8]
+
+
+def test_allowed_lateness_discarding_emits_what_came_late_on_its_own(drive: Harness) -> None:
+    app = Application("discarding")
+    window = windows.tumbling("10 s", allowed_lateness="12 s")
+    counted = batches(drive, app, PARTS).group_by("key").window(window).aggregate(total=agg.sum("n"))
+    drive.sink(counted, "windows")
+    drive.sink(counted.late, "late")
+    drive.run(app, run__max_batch_bytes="1 KiB")
+    found = sorted((ms(r["window_start"]), r["total"]) for r in drive.rows("windows"))
+    assert found == [(0, 3), (0, 4), (0, 7), (10_000, 8), (10_000, 8), (30_000, 6)]
+    assert drive.rows("late") == []
+
+
+def test_allowed_lateness_accumulating_emits_the_whole_again(drive: Harness) -> None:
+    app = Application("accumulating")
+    window = windows.sliding("10 s", "10 s", emission="accumulating", allowed_lateness="12 s")
+    counted = batches(drive, app, PARTS).group_by("key").window(window).aggregate(total=agg.sum("n"))
+    drive.sink(counted, "windows")
+    drive.run(app, run__max_batch_bytes="1 KiB")
+    found = sorted((ms(r["window_start"]), r["total"]) for r in drive.rows("windows"))
+    assert set(found) >= {(0, 3), (0, 14), (10_000, 8), (10_000, 16), (30_000, 6)}
+    assert max(t for start, t in found if start == 0) == 14
