@@ -52,8 +52,18 @@ def counted(df: DataFrame, window: Any) -> DataFrame:
     return counts.select("k", "v", "n", F.col("w.start").alias("start"), end.alias("__ts"))
 
 
-@pytest.mark.parametrize("limit", [{}, {"maxRows": 40}])
-@pytest.mark.parametrize("shape", ["tumbling", "sliding", "session"])
+ENTRY_BY_ENTRY = {"maxRows": 40}
+
+
+@pytest.mark.parametrize(
+    ("shape", "limit"),
+    [
+        ("tumbling", {}),
+        ("tumbling", ENTRY_BY_ENTRY),
+        ("sliding", ENTRY_BY_ENTRY),
+        ("session", ENTRY_BY_ENTRY),
+    ],
+)
 def test_two_windows_in_a_row_equal_one_batch_query(
     spark: SparkSession, tmp_path: Path, shape: str, limit: dict[str, int]
 ) -> None:
