@@ -27,6 +27,7 @@ from drivetrain.api.graph import (
     Refine,
     Table,
 )
+from drivetrain.api.sources import FileSource, Generator
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan import Fragment, How, Plan
@@ -203,6 +204,7 @@ class TrunkCompiler:
                 return Frame(stored.opened.df)
             opened = stored.opened
         else:
+            assert isinstance(source, FileSource | Generator)
             context = self.context.source_context(node.id, self.directory / "sources" / node.id)
             opened = open_source(source, context)
             self.sources[node.id] = opened
@@ -227,9 +229,10 @@ class TrunkCompiler:
     def _ingested(self, node: Node, *, by_arrival: bool) -> Ingested:
         operation = node.operation
         assert isinstance(operation, Read)
+        assert is_ingested(operation.source)
         stored = ingested(
             self.context.spark,
-            operation.source,  # type: ignore[arg-type] - is_ingested told which two it can be
+            operation.source,
             self.context.rundir.channel(f"source-{node.id}"),
             self.fragment.id,
             by_arrival=by_arrival,

@@ -12,7 +12,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -38,7 +38,7 @@ class Ingested:
     store: ChannelStore
 
 
-def is_ingested(source: object) -> bool:
+def is_ingested(source: object) -> TypeGuard[Items | Socket]:
     """Whether a source must be stored before it can be read."""
     return isinstance(source, Items | Socket)
 

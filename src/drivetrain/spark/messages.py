@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+import collections
+from collections.abc import Iterable, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -24,16 +25,17 @@ def messages_of(batch: pa.RecordBatch, columns: Sequence[str], wants: type | Non
     """
     if wants is None and len(columns) == 1:
         return list(batch.column(columns[0]).to_pylist())
-    make: Callable[..., Any]
     if wants is tuple:
         return list(zip(*(batch.column(n).to_pylist() for n in columns), strict=True))
-    if wants is not None:
-        names: Sequence[str] = field_names(wants)
-        make = wants
-    else:
-        names = columns
-        make = namedtuple("Row", list(names), rename=True)
+    names = tuple(columns) if wants is None else field_names(wants)
+    make = row_class(names) if wants is None else wants
     return list(map(make, *(batch.column(n).to_pylist() for n in names)))
+
+
+@cache
+def row_class(names: tuple[str, ...]) -> type:
+    """The class of messages that are rows: columns as attributes, or by position for odd names."""
+    return collections.namedtuple("Row", names, rename=True)
 
 
 def columns_of(
@@ -55,7 +57,7 @@ def columns_of(
 
 def field_names(cls: type) -> tuple[str, ...]:
     """The fields of a dataclass or NamedTuple, in order."""
-    return tuple(getattr(cls, "__dataclass_fields__", None) or getattr(cls, "_fields", ()))
+    return tuple(getattr(cls, "__dataclass_fields__", ())) or tuple(getattr(cls, "_fields", ()))
 
 
 def told(message: Any, limit: int = 500) -> str:

@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import builtins
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ class Step:
     operator: str
     type: MessageType
     dead_letter: bool = False
-    wants: type | None = None
+    wants: builtins.type | None = None
 
 
 @dataclass

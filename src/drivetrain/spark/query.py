@@ -148,7 +148,7 @@ class FragmentQuery:
             self.branches.append(batch, self.clock_ms)
             self._offsets, self.batch_id = offsets, batch_id
             self.batches += 1
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
             # Spark gets the short story: it runs regular expressions over whatever Python tells it.
             raise BatchFailedError(

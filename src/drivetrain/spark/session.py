@@ -68,7 +68,8 @@ def settings(config: Config) -> Mapping[str, str]:
     }
     if not config[keys.MASTER].startswith("local"):
         del chosen["spark.driver.bindAddress"], chosen["spark.driver.host"]
-    chosen.update(config[keys.CONF])
+    extra: Mapping[str, str] = config[keys.CONF]
+    chosen.update(extra)
     return chosen
 
 

@@ -66,7 +66,7 @@ def _apply(
                 report("lowered", _LOWERED)
                 return Frame(frame.df.where(condition), (), frame.message)
             return frame.then("filter", function, where)
-        case Filter(condition):
+        case Filter(Column() as condition):
             ready = frame.resolved()
             return Frame(ready.df.where(spark_column(condition, where)), (), ready.message)
         case Select() as select:

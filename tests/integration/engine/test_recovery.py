@@ -1,0 +1,195 @@
+"""Kill it at any moment, run the same command again: the output is an undisturbed run's."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from harness import Harness, at, events, ms
+
+from drivetrain import Application, agg, windows
+from drivetrain.core.progress import ProgressEvent, RunOutcome
+from drivetrain.errors import UserError
+
+SCHEMA = "ts timestamp, key string, n bigint"
+SECOND = 1000
+
+CHAINED = """
+from drivetrain import Application, agg, sinks, sources, windows
+app = Application("chained")
+source = sources.parquet(app.setting("input"))
+out = app.setting("output")
+events = app.read(source).event_time("ts", max_disorder="20 s")
+events.filter("n % 10 = 0", name="tenth").sink(sinks.csv(out + "/tenth"))
+grouped = events.group_by("key").window(windows.tumbling("10 s"))
+short = grouped.aggregate("short", n=agg.count(), total=agg.sum("n"))
+short.sink(sinks.parquet(out + "/short"))
+long = short.group_by("key").window(windows.tumbling("1 min")).aggregate("long", n=agg.sum("n"))
+long.sink(sinks.json(out + "/long"))
+"""
+
+
+def rows(count: int) -> list[tuple[Any, str, int]]:
+    draw = random.Random(11)
+    known = sorted(
+        (ts + draw.randrange(20 * SECOND), ts, i)
+        for i in range(count)
+        for ts in [draw.randrange(600 * SECOND)]
+    )
+    return [(at(ts), "abcd"[i % 4], i) for _, ts, i in known]
+
+
+def write_parts(directory: Path, data: list[tuple[Any, str, int]], parts: int) -> None:
+    directory.mkdir()
+    schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("key", pa.string()), ("n", pa.int64())])
+    size = -(-len(data) // parts)
+    for i in range(parts):
+        columns = list(zip(*data[i * size : (i + 1) * size], strict=True))
+        pq.write_table(
+            pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema),
+            directory / f"{i:02}.parquet",
+        )
+
+
+def results(out: Path) -> tuple[Counter[Any], Counter[Any], int]:
+    short = ds.dataset(sorted(map(str, (out / "short").glob("*.parquet")))).to_table().to_pylist()
+    long = ds.dataset(sorted(map(str, (out / "long").glob("*.json"))), format="json").to_table().to_pylist()
+    tenth = ds.dataset(sorted(map(str, (out / "tenth").glob("*.csv"))), format="csv").count_rows()
+    return (
+        Counter((r["key"], ms(r["window_start"]), r["n"], r["total"]) for r in short),
+        Counter((r["key"], str(r["window_start"])[:16], r["n"]) for r in long),
+        tenth,
+    )
+
+
+def wanted(data: list[tuple[Any, str, int]]) -> Counter[Any]:
+    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for time_, key, n in data:
+        groups[key, ms(time_) // 10_000 * 10_000].append(n)
+    return Counter((k, w, len(ns), sum(ns)) for (k, w), ns in groups.items())
+
+
+def command(app: Path, directory: Path) -> subprocess.Popen[bytes]:
+    line = [
+        sys.executable, "-m", "drivetrain.cli", "run", str(app),
+        "--set", f"input={directory / 'in'}", "--set", f"output={directory / 'out'}",
+        "--set", "spark.driver-memory=1 GiB", "--set", "run.max-batch-bytes=8 KiB",
+        "--set", "spark.master=local[2]", "--state-dir", str(directory / "state"),
+    ]  # fmt: skip
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def test_a_run_killed_again_and_again_ends_with_the_output_of_an_undisturbed_one(tmp_path: Path) -> None:
+    data = rows(4000)
+    write_parts(tmp_path / "in", data, parts=12)
+    app = tmp_path / "chained.py"
+    app.write_text(CHAINED)
+    draw = random.Random(5)
+    kills, output = 0, b""
+    for attempt in range(12):
+        process = command(app, tmp_path)
+        published = tmp_path / "out" / "tenth"
+        goal = len(list(published.glob("*.csv"))) + draw.choice([1, 1, 2])
+        deadline = time.monotonic() + 200
+        while process.poll() is None and attempt < 3 and time.monotonic() < deadline:
+            if len(list(published.glob("*.csv"))) >= goal:
+                time.sleep(draw.random() * 2)  # not waiting for anything: a random moment to die at
+                os.killpg(process.pid, signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.02)
+        output = process.communicate(timeout=250)[0]
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, output.decode()
+    assert process.returncode == 0, output.decode()
+    assert kills >= 1
+    short, long, tenth = results(tmp_path / "out")
+    assert short == wanted(data)
+    assert sum(n for _, _, n in long.elements()) == len(data)
+    assert len(long) == sum(long.values())
+    assert tenth == sum(1 for _, _, n in data if n % 10 == 0)
+
+
+def test_running_a_finished_application_again_does_nothing_and_fresh_starts_over(drive: Harness) -> None:
+    data = rows(200)
+
+    def build() -> Application:
+        app = Application("again")
+        drive.sink(
+            events(app, data, SCHEMA, "20 s")
+            .group_by("key")
+            .window(windows.tumbling("10 s"))
+            .aggregate(n=agg.count(), total=agg.sum("n"))
+        )
+        return app
+
+    drive.run(build())
+    first = drive.rows()
+    again = drive.run(build())
+    assert again.outcome is RunOutcome.ALREADY_FINISHED
+    assert again.batches == 0
+    assert drive.rows() == first
+    fresh = drive.run(build(), fresh=True)
+    assert fresh.outcome is RunOutcome.FINISHED
+    assert drive.rows() == first
+
+
+class StopAfter:
+    """Asks to stop after some batches of some fragment."""
+
+    def __init__(self, batches: int) -> None:
+        self.left = batches
+
+    def on_event(self, event: ProgressEvent) -> None:
+        if type(event).__name__ == "FragmentProgressed":
+            self.left -= 1
+
+    def stop_requested(self) -> bool:
+        return self.left <= 0
+
+
+def test_a_stopped_run_goes_on_where_it_stopped(drive: Harness) -> None:
+    data = rows(3000)
+    write_parts(drive.directory / "in", data, parts=10)
+
+    def build() -> Application:
+        from drivetrain import sources
+
+        app = Application("stopped")
+        stream = app.read(sources.parquet(drive.directory / "in")).event_time("ts", max_disorder="20 s")
+        drive.sink(
+            stream.group_by("key")
+            .window(windows.tumbling("10 s"))
+            .aggregate(n=agg.count(), total=agg.sum("n"))
+        )
+        return app
+
+    stopped = drive.run(build(), listener=StopAfter(3), run__max_batch_bytes="8 KiB")
+    assert stopped.outcome is RunOutcome.STOPPED
+    result = drive.run(build(), run__max_batch_bytes="8 KiB")
+    assert result.outcome is RunOutcome.FINISHED
+    found = Counter((r["key"], ms(r["window_start"]), r["n"], r["total"]) for r in drive.rows())
+    assert found == wanted(data)
+
+
+def test_another_graph_on_the_same_state_is_refused(drive: Harness) -> None:
+    data = rows(100)
+    app = Application("changed")
+    drive.sink(events(app, data, SCHEMA, "20 s").group_by("key").window(windows.tumbling("10 s")).count())
+    drive.run(app, listener=StopAfter(1))
+    other = Application("changed")
+    drive.sink(events(other, data, SCHEMA, "20 s").group_by("key").window(windows.tumbling("20 s")).count())
+    with pytest.raises(UserError, match="graph has changed"):
+        drive.run(other)
