@@ -58,7 +58,9 @@ class DrivetrainError(Exception):
         return (_rebuild, (type(self), self.__dict__.copy(), self.args))
 
 
-def _rebuild(cls: type[DrivetrainError], state: dict[str, object], args: tuple[object, ...]) -> DrivetrainError:
+def _rebuild(
+    cls: type[DrivetrainError], state: dict[str, object], args: tuple[object, ...]
+) -> DrivetrainError:
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)

@@ -93,7 +93,7 @@ class Application:
         self.where = caller()
         self.settings: dict[str, Setting] = {}
         self._nodes: dict[str, Node] = {}
-        self.finish_hooks: list[Callable[[Any], None]] = []
+        self._finish_hooks: list[Callable[[Any], None]] = []
         self._edges: list[tuple[Processor, Processor, Partitioner]] = []
 
     # -- settings ----------------------------------------------------------------------------------
@@ -136,8 +136,13 @@ class Application:
 
         `result` is the `RunResult`. Not called when the run was stopped, failed, or had finished before.
         """
-        self.finish_hooks.append(hook)
+        self._finish_hooks.append(hook)
         return hook
+
+    def tell_finished(self, result: Any) -> None:
+        """Call the hooks of `when_finished`, in the order in which they were given."""
+        for hook in self._finish_hooks:
+            hook(result)
 
     # -- the low-level graph -----------------------------------------------------------------------
 

@@ -26,6 +26,6 @@ class Engine(Protocol):
 
 def spark_engine() -> Engine:
     """The engine that runs applications on Spark."""
-    from drivetrain import spark
+    from drivetrain.spark import embedded
 
-    return spark.run
+    return embedded.run

@@ -28,7 +28,7 @@ import typer
 from typer.core import TyperGroup
 
 import drivetrain
-from drivetrain.cli import doctor, plan, run, settings
+from drivetrain.cli import dead_letters, doctor, plan, run, settings
 from drivetrain.cli.failure import show_bug, show_error
 from drivetrain.cli.stop import EXIT_INTERRUPTED
 from drivetrain.errors import DrivetrainError, InternalError
@@ -95,6 +95,7 @@ def _root(
 _commands: tuple[tuple[str, Callable[..., None]], ...] = (
     ("run", run.run_command),
     ("plan", plan.plan_command),
+    ("dead-letters", dead_letters.dead_letters_command),
     ("doctor", doctor.doctor_command),
     ("config", settings.config_command),
 )

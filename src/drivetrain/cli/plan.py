@@ -46,6 +46,14 @@ PictureOption = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw the graph, as an SVG file.")
 ]
 
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Have Spark look at every operator: its columns, and whether it was lowered. Needs Java.",
+    ),
+]
+
 
 def plan_command(
     file: FileArgument,
@@ -53,22 +61,32 @@ def plan_command(
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
     picture: PictureOption = None,
+    check: CheckOption = False,
 ) -> None:
     """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
-    if as_json:
-        with standard_output_reserved() as output:
-            json.dump(_plan_of(file, sets, config_file, picture).as_dict(), output)
+    with standard_output_reserved() as output:
+        plan = _plan_of(file, sets, config_file, picture, check=check)
+        if as_json:
+            json.dump(plan.as_dict(), output)
             output.write("\n")
-        return
-    show_plan(_plan_of(file, sets, config_file, picture), Console(highlight=False))
+            return
+    show_plan(plan, Console(highlight=False))
     if picture is not None:
         print(f"picture: {picture}")
 
 
-def _plan_of(file: str, sets: list[str] | None, config_file: Path | None, picture: Path | None) -> Plan:
+def _plan_of(
+    file: str, sets: list[str] | None, config_file: Path | None, picture: Path | None, *, check: bool
+) -> Plan:
     given = parse_sets(sets)
-    load_config(config_file, given)
-    plan = make_plan(load_application(file, given).graph())
+    config = load_config(config_file, given)
+    application = load_application(file, given)
+    if check:
+        from drivetrain.spark import analysed
+
+        plan = analysed(application, config)
+    else:
+        plan = make_plan(application.graph())
     if picture is not None:
         _write(picture, draw(plan))
     return plan
@@ -119,7 +137,7 @@ def _operators(plan: Plan, fragment: Fragment) -> Table:
             id,
             Text(place, "bold" if place == "state" else "dim"),
             Text(operator.how, HOW_STYLES[operator.how]),
-            operator.told,
+            operator.told if operator.columns is None else f"{operator.told}\n→ {operator.columns}",
             Text(operator.where, "dim"),
         )
     return table

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -54,8 +54,14 @@ def run_command(
     """Run an application here until its input ends. Ctrl-C stops it cleanly; the same command resumes it."""
     if not as_json:
         live = sys.stdout.isatty() and sys.stderr.isatty()
-        result, exit_code = run_file(file, parse_sets(sets, state_dir), config_file, fresh=fresh, live=live)
-        show_summary(result, Console())
+        result, exit_code = run_file(
+            file,
+            parse_sets(sets, state_dir),
+            config_file,
+            fresh=fresh,
+            live=live,
+            tell=lambda told: show_summary(told, Console()),
+        )
         raise typer.Exit(exit_code)
     with standard_output_reserved() as output:
         try:
@@ -78,10 +84,12 @@ def run_file(
     fresh: bool,
     live: bool,
     engine: Engine | None = None,
+    tell: Callable[[RunResult], None] = lambda _: None,
 ) -> tuple[RunResult, int]:
     """Load and run the application of `target`; returns its result and the exit code.
 
     Raises what loading and the engine raise; `live` says whether standard error can show a live table.
+    `tell` is given the result before the application's own `when_finished` hooks are.
     """
     config = load_config(config_file, sets)
     application = load_application(target, sets)
@@ -91,6 +99,9 @@ def run_file(
         with view.showing():
             result = engine(application, config, _Listener(view, stop), fresh=fresh)
         result.check()
+    tell(result)
+    if result.outcome is RunOutcome.FINISHED:
+        application.tell_finished(result)
     stopped = result.outcome is RunOutcome.STOPPED
     return result, stop.exit_code if stopped else 0
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
     from drivetrain.config import Config
+    from drivetrain.core.plan import Plan
     from drivetrain.core.progress import RunListener, RunResult
 
 
@@ -20,7 +21,18 @@ def run(
     *,
     fresh: bool = False,
 ) -> RunResult:
-    """Run an application embedded; see `drivetrain.spark.embedded.run`."""
+    """Run an application embedded, then call its `when_finished` hooks; see `embedded.run`."""
+    from drivetrain.core.progress import RunOutcome
     from drivetrain.spark import embedded
 
-    return embedded.run(application, config, listener, fresh=fresh)
+    result = embedded.run(application, config, listener, fresh=fresh)
+    if result.outcome is RunOutcome.FINISHED:
+        application.tell_finished(result)
+    return result
+
+
+def analysed(application: Application, config: Config | None = None) -> Plan:
+    """The plan of an application with what Spark knows of it; see `drivetrain.spark.embedded.analysed`."""
+    from drivetrain.spark import embedded
+
+    return embedded.analysed(application, config)

@@ -10,6 +10,8 @@ channels skip what they have. `application.json` says "finished" only after the 
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -90,11 +92,37 @@ def run(
         told = result(running.plan, running.counts, running.queries, outcome, started_s)
         if outcome is RunOutcome.FINISHED:
             rundir.finish({"at": time.time(), "outputs": [o.target for o in told.outputs]})
-            for hook in application.finish_hooks:
-                hook(told)
         return told
     finally:
         rundir.release()
+
+
+def analysed(application: Application, config: Config | None = None) -> Plan:
+    """The plan of `application` as Spark sees it: every operator's columns, and how it really runs.
+
+    Starts Spark and looks at the inputs' schemas; runs nothing and writes nothing that stays.
+    """
+    config = config or Config.load(None, {}, {})
+    plan = make_plan(application.graph())
+    refuse_shared_targets(plan)
+    with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
+        rundir = RunDirectory(scratch, application.name, {})
+        spark = session(config, plan.application)
+        ship(plan.graph)
+        context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex)
+        running = Running(context, plan, rundir, QuietListener(), sinks=open_sinks(plan, rundir))
+        for fragment in plan.fragments:
+            compile_fragment(running, fragment)
+    operators = {
+        id: dataclasses.replace(
+            operator,
+            how=context.how.get(id, (operator.how, ""))[0],
+            why=context.how.get(id, ("", operator.why))[1],
+            columns=context.columns.get(id),
+        )
+        for id, operator in plan.operators.items()
+    }
+    return dataclasses.replace(plan, operators=operators)
 
 
 def prepare(

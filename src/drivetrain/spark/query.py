@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
 from drivetrain.spark.fragment import Trunk, source_event_time
 from drivetrain.spark.sources import Position
+
+TRIM_S = 5.0
+"""How often channels are trimmed: a crash repeats nothing for it, so it need not be often."""
 
 
 class DrainedError(RuntimeError):
@@ -86,6 +90,7 @@ class FragmentQuery:
         self._draining = threading.Event()
         self._query: StreamingQuery | None = None
         self._seen = -1
+        self._trimmed_s = time.monotonic()
         self._replay_until = max(_numbers(self.checkpoint / "offsets"), default=-1)
         if self._replay_until <= max(_numbers(self.checkpoint / "commits"), default=-1):
             self._replay_until = -1
@@ -95,6 +100,8 @@ class FragmentQuery:
     def start(self) -> None:
         """Start the query, or go on from its checkpoint."""
         self.clock_ms = self._recovered_clock()
+        for store in (*self.branches.stores.values(), self.branches.letters):
+            store.clean_orphans()
         for stored in self.trunk.stored.values():
             stored.ingest.start()
         writer = (
@@ -227,6 +234,7 @@ class FragmentQuery:
     def poll(self, producer_finished: Callable[[str], bool]) -> None:
         """Look whether the fragment has come to its end, and do what the end asks for."""
         self._read_progress()
+        self._trim()
         if self.state is not FragmentState.RUNNING or not self._committed():
             return
         if not all(self._input_done(id, producer_finished) for id in self.trunk.inputs if id is not None):
@@ -239,6 +247,17 @@ class FragmentQuery:
         elif not self.trunk.sources and self.clock_ms != FINAL_CLOCK_MS:
             return
         self._finish()
+
+    def _trim(self) -> None:
+        """Delete what every reader of what this fragment writes (or stores) has passed."""
+        now = time.monotonic()
+        if now - self._trimmed_s < TRIM_S:
+            return
+        self._trimmed_s = now
+        for store in (*self.branches.stores.values(), *(s.store for s in self.trunk.stored.values())):
+            positions = store.positions()
+            if positions:
+                store.trim(positions)
 
     def _finish(self) -> None:
         self.clock_ms = FINAL_CLOCK_MS

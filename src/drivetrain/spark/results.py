@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from drivetrain.api.graph import Table, Write
+from drivetrain.api.graph import Read, Table, Write
 from drivetrain.core.counts import derive
 from drivetrain.core.plan import Plan
 from drivetrain.core.progress import OutputResult, ProcessorResult, RunOutcome, RunResult
@@ -26,6 +26,7 @@ def result(
             given.get(node.id) or 0,
             counts.late.get(node.id, 0),
             counts.dead.get(node.id, 0),
+            is_source=isinstance(node.operation, Read),
         )
         for node in plan.graph.nodes.values()
         if not isinstance(node.operation, Table)
