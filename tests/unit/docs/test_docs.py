@@ -105,6 +105,16 @@ def test_commands_and_their_options_exist() -> None:
     assert checked > 10
 
 
+def test_every_command_and_option_is_in_the_guide() -> None:
+    group: Any = typer.main.get_command(command_line)
+    told = (ROOT / "docs" / "guide" / "commands.md").read_text(encoding="utf-8")
+    for name, command in group.commands.items():
+        assert f"drivetrain {name}" in told, name
+        for parameter in command.params:
+            for option in parameter.opts:
+                assert not option.startswith("--") or f"{option}" in told, f"{name} {option}"
+
+
 def test_configuration_keys_exist() -> None:
     topics = {key.split(".")[0] for key in ALL_KEYS}
     for page in PAGES:
