@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from actor_world import ASK_TIMEOUT_MS, Stop, World
 
-from drivetrain.actor.remote.wire import describe
 from drivetrain.testing import NetworkFaults, Simulation, simulate
 
 ROUNDS = 8
@@ -42,7 +41,7 @@ async def torment(world: World) -> None:
                 server.tell(Stop())
 
 
-@simulate(seeds=200, until_s=300, describe=describe)
+@simulate(seeds=200, until_s=300)
 async def test_asks_tells_and_watches_keep_their_promises_under_faults(simulation: Simulation) -> None:
     world = World(simulation, "abc")
     simulation.network.set_faults(simulation.random.choice([NetworkFaults(), NetworkFaults.harsh()]))

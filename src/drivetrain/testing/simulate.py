@@ -22,8 +22,9 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
+from drivetrain.actor.remote.wire import describe as describe_frame
 from drivetrain.testing.errors import SimulationError
-from drivetrain.testing.network import Describe, describe_size
+from drivetrain.testing.network import Describe
 from drivetrain.testing.simulation import Simulation
 
 SEEDS_VARIABLE: Final = "DRIVETRAIN_SEEDS"
@@ -38,7 +39,7 @@ def simulate(
     seeds: int = 100,
     at_most: int | None = None,
     until_s: float = 3_600.0,
-    describe: Describe = describe_size,
+    describe: Describe = describe_frame,
 ) -> Callable[[Scenario], Callable[..., None]]:
     """Turn `async def scenario(simulation, ...)` into a test over many seeds.
 

@@ -23,10 +23,11 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final, TypeVar
 
+from drivetrain.actor.remote.wire import describe as describe_frame
 from drivetrain.testing.errors import BackgroundFailureError, SimulationError
 from drivetrain.testing.life import CURRENT_LIFE
 from drivetrain.testing.loop import START_S, SimulatedLoop
-from drivetrain.testing.network import Describe, SimulatedNetwork, describe_size
+from drivetrain.testing.network import Describe, SimulatedNetwork
 from drivetrain.testing.node import Node
 from drivetrain.testing.trace import Trace
 
@@ -47,7 +48,7 @@ class Simulation:
         seed: int,
         *,
         until_s: float = 3_600.0,
-        describe: Describe = describe_size,
+        describe: Describe = describe_frame,
         keep_trace: bool = False,
     ) -> None:
         self.seed: Final = seed

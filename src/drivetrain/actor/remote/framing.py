@@ -50,21 +50,20 @@ class FrameReader:
         """
         if self._is_broken:
             return
-        rest = self._rest
-        if rest:
+        view = memoryview(piece)
+        if self._rest:
             # Only the missing part is added first: a small tail must not make us copy a large piece twice.
             missing = self._missing()
             while missing:
-                if len(piece) < missing:
-                    rest += piece
+                self._rest += view[:missing]
+                if len(view) < missing:
                     return
-                rest += piece[:missing]
-                piece = piece[missing:]
+                view = view[missing:]
                 missing = self._missing()
-            frame = bytes(memoryview(rest)[HEADER_BYTES:])
-            rest.clear()
-            yield memoryview(frame)
-        view, at, end = memoryview(piece), 0, len(piece)
+            # A new buffer for what follows, rather than a copy of the frame in this one.
+            frame, self._rest = self._rest, bytearray()
+            yield memoryview(frame)[HEADER_BYTES:]
+        at, end = 0, len(view)
         while end - at >= HEADER_BYTES:
             size = int.from_bytes(view[at : at + HEADER_BYTES], "big")
             self._judge(size)
@@ -73,7 +72,7 @@ class FrameReader:
             at += HEADER_BYTES
             yield view[at : at + size]
             at += size
-        rest += view[at:]
+        self._rest += view[at:]
 
     def _missing(self) -> int:
         """How many bytes the incomplete frame lacks, as far as is known: first of its length, then of all."""

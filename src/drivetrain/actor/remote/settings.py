@@ -14,6 +14,8 @@ from typing import Final
 from drivetrain.actor.remote.auth import MIN_SECRET_LENGTH
 from drivetrain.actor.remote.errors import InsecureBindError
 from drivetrain.actor.remote.tls import TlsSettings
+from drivetrain.config import Config
+from drivetrain.config.catalog import actor as keys
 from drivetrain.errors import ConfigError
 
 DEFAULT_FRAME_LIMIT_BYTES: Final = 10_485_760
@@ -85,6 +87,39 @@ class RemoteSettings:
             self._require(getattr(self, name) > 0, name)
         self._require(self.heartbeat_pause_ms >= 0, "heartbeat_pause_ms")
         self._require(self.max_backoff_ms >= self.min_backoff_ms, "max_backoff_ms")
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Config,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        bind_host: str | None = None,
+        bind_port: int | None = None,
+        secret: str | None = None,
+        tls: TlsSettings | None = None,
+    ) -> RemoteSettings:
+        """Take limits and times from the configuration; who and where is the caller's to say."""
+        return cls(
+            host=host,
+            port=port,
+            bind_host=bind_host,
+            bind_port=bind_port,
+            secret=secret,
+            tls=tls,
+            frame_limit_bytes=config[keys.FRAME_LIMIT],
+            queue_limit=config[keys.REMOTE_QUEUE_LIMIT],
+            queue_limit_bytes=config[keys.REMOTE_QUEUE_LIMIT_BYTES],
+            heartbeat_interval_ms=config[keys.HEARTBEAT_INTERVAL],
+            heartbeat_pause_ms=config[keys.HEARTBEAT_PAUSE],
+            threshold=config[keys.THRESHOLD],
+            connect_timeout_ms=config[keys.REMOTE_CONNECT_TIMEOUT],
+            min_backoff_ms=config[keys.REMOTE_MIN_BACKOFF],
+            max_backoff_ms=config[keys.REMOTE_MAX_BACKOFF],
+            max_strangers=config[keys.REMOTE_MAX_STRANGERS],
+            stop_timeout_ms=config[keys.REMOTE_STOP_TIMEOUT],
+        )
 
     @property
     def secret_bytes(self) -> bytes | None:

@@ -26,6 +26,7 @@ from drivetrain.actor.remote.tls import TlsSettings
 from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, Connection, ConnectionEvents, Opener
 
 HIGH_WATER_BYTES: Final = 1 << 20
+COPIED_BYTES: Final = 1 << 16
 KEEP_ALIVE_IDLE_S: Final = 30
 KEEP_ALIVE_PROBES: Final = 3
 UNACKNOWLEDGED_MS: Final = 60_000
@@ -60,8 +61,15 @@ class TcpConnection(asyncio.Protocol):
 
     def send(self, frame: bytes) -> None:
         """Send one frame."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(header_of(frame) + frame)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if len(frame) < COPIED_BYTES:
+            transport.write(header_of(frame) + frame)
+        else:
+            # One more call of the system costs less than a copy of that much.
+            transport.write(header_of(frame))
+            transport.write(frame)
 
     def close(self) -> None:
         """Close after what was sent is out."""

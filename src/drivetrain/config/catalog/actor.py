@@ -76,3 +76,52 @@ PURGE_LIMIT: Final = Key(
     1000,
     "How many completed operations may linger in the watch lists before they are purged.",
 )
+
+REMOTE_CONNECT_TIMEOUT: Final = Key(
+    "actor.remote.connect-timeout",
+    duration_ms(minimum_ms=1),
+    "5 s",
+    "How long connecting to another process may take, and how long a stranger may take to say who it is.",
+)
+
+REMOTE_MIN_BACKOFF: Final = Key(
+    "actor.remote.min-backoff",
+    duration_ms(minimum_ms=1),
+    "50 ms",
+    "How long to wait after the first failed attempt to connect; each further one waits twice as long.",
+)
+
+REMOTE_MAX_BACKOFF: Final = Key(
+    "actor.remote.max-backoff",
+    duration_ms(minimum_ms=1),
+    "2 s",
+    "The longest wait between two attempts to connect.",
+)
+
+REMOTE_QUEUE_LIMIT: Final = Key(
+    "actor.remote.queue-limit",
+    integer(minimum=1),
+    100_000,
+    "How many messages may wait for one other process; more are dead letters.",
+)
+
+REMOTE_QUEUE_LIMIT_BYTES: Final = Key(
+    "actor.remote.queue-limit-bytes",
+    size_bytes(minimum_bytes=1024),
+    "64 MiB",
+    "How large the messages that wait for one other process may be together.",
+)
+
+REMOTE_MAX_STRANGERS: Final = Key(
+    "actor.remote.max-strangers",
+    integer(minimum=1),
+    256,
+    "How many connections may be open that have not said yet who they are.",
+)
+
+REMOTE_STOP_TIMEOUT: Final = Key(
+    "actor.remote.stop-timeout",
+    duration_ms(),
+    "1 s",
+    "How long a process that stops waits until its last messages are out.",
+)
