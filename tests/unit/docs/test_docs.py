@@ -17,6 +17,7 @@ from markdown_pages import ROOT, Block, all_pages, anchors, blocks, links, pages
 
 from drivetrain import Application
 from drivetrain.cli.main import app as command_line
+from drivetrain.cli.plan import plan_command
 from drivetrain.config.catalog import ALL_KEYS
 from drivetrain.core.planner import plan
 
@@ -72,6 +73,20 @@ def test_python_is_python(page: Path) -> None:
 
 def test_there_are_programs() -> None:
     assert {chain[0].page.name for chain in PROGRAMS} >= {"README.md", "event-time.md", "operators.md"}
+
+
+def test_the_plan_in_the_readme_is_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = blocks(ROOT / "README.md")
+    program = next(b for b in found if b.info == "python")
+    shown = next(b for b in found if b.info == "text" and b.code.startswith("stations: "))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "118")
+    Path("stations.py").write_text(program.code)
+    plan_command("stations.py")
+    printed = {line.rstrip() for line in capsys.readouterr().out.splitlines()}
+    assert [line for line in shown.code.splitlines() if line not in printed] == []
 
 
 def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
