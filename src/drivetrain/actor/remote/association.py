@@ -145,10 +145,14 @@ class Association:
         """Ask for a sign of life, or for a connection if there is none."""
         if self._link is not None:
             self._link.send(Heartbeat(count))
-            for frame in self.session.again():
-                self._link.send(frame)
         else:
             self.ensure_dialing()
+
+    def send_again(self) -> None:
+        """Send what should have been acknowledged."""
+        if self._link is not None:
+            for frame in self.session.again():
+                self._link.send(frame)
 
     def _flush(self) -> None:
         self._flush_is_due = False
@@ -168,7 +172,6 @@ class Association:
         return (
             len(self.session.outbox) > 0
             or self.session.has_unacknowledged
-            or (self.session.peer is not None and self._remote.monitor.is_watching(self.session.peer))
             or self._remote.is_watching_place(self.place)
         )
 
@@ -192,6 +195,9 @@ class Association:
         self._complain(error)
         # First the state: whoever is told may send again at once.
         self._pause(State.WAITING)
+        if not self._remote.is_watching_place(self.place):
+            # Nobody will say when it is dead: without this, attempts would go on for ever.
+            self.session.forget_system()
         for outgoing in self.session.outbox.take_out(lambda one: not one.position):
             self._give_back(outgoing, UndeliverableReason.UNREACHABLE)
 
@@ -241,6 +247,8 @@ class Association:
             self._remote.system_over(outgoing.envelope.target.address, "another life is at its address")
             if not outgoing.position:
                 self._give_back(outgoing, UndeliverableReason.STALE)
+        for outgoing, error in self.session.take_too_large():
+            self._remote.refuse(outgoing.envelope, error)
         log.info("%s with %s", "resumed the session" if agreement.is_resumed else "new session", peer)
         for frame in self.session.again():
             link.send(frame)
@@ -319,12 +327,10 @@ class Association:
         if len(self._retired) > _MOST_RETIRED:
             del self._retired[next(iter(self._retired))]
 
-    def say_goodbye(self) -> None:
-        """Send what waits and end the session."""
+    def prepare_to_stop(self) -> None:
+        """Make no connection any more, and send what can be sent."""
         self._cancel_attempts()
         self._flush()
-        if self._link is not None:
-            self._link.send(Goodbye())
 
     @property
     def unsent_bytes(self) -> int:
@@ -333,10 +339,10 @@ class Association:
         return buffered + (self.session.outbox.waiting_bytes if self._link is not None else 0)
 
     def close(self) -> None:
-        """Close the connection and give back what was not sent."""
-        self._cancel_attempts()
+        """Say goodbye, close the connection and give back what was not sent."""
         link, self._link, self.state = self._link, None, State.IDLE
         if link is not None:
+            link.send(Goodbye())
             link.close("this system stops")
         for outgoing in self.session.outbox.take_out(lambda one: not one.position):
             self._give_back(outgoing, UndeliverableReason.STOPPED)

@@ -123,8 +123,8 @@ class Handshake(ABC):
             ) from error
         if isinstance(frame, Refusal):
             raise HandshakeError(
-                f"the other side refused: {frame.what[:300]}",
-                reason=frame.reason[:40],
+                f"the other side refused: {_printable(frame.what[:300])}",
+                reason=_printable(frame.reason[:40]),
                 remedy=_REMEDIES.get(frame.reason),
                 is_from_peer=True,
             )
@@ -262,6 +262,11 @@ _REMEDIES: Final = {
 
 def _refusal(reason: str, what: str) -> HandshakeError:
     return HandshakeError(what, reason=reason, remedy=_REMEDIES.get(reason))
+
+
+def _printable(text: str) -> str:
+    # It goes into our log, and comes from a stranger.
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _address(text: str) -> Address:

@@ -40,7 +40,7 @@ class Outgoing:
 
 
 class Outbox:
-    """A bounded queue of outgoing messages."""
+    """A bounded queue of outgoing messages; `batch_bytes` is how large a batch may become."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most: Final = most
@@ -49,6 +49,7 @@ class Outbox:
         self._ordinary = 0
         self._bytes = 0
         self._number = 0
+        self.batch_bytes = BATCH_BYTES
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -91,7 +92,7 @@ class Outbox:
             while (
                 waiting
                 and not waiting[0].position
-                and (not items or size + waiting[0].size_bytes <= BATCH_BYTES)
+                and (not items or size + waiting[0].size_bytes <= self.batch_bytes)
             ):
                 one = waiting.popleft()
                 size += one.size_bytes

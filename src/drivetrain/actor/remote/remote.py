@@ -140,9 +140,9 @@ class Remote:
         """Send what waits, say goodbye, close everything."""
         if self.is_stopping:
             return
-        for association in self._associations.values():
-            association.say_goodbye()
         self.is_stopping = True
+        for association in self._associations.values():
+            association.prepare_to_stop()
         if self._ticker is not None:
             self._ticker.cancel()
         if self._listener is not None:
@@ -236,6 +236,15 @@ class Remote:
                 self._forget_if_unwatched(session.peer)
         self.system.deliver_inbound(envelope)
 
+    def refuse(self, envelope: Envelope, error: DrivetrainError) -> None:
+        """Take back a message that turned out impossible to send."""
+        log.warning("cannot send to %s: %s", envelope.target, error.what)
+        sender = None if envelope.sender is None else self.system.reference(envelope.sender)
+        if sender is not None and sender.expects_answer:
+            sender.tell(Failure.of(error))
+        else:
+            self.system.undeliverable(envelope, UndeliverableReason.UNREACHABLE)
+
     def _answer_failure(self, session: Session, item: Item, error: DrivetrainError) -> None:
         try:
             sender = None if item[1] is None else self.system.reference(session.read_sender(item[1]))
@@ -293,6 +302,8 @@ class Remote:
                 self._end_life(effect.address, why, logging.WARNING)
             else:
                 self._association(effect.address).send_heartbeat(effect.count)
+        for association in self._associations.values():
+            association.send_again()
         self._ticks += 1
         if self._ticks % _PRUNE_TICKS == 0:
             self._prune()

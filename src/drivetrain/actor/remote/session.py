@@ -28,7 +28,7 @@ from drivetrain.actor.path import ANY_INCARNATION, ActorPath, Address
 from drivetrain.actor.provider import Envelope
 from drivetrain.actor.remote.errors import MessageTooLargeError
 from drivetrain.actor.remote.handshake import Agreement
-from drivetrain.actor.remote.outbox import Outbox, Outgoing
+from drivetrain.actor.remote.outbox import BATCH_BYTES, Outbox, Outgoing
 from drivetrain.actor.remote.paths import PathReader, PathWriter
 from drivetrain.actor.remote.reliable import ReliableReceiver, ReliableSender, Verdict
 from drivetrain.actor.remote.wire import Batch, Item, System
@@ -66,6 +66,7 @@ class Session:
             self.peer = agreement.peer
             self._theirs, self._target_texts = PathReader(agreement.peer), PathWriter(agreement.peer)
         self._send_limit = agreement.send_limit_bytes
+        self.outbox.batch_bytes = min(BATCH_BYTES, self._send_limit)
         self.number = agreement.session
         if agreement.is_resumed:
             # `System` messages stay, as positions must stay dense; the peer ignores what is not for it.
@@ -80,12 +81,25 @@ class Session:
             outgoing.position = position
         return strays
 
-    def end(self, address: Address) -> list[Outgoing]:
-        """Forget the session, whose peer `address` is no more; return the ordinary messages meant for it."""
+    def take_too_large(self) -> list[tuple[Outgoing, MessageTooLargeError]]:
+        """Take out what was queued before it was known how little the peer takes."""
+        return [
+            (one, self._too_large(one.envelope, one.item[2], one.size_bytes))
+            for one in self.outbox.take_out(
+                lambda one: not one.position and one.size_bytes > self._send_limit
+            )
+        ]
+
+    def forget_system(self) -> None:
+        """Give up on the `System` messages, and with them on the session."""
         self.number = 0
         self._system.clear()
-        ended = self.outbox.take_out(lambda one: one.position > 0 or one.envelope.target.address == address)
-        return [one for one in ended if not one.position]
+        self.outbox.take_out(lambda one: one.position > 0)
+
+    def end(self, address: Address) -> list[Outgoing]:
+        """Forget the session, whose peer `address` is no more; return the ordinary messages meant for it."""
+        self.forget_system()
+        return self.outbox.take_out(lambda one: one.envelope.target.address == address)
 
     # ---- outgoing
 
@@ -95,8 +109,11 @@ class Session:
         sender = None if envelope.sender is None else self._sender_texts.write(envelope.sender)
         size = len(body) + len(target) + len(tag) + (len(sender) if sender else 0) + _ITEM_OVERHEAD_BYTES
         if size > self._send_limit:
-            raise MessageTooLargeError(f"{tag} to {envelope.target}", size, self._send_limit)
+            raise self._too_large(envelope, tag, size)
         return Outgoing(envelope, (target, sender, tag, Raw(body)), size)
+
+    def _too_large(self, envelope: Envelope, tag: str, size: int) -> MessageTooLargeError:
+        return MessageTooLargeError(f"{tag} to {envelope.target}", size, self._send_limit)
 
     def put(self, outgoing: Outgoing) -> bool:
         """Queue an ordinary message; False when the queue is full."""

@@ -27,8 +27,9 @@ class RemoteSettings:
     """All that can be set; the defaults are for one machine.
 
     `host` and `port` are how others reach this system, and where it listens unless `bind_host` or
-    `bind_port` say otherwise (in a container); port 0 lets the system choose. Off loopback `secret` is required, and both
-    sides must have the same; `tls` is optional anywhere. Raises `InsecureBindError`, `ConfigError`.
+    `bind_port` say otherwise (in a container); port 0 lets the system choose. Off loopback `secret` is
+    required, and both sides must have the same; `tls` is optional anywhere. Raises `InsecureBindError`,
+    `ConfigError`.
 
     `frame_limit_bytes` bounds a message on the wire, `queue_limit` and `queue_limit_bytes` what waits for
     one other system. A heartbeat goes out every `heartbeat_interval_ms`; a watched system that is silent for
@@ -74,7 +75,9 @@ class RemoteSettings:
             )
         self._require(self.frame_limit_bytes >= SMALLEST_FRAME_LIMIT_BYTES, "frame_limit_bytes")
         self._require(0 <= self.port <= 65_535, "port")
-        self._require(self.bind_port is None or (0 <= self.bind_port <= 65_535 and self.port > 0), "bind_port")
+        self._require(
+            self.bind_port is None or (0 <= self.bind_port <= 65_535 and self.port > 0), "bind_port"
+        )
         for name in (
             "queue_limit",
             "queue_limit_bytes",

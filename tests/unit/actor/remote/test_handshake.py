@@ -171,6 +171,13 @@ def test_a_refusal_says_why_and_that_it_came_from_the_peer() -> None:
     assert caught.value.reason == "stale"
 
 
+def test_a_refusal_cannot_write_lines_of_its_own_into_our_log() -> None:
+    with pytest.raises(HandshakeError) as caught:
+        dialer().receive(encode(Refusal("x", "gone\nCRITICAL all is lost\x1b[31m")))
+    assert "\n" not in caught.value.what
+    assert "\x1b" not in caught.value.what
+
+
 def test_frames_out_of_order_are_refused_and_nothing_is_taken_afterwards() -> None:
     other = acceptor()
     with pytest.raises(HandshakeError, match="where another was due"):

@@ -12,6 +12,7 @@ from drivetrain.actor import ActorPath, Address, Envelope, Message
 from drivetrain.actor.path import ANY_INCARNATION
 from drivetrain.actor.remote.errors import MessageTooLargeError, ProtocolViolationError
 from drivetrain.actor.remote.handshake import Agreement
+from drivetrain.actor.remote.link import FRAME_OVERHEAD_BYTES
 from drivetrain.actor.remote.outbox import BATCH_BYTES, Outbox, Outgoing
 from drivetrain.actor.remote.paths import PathReader, PathWriter
 from drivetrain.actor.remote.reliable import ReliableReceiver, ReliableSender, Verdict
@@ -209,6 +210,37 @@ def test_a_message_over_the_peers_limit_is_refused() -> None:
         made.prepare(envelope(YOU), "t", bytes(2_000))
     assert caught.value.limit_bytes == 2_000
     made.prepare(envelope(YOU), "t", bytes(1_900))
+
+
+def test_what_was_queued_before_the_peers_limit_was_known_is_taken_out_when_it_is() -> None:
+    made = Session(ME, YOUR_PLACE, 10_000, 100, 100_000)
+    small = put(made, "small")
+    large = made.prepare(envelope(YOU, "large"), "t", bytes(5_000))
+    assert made.put(large)
+    made.begin(agreement(YOU, 1, limit=2_000))
+    ((taken, error),) = made.take_too_large()
+    assert taken is large
+    assert error.limit_bytes == 2_000
+    (batch,) = made.outbox.frames()
+    assert batch.items == [small.item]
+
+
+def test_batches_fit_into_what_the_peer_takes() -> None:
+    made = session()
+    made.begin(agreement(YOU, 2, limit=2_000))
+    for _ in range(20):
+        assert made.put(made.prepare(envelope(YOU), "t", b"\xc4\xff" + bytes(255)))
+    frames = list(made.outbox.frames())
+    assert sum(len(frame.items) for frame in frames) == 20
+    assert all(len(encode(frame)) <= 2_000 + FRAME_OVERHEAD_BYTES for frame in frames)
+
+
+def test_giving_up_on_system_messages_starts_a_new_session() -> None:
+    made = session()
+    put(made, "a")
+    put(made, "s", system=True)
+    made.forget_system()
+    assert (made.number, made.has_unacknowledged, len(made.outbox)) == (0, False, 1)
 
 
 # ---- paths and frames
