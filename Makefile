@@ -14,7 +14,7 @@ setup: ## prepare .venv, Java and a browser: everything that the checks need
 
 demo: ## run examples/flights.py on real flights
 	@scripts/setup.sh
-	@.venv/bin/drivetrain run examples/flights.py
+	@.venv/bin/drivetrain run examples/flights.py --set run.max-batch-bytes="1 MiB" --fresh
 
 test: setup ## run every check: lint, types, layers, unit, simulation, integration, browser
 	@scripts/check.sh

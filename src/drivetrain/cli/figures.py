@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from drivetrain.core.clock import FINAL_CLOCK_MS
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_CLOCK_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: a clock beyond it says that no message can come any more."""
 
 
 def show_count(count: int | None) -> str:
@@ -40,7 +40,7 @@ def show_clock(clock_ms: int | None) -> str:
     """A clock in UTC: 0 is "1970-01-01 00:00:00"; before any message "–", after the last "end"."""
     if clock_ms is None:
         return "–"
-    if clock_ms >= _LAST_CLOCK_MS:
+    if clock_ms >= FINAL_CLOCK_MS:
         return "end"
     try:
         return (_EPOCH + timedelta(milliseconds=clock_ms)).strftime("%Y-%m-%d %H:%M:%S")

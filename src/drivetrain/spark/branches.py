@@ -129,11 +129,20 @@ class Branches:
                     batch.segments[channel.id] = write_segments(
                         self.channel_frame(channel, batch), store, batch.id
                     )
+            self._count_channels(batch)
             for id, observation in batch.emitted.items():
                 self.counts.add(self.counts.out, id, observed(observation).get("n") or 0)
         finally:
             for df in batch.kept:
                 df.unpersist()
+
+    def _count_channels(self, batch: Batch) -> None:
+        """What a processor gave to a channel is what it emitted; several channels get the same."""
+        first = {channel.producer: channel.id for channel in reversed(self.channels)}
+        for producer, channel_id in first.items():
+            if producer not in batch.emitted and channel_id in batch.segments:
+                rows = sum(segment.rows for segment in batch.segments[channel_id])
+                self.counts.add(self.counts.out, producer, rows)
 
     def newest_ms(self, batch: Batch) -> dict[str, int]:
         """The largest timestamp that a batch gave each event time it assigned, in ms."""

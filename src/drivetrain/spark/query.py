@@ -32,11 +32,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Process, Read, Refine
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.progress import FragmentState
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.branches import Batch, Branches
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS, publish_clock
+from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated

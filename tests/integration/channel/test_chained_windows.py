@@ -11,7 +11,7 @@ import pytest
 from channel_traffic import collected, messages
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.columns import read_channel
 from drivetrain.spark.channel.store import ChannelStore

@@ -14,8 +14,8 @@ from channel_traffic import START_MS, collected, eventually
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.errors import InternalError
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.columns import read_channel
 from drivetrain.spark.channel.feeds import IterableFeed

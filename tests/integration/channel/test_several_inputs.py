@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from channel_traffic import START_MS, collected, eventually
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS, publish_clock
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.clocked import union_clock, with_channel_clock
 from drivetrain.spark.channel.columns import read_channel
 from drivetrain.spark.channel.store import ChannelStore

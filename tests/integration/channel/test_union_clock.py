@@ -10,7 +10,8 @@ import pytest
 from channel_traffic import START_MS, collected, eventually, messages
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS, publish_clock
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.clocked import union_clock
 
 if TYPE_CHECKING:

@@ -31,16 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
+from drivetrain.core.clock import NO_CLOCK_MS
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-FINAL_CLOCK_MS = 253402214400000
-"""The clock of a stream that has ended: 9999-12-31, the last day that every reader can show."""
-
-NO_CLOCK_MS = -62135596800000
-"""Before any clock: 0001-01-01, the first day that every reader can show."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

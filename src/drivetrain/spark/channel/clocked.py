@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 _EVENT_TIME_KEY = "spark.watermarkDelayMs"
 
 
-def with_channel_clock(df: DataFrame) -> DataFrame:
-    """Data columns and `__ts` of a channel's DataFrame, with the channel's clock as the watermark.
+def with_channel_clock(df: DataFrame, lag_ms: int = 0) -> DataFrame:
+    """Data columns and `__ts` of a channel's DataFrame, with the channel's clock − `lag_ms` as watermark.
 
     `df` is `spark.readStream.format("drivetrain_channel")…load()`. In the result `__ts` is the event
     time column: window, deduplicate or join on it in append mode.
     """
-    clocked = df.withWatermark(WM, "0 seconds").where(_is_data())
+    clocked = df.withWatermark(WM, f"{lag_ms} milliseconds").where(_is_data())
     return clocked.drop(WM, PUNCT).withMetadata(TS, {_EVENT_TIME_KEY: 0})
 
 

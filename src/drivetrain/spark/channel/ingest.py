@@ -31,8 +31,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
 from drivetrain.spark.channel.row_batches import RowBatches
 from drivetrain.spark.channel.segments import write_segment
 

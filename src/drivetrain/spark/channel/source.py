@@ -41,8 +41,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from drivetrain.core.channel import Segment
+from drivetrain.core.clock import NO_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
-from drivetrain.spark.channel.clock_source import NO_CLOCK_MS, read_clock
+from drivetrain.spark.channel.clock_source import read_clock
 from drivetrain.spark.channel.columns import PUNCT, TS, WM
 from drivetrain.spark.channel.files import ChannelFiles
 from drivetrain.spark.channel.segments import read_segment

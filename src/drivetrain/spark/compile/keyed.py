@@ -32,9 +32,9 @@ from drivetrain.api.folds import FoldMonoid
 from drivetrain.api.graph import Fold, Node, Process
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.task import Task
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.plan import How
 from drivetrain.core.window_state import WindowState, assign
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started

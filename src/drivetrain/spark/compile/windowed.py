@@ -19,9 +19,9 @@ from drivetrain.api.columns import Column
 from drivetrain.api.graph import Aggregate, Deduplicate, Fold, JoinStream, LatePanes, Node, Refine
 from drivetrain.api.monoids import Aggregation
 from drivetrain.api.windows import Window
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.plan import How
 from drivetrain.errors import GraphError, OperatorTypeError
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.late import BEFORE_ALL_MS

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.errors import InputError, UnavailableError
-from drivetrain.spark.channel.clock_source import FINAL_CLOCK_MS
 from drivetrain.spark.channel.feeds import IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.segments import read_segment

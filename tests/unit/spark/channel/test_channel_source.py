@@ -14,8 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 
 from drivetrain.core.channel import Segment, TrimmedError
+from drivetrain.core.clock import NO_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
-from drivetrain.spark.channel.clock_source import NO_CLOCK_MS, publish_clock
+from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.columns import channel_schema
 from drivetrain.spark.channel.segments import MessageLossError, write_segment
 from drivetrain.spark.channel.source import TASK_BYTES, ChannelReader, _shares
