@@ -253,8 +253,8 @@ class World:
             return
         if cause is not TerminationCause.UNREACHABLE:
             wrong.append(f"{target.path} lives, but is said to be {cause}")
-        heard_s = self.records.heard_s.get((str(system.address), str(target.path.address)), 0.0)
-        heard_s = max(heard_s, watching.since_s)
+        # Who was never heard of has been silent since it was watched; else it may be silent for longer.
+        heard_s = self.records.heard_s.get((str(system.address), str(target.path.address)), watching.since_s)
         # While the watcher itself was frozen it heard nobody, and must not hold that against them.
         frozen_s = sum(
             max(0.0, to_s - max(from_s, heard_s)) for from_s, to_s in self.records.frozen_s[system.name]
@@ -298,7 +298,7 @@ class Spy:
 
 
 class SpyEvents:
-    """Passes events on; answers to heartbeats are noted with who got them from whom."""
+    """Passes events on; handshakes and answers to heartbeats are noted with who got them from whom."""
 
     def __init__(self, events: ConnectionEvents, world: World, host: str) -> None:
         self._events = events
@@ -311,15 +311,17 @@ class SpyEvents:
 
     def frame_received(self, frame: Frame) -> None:
         link = self._events
+        had_session = link._agreement is not None  # type: ignore[attr-defined]
         with suppress(ProtocolViolationError):
             decoded = decode(memoryview(frame)[TAG_BYTES:])
-            agreement = link._agreement  # type: ignore[attr-defined]
-            if (
-                isinstance(decoded, HeartbeatReply)
-                and decoded.count > self._last_count
-                and agreement is not None
-            ):
+            if isinstance(decoded, HeartbeatReply) and decoded.count > self._last_count and had_session:
                 self._last_count = decoded.count
-                me = str(self._world.systems[self._host].address)
-                self._world.records.heard_s[me, str(agreement.peer)] = self._world.simulation.loop.time()
+                self._note()
         link.frame_received(frame)
+        if not had_session and link._agreement is not None:  # type: ignore[attr-defined]
+            self._note()
+
+    def _note(self) -> None:
+        peer = self._events._agreement.peer  # type: ignore[attr-defined]
+        me = str(self._world.systems[self._host].address)
+        self._world.records.heard_s[me, str(peer)] = self._world.simulation.loop.time()

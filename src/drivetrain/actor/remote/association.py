@@ -258,28 +258,26 @@ class Association:
 
     def link_frame(self, link: Link, frame: AnyFrame) -> None:
         """Take a frame of the session."""
-        if link is not self._link:
+        peer = self.session.peer
+        if link is not self._link or peer is None:
             return
         match frame:
-            case Batch():
+            case Batch() | System():
                 for item in self.session.accept(frame):
                     self._remote.take_in(self.session, item)
-            case System():
-                for item in self.session.accept(frame):
-                    self._remote.take_in(self.session, item)
-                link.send(SystemAck(self.session.delivered_position))
+                if isinstance(frame, System):
+                    link.send(SystemAck(self.session.delivered_position))
             case SystemAck(position):
-                self.session.acknowledged(position)
+                if self.session.acknowledged(position):
+                    self._remote.acknowledged(peer)
             case Heartbeat(count):
                 link.send(HeartbeatReply(count))
             case HeartbeatReply(count):
-                if self.session.peer is not None:
-                    self._remote.heard(self.session.peer, count)
+                self._remote.heard(peer, count)
             case Goodbye():
-                if self.session.peer is not None:
-                    self._remote.system_over(self.session.peer, "it has stopped")
+                self._remote.system_over(peer, "it has stopped")
             case _:
-                log.warning("%s sent %s in a session", self.session.peer, type(frame).__name__)
+                log.warning("%s sent %s in a session", peer, type(frame).__name__)
 
     def link_closed(self, link: Link, error: DrivetrainError) -> None:
         """The connection is gone: make a new one if there is something to say."""

@@ -10,7 +10,8 @@ than an interval, we were the slow ones: verdicts rest for one pause, in which t
 up meanwhile come in.
 
 Invariants:
-1. A system that answered, or shook hands, within the last pause is not declared dead.
+1. A system that answered, acknowledged or shook hands within the last pause is not declared dead. That it
+   talks is not enough: it may not hear us.
 2. A system is declared dead once; then it is unknown until it is watched again.
 3. An answer to a heartbeat that was answered before, or never sent, counts for nothing.
 
@@ -82,6 +83,9 @@ class HeartbeatMonitor:
 
     def watch(self, address: Address, now_ms: int) -> None:
         """Watch a system from now on; being asked counts as its first sign of life."""
+        if self._ticked_ms is None:
+            # Also a stall before the first tick is one.
+            self._ticked_ms = now_ms
         if address not in self._watched:
             detector = self._new_detector()
             detector.heartbeat(now_ms)
@@ -98,6 +102,12 @@ class HeartbeatMonitor:
             watched.heard_ms = now_ms
             watched.detector = self._new_detector()
             watched.detector.heartbeat(now_ms)
+
+    def acknowledged(self, address: Address, now_ms: int) -> None:
+        """The system acknowledged something new: as good a sign as an answer, only not a regular one."""
+        watched = self._watched.get(address)
+        if watched is not None:
+            watched.heard_ms = now_ms
 
     def answered(self, address: Address, count: int, now_ms: int) -> None:
         """The system answered the heartbeat `count`."""

@@ -45,11 +45,13 @@ class ReliableSender(Generic[T]):
         self._last += 1
         return self._last
 
-    def acknowledged(self, position: int) -> None:
-        """Forget everything up to `position`; one that was never given out is ignored."""
+    def acknowledged(self, position: int) -> bool:
+        """Forget everything up to `position`, unless it was never given out; whether that was any."""
+        before = len(self._kept)
         if position <= self._last:
             while self._kept and self._last - len(self._kept) < position:
                 self._kept.popleft()
+        return len(self._kept) < before
 
     def unacknowledged(self) -> Iterator[tuple[int, T]]:
         """Positions and messages that are kept, in order."""

@@ -259,6 +259,10 @@ class Remote:
         """A peer answered a heartbeat."""
         self.monitor.answered(address, count, self._now_ms())
 
+    def acknowledged(self, address: Address) -> None:
+        """A peer acknowledged what we had sent."""
+        self.monitor.acknowledged(address, self._now_ms())
+
     def greeted(self, address: Address) -> None:
         """A peer has proved in a handshake that it lives."""
         self.monitor.greeted(address, self._now_ms())

@@ -130,9 +130,9 @@ class Session:
             if not outgoing.is_waiting:
                 yield System(self.outbox.next_number(), position, outgoing.item)
 
-    def acknowledged(self, position: int) -> None:
-        """The peer has all `System` messages up to `position`."""
-        self._system.acknowledged(position)
+    def acknowledged(self, position: int) -> bool:
+        """The peer has all `System` messages up to `position`; whether that is news."""
+        return self._system.acknowledged(position)
 
     @property
     def has_unacknowledged(self) -> bool:

@@ -88,6 +88,21 @@ def test_after_a_stall_of_our_own_verdicts_rest_for_a_pause() -> None:
         watching.answered(PEER, effect.count, now_ms)
 
 
+def test_a_stall_before_the_first_tick_is_a_stall_too() -> None:
+    watching = monitor()
+    watching.watch(PEER, 0)
+    assert watching.tick(60_000) == [SendHeartbeat(PEER, 1)]
+
+
+def test_an_acknowledgement_is_a_sign_of_life() -> None:
+    watching = monitor()
+    watching.watch(PEER, 0)
+    for now_ms in range(0, 5_000, INTERVAL_MS):
+        watching.acknowledged(PEER, now_ms)
+        watching.tick(now_ms)
+    assert watching.is_watching(PEER)
+
+
 def test_a_peer_that_died_during_our_stall_is_declared_dead_a_pause_later() -> None:
     watching = monitor()
     watching.watch(PEER, 0)
