@@ -113,8 +113,11 @@ class DirectoryDisk:
                     view = memoryview(data)
                     while view:
                         view = view[file.write(view) :]
-                except OSError:
-                    file.truncate(size)
+                except OSError as error:
+                    try:
+                        file.truncate(size)
+                    except OSError as second:
+                        error.add_note(f"and what had been appended could not be cut off: {second}")
                     raise
 
         await self._do(work)
