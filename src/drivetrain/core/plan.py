@@ -8,6 +8,9 @@ Invariants (`Plan.check`):
 1. Every processor but tables runs in exactly one fragment.
 2. A fragment has at most one stateful operator, and it is the last of its trunk.
 3. A channel leads from one fragment to another, and fragments stand in topological order.
+4. An edge between fragments has one channel, which is an input of the fragment behind it.
+5. Inside a fragment a branch reads the end of the trunk or another branch: nothing else of a batch is
+   at hand. Without a trunk it reads the one channel.
 """
 
 from __future__ import annotations
@@ -135,3 +138,18 @@ class Plan:
         for c in self.channels:
             if order[c.producer_fragment] >= order[c.consumer_fragment]:
                 raise InternalError(f"channel {c.id} does not lead forward")
+        for up, down in self.edges():
+            if up not in tables:
+                self._check_edge(up, down)
+
+    def _check_edge(self, up: str, down: str) -> None:
+        ours, theirs = self.fragment_of(up), self.fragment_of(down)
+        if ours is theirs:
+            if down in ours.branches and up not in (*ours.trunk[-1:], *ours.branches):
+                raise InternalError(f"{down} reads {up}, which is inside the trunk of {ours.id}")
+            return
+        if down in theirs.branches and theirs.trunk:
+            raise InternalError(f"{down} reads a channel, and the trunk of {theirs.id} does not")
+        between = [c for c in self.channels if c.producer == up and c.consumer_fragment == theirs.id]
+        if len(between) != 1 or between[0].id not in theirs.inputs:
+            raise InternalError(f"the edge from {up} to {down} does not have one channel")

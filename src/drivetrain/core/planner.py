@@ -6,7 +6,7 @@ The rule is to fuse as much as possible. An edge becomes a channel only when
 (b) the consumer is stateful and the producer (or something before it in its fragment) feeds somebody
     else too, which includes late messages and dead letters,
 (c) the user marked it with `cut()`,
-(d) a union joins what comes from fragments that cannot be one.
+(d) a union or a Task of several inputs joins what comes from fragments that cannot be one.
 
 Why: a Spark query's state belongs to its plan, so a query holds at most one stateful operator; what
 comes after it (the branches) runs on each batch's result and may feed many outputs; what comes
@@ -66,7 +66,7 @@ class _Piece:
     inputs: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     stateful: str | None = None
-    joined: str | None = None  # the last union of inputs: everything up to it belongs to the trunk
+    joined: str | None = None  # what joined the inputs last: everything up to it belongs to the trunk
 
 
 class _Draft:
@@ -74,7 +74,7 @@ class _Draft:
         self.graph = graph
         self.pieces: list[_Piece] = []
         self.home: dict[str, _Piece] = {}
-        self.channels: list[tuple[str, _Piece, str]] = []  # producer, consumer piece, why
+        self.channels: list[tuple[str, str, _Piece, str]] = []  # id, producer, consumer piece, why
         self.behind_cut: dict[str, _Piece] = {}
 
     def place(self, node: Node) -> None:
@@ -83,31 +83,38 @@ class _Draft:
             return
         upstream = [i for i in node.inputs if not isinstance(self.graph.nodes[i].operation, Table)]
         pieces = _distinct([self.home[i] for i in upstream])
-        reasons = [self._why_cut(node, i) for i in upstream]
-        if not any(reasons) and (len(pieces) == 1 or all(self._leads_only_to(i, node) for i in upstream)):
+        reasons = [self._why_cut(node, i, joins=len(pieces) > 1) for i in upstream]
+        if not any(reasons):
             self._fuse(pieces, node)
-        elif is_stateful(node) or isinstance(node.operation, Union):
-            self._behind_channels(node, upstream, [r or self._why_union(node) for r in reasons])
+        elif is_stateful(node) or len(upstream) > 1:
+            self._behind_channels(node, upstream, [r or self._why_joined(node) for r in reasons])
         else:
             self._behind_cut(node, upstream[0], reasons[0] or "")
 
-    def _why_cut(self, node: Node, producer: str) -> str | None:
-        """Why the edge needs a channel, or None if the two ends may share a fragment."""
+    def _why_cut(self, node: Node, producer: str, *, joins: bool) -> str | None:
+        """Why the edge needs a channel, or None if the two ends may share a fragment.
+
+        `joins` says that `node` reads from several fragments: to be one, they must become its trunk.
+        """
         if self.graph.nodes[producer].cut:
             return "the application asks for it with cut()"
-        if not is_stateful(node):
+        if not (is_stateful(node) or joins):
             return None
         piece = self.home[producer]
         if piece.stateful is not None:
+            if not is_stateful(node):
+                return self._why_joined(node)
             return f"{piece.stateful} and {node.id} both keep state, and a query holds one stateful operator"
         letters = [i for i in self._ancestors(producer) if dead_letters(self.graph.nodes[i])]
         if letters:
             return f"{letters[0]} also feeds the dead letters"
         if not self._leads_only_to(producer, node):
+            if not is_stateful(node):
+                return self._why_joined(node)
             return f"{node.id} keeps state, and what it reads also feeds other processors"
         return None
 
-    def _why_union(self, node: Node) -> str:
+    def _why_joined(self, node: Node) -> str:
         return f"{node.id} joins fragments that run as separate queries"
 
     def _leads_only_to(self, producer: str, node: Node) -> bool:
@@ -145,8 +152,6 @@ class _Draft:
         self.home[node.id] = piece
         if is_stateful(node):
             piece.stateful = node.id
-        elif piece.stateful is None and len(piece.inputs) > 1 and isinstance(node.operation, Union):
-            piece.joined = node.id
 
     def _fuse(self, pieces: list[_Piece], node: Node) -> None:
         first = pieces[0]
@@ -155,24 +160,26 @@ class _Draft:
             first.nodes += other.nodes
             for i in other.nodes:
                 self.home[i] = first
-            self.channels = [(p, first if c is other else c, w) for p, c, w in self.channels]
+            self.channels = [(n, p, first if c is other else c, w) for n, p, c, w in self.channels]
             self.pieces.remove(other)
         # A fragment that reads others' channels must stand behind them.
         self.pieces.remove(first)
         self.pieces.append(first)
         self._add(first, node)
+        if len(pieces) > 1:
+            first.joined = node.id
 
     def _behind_channels(self, node: Node, upstream: list[str], reasons: list[str]) -> None:
         piece = self._new(node, inputs=[])
         for producer, why in zip(upstream, reasons, strict=True):
             self._channel(producer, piece, why)
-        if len(piece.inputs) > 1 and isinstance(node.operation, Union):
+        if len(piece.inputs) > 1:
             piece.joined = node.id
 
     def _behind_cut(self, node: Node, producer: str, why: str) -> None:
-        """Stateless consumers of one cut share the fragment behind it."""
+        """Stateless consumers of one cut share the fragment behind it, until that has a trunk."""
         piece = self.behind_cut.get(producer)
-        if piece is None:
+        if piece is None or piece not in self.pieces or piece.stateful or piece.joined:
             piece = self._new(node, inputs=[])
             self._channel(producer, piece, why)
             self.behind_cut[producer] = piece
@@ -180,19 +187,18 @@ class _Draft:
             self._add(piece, node)
 
     def _channel(self, producer: str, piece: _Piece, why: str) -> None:
-        if any(p == producer and c is piece for p, c, _ in self.channels):
+        if any(p == producer and c is piece for _, p, c, _ in self.channels):
             return
-        self.channels.append((producer, piece, why))
-        piece.inputs.append(_channel_id(producer, piece))
+        id = f"{producer}--{piece.nodes[0]}"
+        self.channels.append((id, producer, piece, why))
+        piece.inputs.append(id)
 
     def finish(self) -> Plan:
         ordered = self._ordered()
         ids = {id(p): p.stateful or p.nodes[0] for p in ordered}
         channels = tuple(
-            PlannedChannel(
-                _channel_id(producer, piece), producer, ids[id(self.home[producer])], ids[id(piece)], why
-            )
-            for producer, piece, why in self.channels
+            PlannedChannel(name, producer, ids[id(self.home[producer])], ids[id(piece)], why)
+            for name, producer, piece, why in self.channels
         )
         fragments = tuple(self._fragment(ids[id(p)], p) for p in ordered)
         sinks, guarantee = guarantees(self.graph)
@@ -216,7 +222,7 @@ class _Draft:
             ready = next(
                 p
                 for p in left
-                if not any(c is p and self.home[producer] in left for producer, c, _ in self.channels)
+                if not any(c is p and self.home[producer] in left for _, producer, c, _ in self.channels)
             )
             left.remove(ready)
             done.append(ready)
@@ -231,10 +237,6 @@ class _Draft:
             trunk = [i for i in order if isinstance(self.graph.nodes[i].operation, Read)]
         branches = [i for i in order if i not in trunk]
         return Fragment(id, tuple(piece.inputs), tuple(trunk), tuple(branches), piece.stateful)
-
-
-def _channel_id(producer: str, piece: _Piece) -> str:
-    return f"{producer}--{piece.nodes[0]}"
 
 
 def _distinct(pieces: list[_Piece]) -> list[_Piece]:
