@@ -31,7 +31,6 @@ from drivetrain.api.graph import (
     Read,
     Refine,
     Table,
-    Union,
 )
 from drivetrain.core.explain import dead_letters, describe, guarantees
 from drivetrain.core.lateness import with_lateness

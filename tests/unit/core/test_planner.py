@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from graph_shapes import (
     STATEFUL,
@@ -125,7 +127,7 @@ def test_dead_letters_count_as_somebody_else_who_is_fed() -> None:
         )
     )
     assert channels(made) == {("words", "counts")}
-    assert "words also feeds the dead letters" == made.channels[0].why
+    assert made.channels[0].why == "words also feeds the dead letters"
 
 
 def test_a_cut_makes_a_channel_and_says_who_asked() -> None:
@@ -327,7 +329,7 @@ def test_a_chain_is_cut_exactly_where_it_must_be(chain: Graph) -> None:
     """One pass along the chain: cut on request, and before a state when there is one or dead letters."""
     nodes = list(chain.nodes.values())
     expected, state, letters = [], False, False
-    for up, down in zip(nodes, nodes[1:], strict=False):
+    for up, down in itertools.pairwise(nodes):
         state, letters = state or is_stateful(up), letters or dead_letters(up)
         if up.cut or (is_stateful(down) and (state or letters)):
             expected.append(up.id)
