@@ -35,6 +35,13 @@ def with_lateness(graph: Graph) -> Graph:
             )
         elif isinstance(operation, Aggregate | Fold) and operation.window.allowed_lateness_ms:
             for made in _rewritten(node):
+                if made.id != node.id and made.id in graph.nodes:
+                    raise GraphError(
+                        f"two processors are called {made.id!r}",
+                        where=str(graph.nodes[made.id]),
+                        got=f"the other is made for the lateness of {node}",
+                        remedy="give it another name=",
+                    )
                 nodes[made.id] = made
             on_time[node.id] = f"{node.id}-on-time"
         else:
