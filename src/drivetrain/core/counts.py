@@ -1,8 +1,8 @@
 """What each processor took in and gave out, from the few counts that cost nothing.
 
-Sources, sinks, filters and flat maps are counted; a map gives what it takes, and what one processor
-gives the next one takes. Where neither end of an edge is known the count stays unknown, told as 0 is
-not: `None`.
+Sources, sinks, filters and flat maps are counted; a map gives what it takes (unless it may give some
+to the dead letters), and what one processor gives the next one takes. The rows of a table are no
+messages. Where neither end of an edge is known the count stays unknown, told as 0 is not: `None`.
 
 Invariant: a known count is never overwritten by a derived one.
 """
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drivetrain.api.graph import EventTime, Graph, Map, Select, Union
-
-_PRESERVING = Map | Select | EventTime
+from drivetrain.api.graph import EventTime, Graph, Map, Node, Select, Table, Union
+from drivetrain.core.explain import dead_letters
 
 
 def derive(
@@ -24,14 +23,19 @@ def derive(
     taken: dict[str, int | None] = {id: into.get(id) for id in graph.nodes}
     for _ in range(len(graph.nodes)):
         for node in graph.nodes.values():
-            ups = [given[i] for i in node.inputs]
+            streams = [i for i in node.inputs if not isinstance(graph.nodes[i].operation, Table)]
+            ups = [given[i] for i in streams]
             if taken[node.id] is None and ups and all(u is not None for u in ups):
                 taken[node.id] = sum(u for u in ups if u is not None)
-            if len(node.inputs) == 1 and given[node.inputs[0]] is None and taken[node.id] is not None:
-                given[node.inputs[0]] = taken[node.id]
-            if isinstance(node.operation, Union | _PRESERVING):
+            if len(streams) == 1 and given[streams[0]] is None and taken[node.id] is not None:
+                given[streams[0]] = taken[node.id]
+            if _preserves(node):
                 if given[node.id] is None:
                     given[node.id] = taken[node.id]
                 elif taken[node.id] is None:
                     taken[node.id] = given[node.id]
     return taken, given
+
+
+def _preserves(node: Node) -> bool:
+    return isinstance(node.operation, Union | Map | Select | EventTime) and not dead_letters(node)
