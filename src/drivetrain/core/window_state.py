@@ -74,6 +74,7 @@ class WindowState:
         """The results that are due: (key and window columns, value, timestamp ms); fired ones are dropped."""
         if self.running:
             due = [g for g in self.states if g in self._changed]
+            self._changed.clear()
             return [self._result(g, clock_ms) for g in due]
         due = [g for g in self.states if g[2] <= clock_ms]
         results = [self._result(g, clock_ms) for g in due]
