@@ -1,10 +1,23 @@
-"""Between Arrow columns and the messages that Python functions see, both ways."""
+"""Between Arrow columns and the messages that Python functions see, both ways.
+
+Arrow is generous: it makes 1 of 1.5 where integers are wanted, a list of characters of a string, an
+instant of a number. A user who declared `-> int` and returns 1.5 has made a mistake, and must hear of
+it. So such values are found first, by their types and at C speed, in the columns that can have them.
+
+Invariants:
+
+1. What leaves is what the function returned, or an error of its operator: never another value.
+2. What a column holds comes in as what its type is declared as: a map as a dict.
+"""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +27,8 @@ from drivetrain.api.types import MessageType
 from drivetrain.errors import OperatorError
 from drivetrain.spark.failures import embedded
 
-MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, AttributeError)
+MISFITS = (pa.ArrowException, TypeError, ValueError, ArithmeticError, AttributeError)
+_NO_ROW = (str, bytes, dict, set, frozenset)
 
 
 def messages_of(batch: pa.RecordBatch, columns: Sequence[str], wants: type | None) -> list[Any]:
@@ -24,12 +38,18 @@ def messages_of(batch: pa.RecordBatch, columns: Sequence[str], wants: type | Non
     order), or None.
     """
     if wants is None and len(columns) == 1:
-        return list(batch.column(columns[0]).to_pylist())
+        return values_of(batch.column(columns[0]))
     if wants is tuple:
-        return list(zip(*(batch.column(n).to_pylist() for n in columns), strict=True))
+        return list(zip(*(values_of(batch.column(n)) for n in columns), strict=True))
     names = tuple(columns) if wants is None else field_names(wants)
     make = row_class(names) if wants is None else wants
-    return list(map(make, *(batch.column(n).to_pylist() for n in names)))
+    return list(map(make, *(values_of(batch.column(n)) for n in names)))
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """The values of a column; maps as dicts, structs as dicts by field, instants in UTC."""
+    values: list[Any] = column.to_pylist()
+    return [_with_dicts(v, column.type) for v in values] if _has_map(column.type) else values
 
 
 @cache
@@ -49,7 +69,7 @@ def columns_of(
     arrays = []
     for column, field in zip(values, schema, strict=True):
         try:
-            arrays.append(pa.array(column, field.type))
+            arrays.append(_array(column, field.type))
         except MISFITS as error:
             raise _misfit(column, field, messages, operator) from error
     return arrays
@@ -60,9 +80,12 @@ def field_names(cls: type) -> tuple[str, ...]:
     return tuple(getattr(cls, "__dataclass_fields__", ())) or tuple(getattr(cls, "_fields", ()))
 
 
-def told(message: Any, limit: int = 500) -> str:
-    """A message for people: its repr, cut at `limit` characters."""
-    text = repr(message)
+def told(message: Any, form: Callable[[Any], str] = repr, limit: int = 500) -> str:
+    """A message for people: its repr (or another `form`), cut at `limit` characters."""
+    try:
+        text = form(message)
+    except Exception as error:  # noqa: BLE001 - the user's own repr must not hide what went wrong
+        text = f"<a {type(message).__name__} whose {form.__name__}() raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -71,7 +94,9 @@ def _values(messages: list[Any], declared: MessageType, schema: pa.Schema) -> It
         return [messages]
     if declared.python is None or declared.python is tuple:
         width = len(schema)
-        if any(len(m) != width for m in messages):
+        if any(issubclass(kind, _NO_ROW) for kind in set(map(type, messages))) or any(
+            len(m) != width for m in messages
+        ):
             raise ValueError("a message has another number of columns")
         return [list(column) for column in zip(*messages, strict=True)] or [[] for _ in schema]
     return [list(map(attrgetter(name), messages)) for name in schema.names]
@@ -93,7 +118,9 @@ def _wrong_shape(messages: list[Any], declared: MessageType, schema: pa.Schema, 
 
 def _has_shape(message: Any, schema: pa.Schema, declared: MessageType) -> bool:
     if declared.python is None or declared.python is tuple:
-        return hasattr(message, "__len__") and len(message) == len(schema)
+        return (
+            hasattr(message, "__len__") and not isinstance(message, _NO_ROW) and len(message) == len(schema)
+        )
     return all(hasattr(message, n) for n in schema.names)
 
 
@@ -101,12 +128,96 @@ def _misfit(column: list[Any], field: pa.Field, messages: list[Any], operator: s
     what, culprit = f"results do not have one type: column {field.name} is {field.type}", None
     for value, message in zip(column, messages, strict=True):
         try:
-            pa.array([value], field.type)
+            _array([value], field.type)
         except MISFITS:
             culprit = told(message)
             what = (
                 "a result does not have the declared type: "
-                f"expected column {field.name} to be {field.type}, got {value!r} ({type(value).__name__})"
+                f"expected column {field.name} to be {field.type}, got {told(value)} ({type(value).__name__})"
             )
             break
     return embedded(OperatorError(what, operator=operator, message=culprit, user_traceback=""))
+
+
+# -- what Arrow would do otherwise ---------------------------------------------------------------------
+
+
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
+    if _changed(values, type_):
+        raise pa.ArrowInvalid("a value would be changed to fit")
+    try:
+        return pa.array(values, type_)
+    except MISFITS:
+        if not pa.types.is_nested(type_):
+            raise
+        return pa.array([_plain(v) for v in values], type_)
+
+
+def _changed(values: Sequence[Any], type_: pa.DataType) -> bool:
+    """Whether Arrow would take a value of these for another one."""
+    if pa.types.is_integer(type_):
+        cut = [k for k in set(map(type, values)) if issubclass(k, float | Decimal)]
+        return bool(cut) and any(isinstance(v, float | Decimal) and v % 1 != 0 for v in values)
+    if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
+        return any(issubclass(k, int | float) for k in set(map(type, values)))
+    if pa.types.is_list(type_):
+        if any(issubclass(k, str | bytes) for k in set(map(type, values))):
+            return True
+        inside = [v for v in values if isinstance(v, list | tuple | set | frozenset)]
+        return _may_change(type_.value_type) and _changed(list(chain.from_iterable(inside)), type_.value_type)
+    if pa.types.is_map(type_):
+        pairs = list(chain.from_iterable(v.items() for v in values if isinstance(v, dict)))
+        return _changed([k for k, _ in pairs], type_.key_type) or _changed(
+            [v for _, v in pairs], type_.item_type
+        )
+    if pa.types.is_struct(type_):
+        fields = enumerate(type_)
+        return any(_changed([_member(v, f.name, i) for v in values], f.type) for i, f in fields)
+    return False
+
+
+def _may_change(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_nested(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_timestamp(type_)
+        or pa.types.is_date(type_)
+    )
+
+
+def _member(value: Any, name: str, index: int) -> Any:
+    if isinstance(value, dict):
+        return value.get(name)
+    if isinstance(value, tuple):
+        return value[index] if index < len(value) else None
+    return getattr(value, name, None)
+
+
+def _plain(value: Any) -> Any:
+    """A value of a nested column as Arrow knows it: dataclasses as dicts, any set as a list."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)
+        return dict(zip(names, map(_plain, value), strict=True)) if names else tuple(map(_plain, value))
+    return list(map(_plain, value)) if isinstance(value, list | set | frozenset) else value
+
+
+def _has_map(type_: pa.DataType) -> bool:
+    if pa.types.is_map(type_):
+        return True
+    if pa.types.is_list(type_):
+        return _has_map(type_.value_type)
+    return pa.types.is_struct(type_) and any(_has_map(f.type) for f in type_)
+
+
+def _with_dicts(value: Any, type_: pa.DataType) -> Any:
+    if value is None or not _has_map(type_):
+        return value
+    if pa.types.is_map(type_):
+        return {k: _with_dicts(v, type_.item_type) for k, v in value}
+    if pa.types.is_list(type_):
+        return [_with_dicts(v, type_.value_type) for v in value]
+    return {f.name: _with_dicts(value[f.name], f.type) for f in type_}

@@ -134,7 +134,12 @@ class PythonStage:
                 self._fail(step, messages[at], error)
                 failed.append(at)
             else:
-                return results, failed
+                at = len(results) + len(failed)
+                if at == len(messages):
+                    return results, failed
+                # extend() takes a StopIteration of the function for the end of the messages.
+                self._fail(step, messages[at], StopIteration("raised by the function"))
+                failed.append(at)
 
     def _flat_map(
         self, step: Step, messages: list[Any], rows: list[int] | None
@@ -183,7 +188,7 @@ def operator_error(operator: str, message: Any, error: Exception) -> Exception:
         return error
     return embedded(
         OperatorError(
-            f"{type(error).__name__}: {error}",
+            f"{type(error).__name__}: {told(error, str, 10_000)}",
             operator=operator,
             message=told(message),
             user_traceback=user_traceback(error),
