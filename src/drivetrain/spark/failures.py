@@ -30,7 +30,9 @@ def embedded(error: DrivetrainError) -> EmbeddedError:
     """`error` as an exception that survives Spark; raise it in workers."""
     body = {"class": type(error).__name__, "fields": {k: v for k, v in vars(error).items() if k != "args"}}
     packed = base64.b64encode(json.dumps(body, default=str).encode()).decode()
-    return EmbeddedError(f"⟦drivetrain:{packed}⟧ {error}")
+    # Workers send text as UTF-8, which has no lone surrogates.
+    told = str(error).encode(errors="backslashreplace").decode()
+    return EmbeddedError(f"⟦drivetrain:{packed}⟧ {told}")
 
 
 def recovered(text: str) -> DrivetrainError | None:
@@ -41,7 +43,8 @@ def recovered(text: str) -> DrivetrainError | None:
     body = json.loads(base64.b64decode(found.group(1)))
     cls = _known(body["class"])
     error = cls.__new__(cls)
-    error.__dict__.update(body["fields"])
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in body["fields"].items()}
+    error.__dict__.update(fields)
     error.args = (body["fields"].get("what", ""),)
     return error
 

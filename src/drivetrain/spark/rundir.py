@@ -3,6 +3,7 @@
     <state.dir>/<application>-<8 hex digits of its settings>/
         application.json     what runs here: name, settings, the shape of its graph, finished or not
         lock                 held by the process that runs it
+        clearing             only while everything else is being deleted: the next run ends that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files
         channels/<id>/       see `channel`
         dead-letters/<id>/   a channel of messages that could not be processed
@@ -66,6 +67,8 @@ class RunDirectory:
                 remedy="wait for it or stop it; other settings or another --state-dir make another one",
             ) from error
         self._lock = handle
+        if (self.path / "clearing").exists():
+            self.clear()
 
     def release(self) -> None:
         """Let another process run the application."""
@@ -75,13 +78,16 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Forget everything but the lock: start over."""
+        marker = self.path / "clearing"
+        marker.touch()  # half a state is worse than none: a crash from here on must not leave one
         for child in self.path.iterdir():
-            if child.name == "lock":
+            if child.name in ("lock", marker.name):
                 continue
             if child.is_dir():
                 shutil.rmtree(child)
             else:
                 child.unlink()
+        marker.unlink()
 
     # -- what is known -------------------------------------------------------------------------------
 

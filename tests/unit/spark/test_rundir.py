@@ -1,0 +1,206 @@
+"""State directories: one process at a time, never continued with another graph, whole files only."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drivetrain.api import Application, agg, sinks, sources
+from drivetrain.core.plan import Plan
+from drivetrain.core.planner import plan
+from drivetrain.errors import OutputError, UnavailableError, UserError
+from drivetrain.spark.rundir import RunDirectory, state_shape
+
+HOLDER = """
+import sys
+from drivetrain.spark.rundir import RunDirectory
+held = RunDirectory(sys.argv[1], "app", {})
+held.acquire()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def directory(tmp_path: Path, **settings: Any) -> RunDirectory:
+    return RunDirectory(str(tmp_path), "app", settings)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> RunDirectory:
+    made = directory(tmp_path)
+    made.acquire()
+    return made
+
+
+def counting(by: str = "value", sink: str = "out", *, extra_branch: bool = False) -> Plan:
+    app = Application("app")
+    counted = app.read(sources.text("/in"), name="lines").group_by(by).aggregate("counted", n=agg.count())
+    counted.sink(sinks.none(), name=sink)
+    if extra_branch:
+        counted.filter("n > 1", name="often").sink(sinks.none(), name="aside")
+    return plan(app.graph())
+
+
+# -- one process at a time ------------------------------------------------------------------------------
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(UnavailableError, match="already running"):
+            directory(tmp_path).acquire()
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(10)
+        after = directory(tmp_path)
+        after.acquire()
+        after.release()
+    finally:
+        holder.kill()
+        holder.communicate(timeout=10)
+
+
+def test_a_released_directory_can_be_taken_again(tmp_path: Path, held: RunDirectory) -> None:
+    other = directory(tmp_path)
+    with pytest.raises(UnavailableError):
+        other.acquire()
+    held.release()
+    held.release()
+    other.acquire()
+
+
+def test_other_settings_are_another_application_and_the_same_are_the_same(tmp_path: Path) -> None:
+    here = directory(tmp_path, input="a", n=1)
+    assert here.path == directory(tmp_path, n=1, input="a").path
+    assert here.path != directory(tmp_path, input="b", n=1).path
+    assert here.app_id.startswith("app-")
+
+
+def test_a_state_directory_that_cannot_be_made_is_told_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written") as caught:
+        RunDirectory(str(tmp_path / "file"), "app", {}).acquire()
+    assert "state.dir" in str(caught.value)
+
+
+# -- what is known ----------------------------------------------------------------------------------------
+
+
+def test_a_run_is_started_when_begun_and_finished_when_it_says_so(tmp_path: Path, held: RunDirectory) -> None:
+    assert not held.started
+    assert held.finished is None
+    held.begin(counting())
+    assert directory(tmp_path).started
+    assert directory(tmp_path).finished is None
+    held.finish({"rows": 3})
+    assert directory(tmp_path).finished == {"rows": 3}
+
+
+def test_the_same_graph_goes_on_and_one_with_other_branches_too(held: RunDirectory) -> None:
+    held.begin(counting())
+    held.begin(counting())
+    held.begin(counting(sink="elsewhere", extra_branch=True))
+
+
+def test_a_graph_whose_state_differs_is_refused_and_both_are_told(held: RunDirectory) -> None:
+    held.begin(counting())
+    with pytest.raises(UserError, match="has changed") as caught:
+        held.begin(counting("word"))
+    assert "by value" in str(caught.value)
+    assert "by word" in str(caught.value)
+    assert "--fresh" in str(caught.value)
+
+
+def test_the_shape_is_what_checkpoints_depend_on_and_survives_json() -> None:
+    shape = state_shape(counting())
+    assert json.loads(json.dumps(shape)) == shape
+    assert list(shape) == ["counted"]
+    assert shape["counted"][0] == "lines"
+
+
+def test_begin_does_not_forget_that_the_run_has_finished(held: RunDirectory) -> None:
+    held.begin(counting())
+    held.finish({"rows": 3})
+    held.begin(counting())
+    assert held.finished == {"rows": 3}
+
+
+# -- starting over ------------------------------------------------------------------------------------
+
+
+def test_clear_forgets_everything_but_keeps_the_lock(tmp_path: Path, held: RunDirectory) -> None:
+    held.begin(counting())
+    (held.fragment("counted") / "offset").write_text("7")
+    Path(held.channel("a--b")).mkdir(parents=True)
+    held.clear()
+    assert [p.name for p in held.path.iterdir()] == ["lock"]
+    assert not held.started
+    with pytest.raises(UnavailableError):
+        directory(tmp_path).acquire()
+
+
+def test_a_clear_that_was_killed_half_way_is_finished_by_the_next_run(
+    tmp_path: Path, held: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a state is worse than none: the next run must not go on from it."""
+    held.begin(counting())
+    for name in ("counted", "second", "third"):
+        (held.fragment(name) / "offset").write_text("7")
+
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("drivetrain.spark.rundir.shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        held.clear()
+    monkeypatch.undo()
+    held.release()
+    after = directory(tmp_path)
+    after.acquire()
+    assert [p.name for p in after.path.iterdir()] == ["lock"]
+    assert not after.started
+
+
+@pytest.mark.parametrize("dies_in", ["fsync", "replace"])
+def test_a_crash_while_writing_leaves_the_old_file(
+    tmp_path: Path, held: RunDirectory, monkeypatch: pytest.MonkeyPatch, dies_in: str
+) -> None:
+    held.begin(counting())
+    before = (held.path / "application.json").read_bytes()
+
+    def die(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"drivetrain.spark.rundir.os.{dies_in}", die)
+    with pytest.raises(KeyboardInterrupt):
+        held.finish({"rows": 3})
+    monkeypatch.undo()
+    assert (held.path / "application.json").read_bytes() == before
+    assert directory(tmp_path).finished is None
+    held.finish({"rows": 3})
+    assert directory(tmp_path).finished == {"rows": 3}
+
+
+def test_places_are_inside_the_directory_and_only_fragments_are_made_at_once(held: RunDirectory) -> None:
+    places: list[tuple[Callable[[str], Any], bool]] = [
+        (held.fragment, True),
+        (held.channel, False),
+        (held.dead_letters, False),
+    ]
+    for place, made in places:
+        path = Path(place("x"))
+        assert path.is_relative_to(held.path)
+        assert path.exists() is made
