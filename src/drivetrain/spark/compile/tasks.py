@@ -28,7 +28,7 @@ from drivetrain.errors import GraphError, OperatorError
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.failures import embedded
-from drivetrain.spark.messages import columns_of, messages_of
+from drivetrain.spark.messages import columns_of, messages_of, told
 from drivetrain.spark.python_stage import operator_error
 
 TO = "__to"
@@ -209,8 +209,7 @@ class TaskStage:
 
     def _feed(self, task: Task[Any, Any], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self.operation.batched:
-            made = call_hook(self.operator, "on_batch", task.on_batch, batch)  # type: ignore[attr-defined]
-            for result in made:
+            for result in call_hook(self.operator, "on_batch", _on_batch, task, batch):
                 yield from _record_batches(result, self.schema, self.timed, self.operator)
             return
         stamps = (
@@ -242,16 +241,13 @@ class TaskStage:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _refuse_change(self, task: Task[Any, Any], before: dict[str, Any]) -> None:
-        changed = [k for k, v in _attributes(task).items() if before.get(k) != v]
+        after = _attributes(task)
+        changed = [k for k in {**before, **after} if not _same(before.get(k), after.get(k))]
         if changed:
-            raise embedded(
-                OperatorError(
-                    f"the Task changed its attribute {changed[0]!r}, which is lost when Spark moves it; "
-                    f"set stateful = True in {type(task).__name__} to keep its attributes as state",
-                    operator=self.operator,
-                    message=None,
-                    user_traceback="",
-                )
+            raise _refusal(
+                f"the Task changed its attribute {changed[0]!r}, which is lost when Spark moves it; "
+                f"set stateful = True in {type(task).__name__} to keep its attributes as state",
+                self.operator,
             )
 
 
@@ -284,7 +280,7 @@ def call_hook(operator: str, name: str, hook: Any, *args: Any) -> list[Any]:
         results = hook(*args)
         return [] if results is None else list(results)
     except Exception as error:
-        raise operator_error(f"{operator}, {name}", args[0] if args else None, error) from error
+        raise operator_error(f"{operator}, {name}", args[-1] if args else None, error) from error
 
 
 def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
@@ -297,25 +293,44 @@ def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
         at.append(ts_us)
 
 
+def _on_batch(task: Any, batch: pa.RecordBatch) -> Iterable[Any] | None:
+    """What a task makes of a batch, as an iterable also where it is one batch or table."""
+    made = task.on_batch(batch)
+    return [made] if isinstance(made, pa.RecordBatch | pa.Table) else made
+
+
 def _record_batches(made: Any, schema: pa.Schema, timed: bool, operator: str) -> Iterator[pa.RecordBatch]:
-    names = [*schema.names, *([TS] if timed else [])]
+    fields = [*schema, *([pa.field(TS, pa.timestamp("us", "UTC"))] if timed else [])]
+    names = [f.name for f in fields]
+    if not isinstance(made, pa.RecordBatch | pa.Table):
+        raise _refusal(
+            f"on_batch must give Arrow batches or tables, got {told(made)} ({type(made).__name__})", operator
+        )
     missing = [n for n in names if n not in made.schema.names]
     if missing:
-        raise embedded(
-            OperatorError(
-                f"on_batch left out the column {missing[0]!r}: expected {', '.join(names)}, "
-                f"got {', '.join(made.schema.names)}",
-                operator=operator,
-                message=None,
-                user_traceback="",
-            )
+        raise _refusal(
+            f"on_batch left out the column {missing[0]!r}: expected {', '.join(names)}, "
+            f"got {', '.join(made.schema.names)}",
+            operator,
         )
     table = pa.Table.from_batches([made]) if isinstance(made, pa.RecordBatch) else made
-    kept = table.select(names)
-    target = pa.schema([*schema, *([pa.field(TS, pa.timestamp("us", "UTC"))] if timed else [])])
-    yield from kept.cast(target).to_batches()
+    try:
+        yield from table.select(names).cast(pa.schema(fields)).to_batches()
+    except pa.ArrowException as error:
+        raise _refusal(f"what on_batch gave does not have the declared types: {error}", operator) from error
 
 
-def _attributes(task: Task[Any, Any]) -> dict[str, Any]:
-    """A cheap fingerprint of a task's attributes: which objects they are, and how long containers are."""
-    return {k: (id(v), len(v) if isinstance(v, list | dict | set) else None) for k, v in vars(task).items()}
+def _refusal(what: str, operator: str) -> Exception:
+    return embedded(OperatorError(what, operator=operator, message=None, user_traceback=""))
+
+
+def _attributes(task: Task[Any, Any]) -> dict[str, tuple[Any, int | None]]:
+    """A cheap picture of a task's attributes: the objects themselves, and how long containers are.
+
+    It holds on to the objects: the id of one that is gone would be given to the next.
+    """
+    return {k: (v, len(v) if isinstance(v, list | dict | set) else None) for k, v in vars(task).items()}
+
+
+def _same(before: tuple[Any, int | None] | None, after: tuple[Any, int | None] | None) -> bool:
+    return before is not None and after is not None and before[0] is after[0] and before[1] == after[1]
