@@ -176,7 +176,6 @@ class Process:
     partitioners: tuple[Partitioner, ...]
     stateful: bool
     batched: bool
-    on_error: OnError = "fail"
 
 
 @dataclass(frozen=True)

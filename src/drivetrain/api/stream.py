@@ -193,11 +193,10 @@ class Stream(Generic[T]):
         parallelism: int = 1,
         partitioner: Partitioner | None = None,
         returns: object | None = None,
-        on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[U]:
         """Run a `Task` class (or a function that makes one) in `parallelism` instances."""
-        operation = process(task, parallelism, (partitioner or shuffle(),), returns, on_error)
+        operation = process(task, parallelism, (partitioner or shuffle(),), returns)
         return self._add(operation.task_name, operation, name)
 
     def sink(self, sink: Sink, *, name: str | None = None) -> None:
@@ -279,7 +278,6 @@ def process(
     parallelism: int,
     partitioners: tuple[Partitioner, ...],
     returns: object | None,
-    on_error: OnError = "fail",
 ) -> Process:
     """The operation that runs `task`; raises `GraphError` when it is no Task or has no output type."""
     kind = task if isinstance(task, type) else type(task())
@@ -297,7 +295,7 @@ def process(
     out: MessageType = output_type(
         kind.__name__, where, kind.on_next, declared, element=declared is None and not batched
     )
-    return Process(task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, on_error)
+    return Process(task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched)
 
 
 def _column(value: Column | str) -> Column:

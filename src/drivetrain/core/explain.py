@@ -40,9 +40,7 @@ def dead_letters(node: Node) -> bool:
     operation = node.operation
     if isinstance(operation, Read):
         return getattr(operation.source, "on_bad_record", "fail") == "dead_letter"
-    return any(f.on_error == "dead_letter" for f in functions(node)) or (
-        isinstance(operation, Process) and operation.on_error == "dead_letter"
-    )
+    return any(f.on_error == "dead_letter" for f in functions(node))
 
 
 def functions(node: Node) -> list[Function]:

@@ -72,6 +72,7 @@ class Batch:
     frames: dict[str, Frame] = field(default_factory=dict)
     newest: dict[str, Observation] = field(default_factory=dict)
     emitted: dict[str, Observation] = field(default_factory=dict)
+    late: Observation | None = None
     letters: list[tuple[Node, DataFrame]] = field(default_factory=list)
     kept: list[DataFrame] = field(default_factory=list)
     segments: dict[str, list[Segment]] = field(default_factory=dict)
@@ -130,6 +131,8 @@ class Branches:
                         self.channel_frame(channel, batch), store, batch.id
                     )
             self._count_channels(batch)
+            if batch.late is not None and (late := observed(batch.late).get("late")):
+                self.counts.add(self.counts.late, self.root.id, late)
             for id, observation in batch.emitted.items():
                 self.counts.add(self.counts.out, id, observed(observation).get("n") or 0)
         finally:
@@ -188,7 +191,11 @@ class Branches:
     # -- frames --------------------------------------------------------------------------------------
 
     def _build(self, batch: Batch) -> None:
-        root = self.trunk.frame(batch.df)
+        df = batch.df
+        if "payload" in df.columns and "late" in df.columns:  # packed by compile.keyed
+            batch.late = Observation()
+            df = df.observe(batch.late, F.sum("late").alias("late"))
+        root = self.trunk.frame(df)
         if isinstance(self.root.operation, Read) and getattr(self.root.operation.source, "event_time", None):
             root = self._observe_newest(self.root.id, root, batch)
         settled = self._settled(self.root, root, batch)

@@ -19,6 +19,7 @@ from drivetrain import errors
 from drivetrain.errors import DiskFullError, DrivetrainError, GraphError, InternalError, UserError
 
 _TOKEN = re.compile(r"⟦drivetrain:([A-Za-z0-9+/=]+)⟧")
+_UNSHIPPABLE = ("PicklingError", "cannot pickle", "Could not serialize object")
 _DISK = ("No space left on device", "Disk quota exceeded", "[Errno 28]")
 
 
@@ -63,7 +64,7 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
             where=where,
             remedy="free some room and run the same command again: it goes on where it stopped",
         )
-    if "PicklingError" in text or "pickle" in text.lower() or "serialize" in text.lower():
+    if any(sign in text for sign in _UNSHIPPABLE):
         return GraphError(
             "a function cannot be sent to Spark's workers",
             where=where,

@@ -32,8 +32,8 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan import Fragment, How, Plan
 from drivetrain.errors import InternalError
-from drivetrain.spark.channel.clocked import union_clock, with_channel_clock
-from drivetrain.spark.channel.columns import TS, read_channel
+from drivetrain.spark.channel.clocked import data_only, union_clock, with_channel_clock, with_end
+from drivetrain.spark.channel.columns import PUNCT, TS, read_channel
 from drivetrain.spark.compile import windowed
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.keyed import fold, stateful_task
@@ -108,6 +108,11 @@ class Trunk:
     sources: Mapping[str, OpenedSource]
     frame: Callable[[DataFrame], Frame]
     stored: Mapping[str, Ingested]
+
+    @property
+    def only_at_end(self) -> bool:
+        """Whether only the batch that ends the input has results: those of a global window."""
+        return self.mode == "complete"
 
 
 class TrunkCompiler:
@@ -188,7 +193,7 @@ class TrunkCompiler:
         lag_ms = 0
         if stateful is not None and isinstance(stateful.operation, Refine):
             lag_ms = stateful.operation.aggregate.window.allowed_lateness_ms
-        self.frames[id] = Frame(with_channel_clock(df, lag_ms))
+        self.frames[id] = Frame(data_only(df) if self._only_at_end() else with_channel_clock(df, lag_ms))
         self.clocked.add(channel.producer)
         return self.frames[id]
 
@@ -206,7 +211,7 @@ class TrunkCompiler:
         else:
             assert isinstance(source, FileSource | Generator)
             context = self.context.source_context(node.id, self.directory / "sources" / node.id)
-            opened = open_source(source, context)
+            opened = open_source(source, context, says_end=self._says_end(node))
             self.sources[node.id] = opened
             self.inputs.append(node.id)
         frame = Frame(opened.df)
@@ -217,7 +222,7 @@ class TrunkCompiler:
                 self._no_table,
                 _ignore,
             )
-        if self.fragment.stateful is None:
+        if self.fragment.stateful is None or self._only_at_end():
             return frame
         if declared is not None:
             return self._with_clock(frame, source_event_time(operation.source).max_disorder_ms)
@@ -258,9 +263,30 @@ class TrunkCompiler:
             for i in self.fragment.trunk
         )
 
+    def _only_at_end(self) -> bool:
+        """Whether the fragment's window is global and emits once: it needs no clock in its plan."""
+        stateful = self.plan.graph.nodes[self.fragment.stateful] if self.fragment.stateful else None
+        if stateful is None or not isinstance(stateful.operation, Aggregate):
+            return False
+        window = stateful.operation.window
+        return window.kind == "global" and window.emission == "discarding"
+
+    def _says_end(self, node: Node) -> bool:
+        """Whether the source's last batch can itself say the end: its event time is assigned at once."""
+        assert isinstance(node.operation, Read)
+        source = node.operation.source
+        if self.fragment.stateful is None or self._only_at_end():
+            return False
+        if not isinstance(source, FileSource) or not source.bounded:
+            return False
+        after = self.plan.graph.consumers(node.id)
+        return source.event_time is not None or isinstance(after[0].operation, EventTime)
+
     def _with_clock(self, frame: Frame, disorder_ms: int | None) -> Frame:
         frame = frame.resolved()
         df = frame.df
+        if PUNCT in df.columns:
+            return Frame(with_end(df, TS, disorder_ms or 0), (), frame.message)
         if TS not in df.columns:
             df = df.withColumn(TS, F.timestamp_millis(F.lit(0)))
         moves = disorder_ms is not None
@@ -283,7 +309,7 @@ class TrunkCompiler:
         if isinstance(node.operation, Process):
             return stateless_task(node, inputs, clock_ms=None, run_id=self.context.run_id)
         frame = apply(node, inputs, self.context.table, self.context.report(node.id))
-        if isinstance(node.operation, EventTime) and self.fragment.stateful is not None:
+        if isinstance(node.operation, EventTime) and self.fragment.stateful and not self._only_at_end():
             frame = self._with_clock(frame, node.operation.max_disorder_ms)
         return frame
 

@@ -19,8 +19,8 @@ passes through such a filter, and it passes through nothing.
 Invariants:
 
 1. Behind `with_channel_clock` the watermark after a batch is exactly the clock of the last entry read.
-2. Behind `union_clock` it is the larger of the published clock and, if `data_moves_clock`, the largest
-   timestamp minus the disorder.
+2. Behind `union_clock` or `with_end` it is the larger of the published clock and, if
+   `data_moves_clock`, the largest timestamp minus the disorder.
 3. No punctuation row leaves these functions.
 
 Called by: the engine, when it compiles a fragment's inputs.
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.spark.channel.clock_source import ClockSource
 from drivetrain.spark.channel.columns import PUNCT, TS, WM
 
@@ -76,6 +77,23 @@ def union_clock(
     data = df.select("*", data_wm.alias(WM), F.lit(False).alias(PUNCT))
     clocked = data.union(punctuation).withWatermark(WM, f"{delay_ms} milliseconds").where(_is_data())
     return clocked.drop(WM, PUNCT).withMetadata(ts_col, {_EVENT_TIME_KEY: delay_ms})
+
+
+def with_end(df: DataFrame, ts_col: str, disorder_ms: int) -> DataFrame:
+    """The rows of a plain source whose last batch says that the input ends (`__punct`), with its clock.
+
+    `ts_col` is the timestamp column, null in the row that says the end. Behind it the watermark is the
+    largest timestamp minus `disorder_ms`, and the final clock at the end, without a clock stream.
+    """
+    end = F.timestamp_millis(F.lit(FINAL_CLOCK_MS + disorder_ms))  # Spark takes the delay off again
+    marked = df.withColumn(WM, F.when(F.col(PUNCT), end).otherwise(F.col(ts_col)))
+    clocked = marked.withWatermark(WM, f"{disorder_ms} milliseconds").where(_is_data())
+    return clocked.drop(WM, PUNCT).withMetadata(ts_col, {_EVENT_TIME_KEY: disorder_ms})
+
+
+def data_only(df: DataFrame) -> DataFrame:
+    """Data columns and `__ts` of a channel's DataFrame, without its clock."""
+    return df.where(_is_data()).drop(WM, PUNCT)
 
 
 def _is_data() -> Column:

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from drivetrain.api.graph import Function
 from drivetrain.api.types import UnsupportedTypeError, column_type, record_fields
-from drivetrain.errors import OperatorTypeError
+from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.failures import translated
 from drivetrain.spark.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
@@ -120,8 +120,9 @@ def shipped(df: DataFrame, stage: Callable[..., Any], schema: StructType, operat
     try:
         return df.mapInArrow(stage, schema)
     except Exception as error:
-        if "pickle" in str(error).lower() or "serialize" in str(error).lower():
-            raise translated(error, where=operator) from error
+        told = translated(error, where=operator)
+        if isinstance(told, GraphError):
+            raise told from error
         raise
 
 

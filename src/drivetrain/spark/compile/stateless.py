@@ -26,7 +26,7 @@ from drivetrain.api.graph import (
 )
 from drivetrain.core.plan import How
 from drivetrain.errors import OperatorTypeError
-from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.channel.columns import PUNCT, TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.failures import analysis_error
 from drivetrain.spark.lowering import column_function, lowered, spark_column
@@ -142,7 +142,10 @@ def _event_time(frame: Frame, event_time: EventTime, where: str) -> Frame:
     told = F.concat(
         F.lit(f"{where}: a message has no event timestamp: "), F.to_json(F.struct(*frame.columns))
     )
-    checked = F.coalesce(column, F.raise_error(told).cast("timestamp"))
+    missing = F.raise_error(told).cast("timestamp")
+    if PUNCT in frame.df.columns:  # the row that says the end has no time of its own
+        missing = F.when(~F.col(PUNCT), missing)
+    checked = F.coalesce(column, missing)
     return Frame(frame.df.withColumn(TS, checked), (), frame.message)
 
 

@@ -3,8 +3,9 @@
 All of them take their watermark from the clock (see `channel.clocked`): `__ts` is the event time
 column, and Spark's watermark is exactly the clock of what comes in.
 
-The global window is a window that ends with the stream: its groups have one more key, a constant
-timestamp that only the final clock passes. So "final counts" and "counts per hour" are one machinery.
+The global window ends with the stream, so it needs no watermark: Spark keeps the whole result
+("complete" mode) and the fragment emits it in the batch that ends the input (`only_at_end`), as a
+hand-written query would.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from drivetrain.spark.compile.late import BEFORE_ALL_MS
 from drivetrain.spark.lowering import column_function, spark_column
 
 _EVENT_TIME = "spark.watermarkDelayMs"
-END = "__end"
 _WINDOW = "__window"
 _AFTER = "__after"
 BEFORE = "__before"
@@ -78,6 +78,11 @@ def aggregate(node: Node, frame: Frame, report: Callable[[How, str], None]) -> t
         grouped = df.groupBy(*names) if names else df.groupBy(F.lit(0).alias("__all"))
         made = grouped.agg(*aggregations, latest)
         return made.select(*names, *[n for n, _ in operation.aggregations], TS), "update"
+    if window.kind == "global":
+        grouped = df.groupBy(*names) if names else df.groupBy(F.lit(0).alias("__all"))
+        end = F.timestamp_millis(F.lit(GLOBAL_END_MS - 1)).alias(TS)
+        made = grouped.agg(*aggregations)
+        return made.select(*names, *[n for n, _ in operation.aggregations], end), "complete"
     made = _windowed(df, window, names).agg(*aggregations)
     return _result(made, window, names, [n for n, _ in operation.aggregations]), "append"
 
@@ -130,7 +135,7 @@ def refine(node: Node, frame: Frame) -> tuple[DataFrame, str]:
 
 def _windowed(df: DataFrame, window: Window, names: list[str]) -> GroupedData:
     """Groups by key and window; messages that carry a clock leave out windows it has passed."""
-    if BEFORE not in df.columns or window.kind == "global":
+    if BEFORE not in df.columns:
         return df.groupBy(*names, *_window_column(window, bool(names)))
     if window.kind == "session":
         in_time = df.where(F.unix_millis(TS) + window.size_ms > F.col(BEFORE))
@@ -144,12 +149,9 @@ def _window_of(window: Window) -> SparkColumn:
 
 
 def timed(df: DataFrame, window: Window) -> DataFrame:
-    """`df` with the event time column of `window`: `__ts`, or for the global window the constant `__end`."""
+    """`df` with the event time column of `window`; the global window has none."""
     df = df if TS in df.columns else df.withColumn(TS, F.timestamp_millis(F.lit(0)))
-    if window.kind != "global" or window.emission == "accumulating":
-        return event_time(df)
-    end = F.timestamp_millis(F.lit(GLOBAL_END_MS))
-    return df.withMetadata(TS, {}).withColumn(END, end).withMetadata(END, {_EVENT_TIME: 0})
+    return df if window.kind == "global" else event_time(df)
 
 
 def require_timestamps(frame: Frame, window: Window, where: str) -> None:
@@ -164,8 +166,6 @@ def require_timestamps(frame: Frame, window: Window, where: str) -> None:
 
 def _window_column(window: Window, has_keys: bool) -> list[object]:
     milliseconds = f"{window.size_ms} milliseconds"
-    if window.kind == "global":
-        return [END]
     if window.kind == "session":
         # Spark has no keyless sessions on streams: a constant key stands in.
         session = F.session_window(TS, milliseconds).alias(_WINDOW)
@@ -174,8 +174,6 @@ def _window_column(window: Window, has_keys: bool) -> list[object]:
 
 
 def _result(df: DataFrame, window: Window, keys: list[str], values: list[str]) -> DataFrame:
-    if window.kind == "global":
-        return df.select(*keys, *values, F.timestamp_millis(F.unix_millis(END) - 1).alias(TS))
     # Rebuilt from milliseconds, the columns forget that they were Spark's event time, so that the
     # next stateful operator has one event time column only.
     start, end = F.unix_millis(f"{_WINDOW}.start"), F.unix_millis(f"{_WINDOW}.end")

@@ -1,219 +1,131 @@
-"""The file sink: one file per batch in a flat directory, exactly once.
+"""The file sink: one file per batch in one flat directory, exactly once.
 
-A small batch goes through the driver as one Arrow table (no Spark file commit, which costs more than
-the writing). A large one is written by the tasks in parallel, and the parts are joined into the
-batch's file: bytes one after the other for lines, row groups for Parquet. Which it is follows from
-the batch before; Spark refuses results that are too large for the driver, and then the tasks write.
+The problem: Spark may run a batch again after a crash, tasks may run twice, readers look at any moment,
+and a batch may have ten rows or ten million.
 
-CSV and JSON lines are made by Spark's own functions, so both ways give the same bytes.
+The design: the file of batch n of a sink has one possible name. A batch whose file is there was
+published, and is skipped. Otherwise it is written aside, in `_drivetrain/` (names that start with `_`
+are ignored by Spark, pyarrow and pandas), synced, and renamed into place in one step.
+
+    out/part-<sink id>-<batch>.<extension>      what readers see: only batches that had rows
+    out/_drivetrain/owner.json                  whose directory this is: see `ownership`
+    out/_drivetrain/staging/…                   files being written
+
+Invariants:
+
+1. A reader sees a batch whole or not at all; a published file never changes.
+2. A batch is published at most once, whatever is killed, and at least once before Spark commits it.
+3. When `write` raises, nothing of the batch is visible, and nothing written aside is left behind.
+
+Whether the driver writes or the workers do follows from the size of the batch before, since a batch's
+own size is known only when it is computed; and the workers do when Spark refuses to hand the driver so
+much. Called by the engine. Source: the file layout of Spark's own sink, without its metadata log.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import os
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.pandas.types import to_arrow_schema
+import pyarrow.fs as pafs
 
 from drivetrain.api.sinks import FileSink, Guarantee
-from drivetrain.errors import OutputError
+from drivetrain.errors import DrivetrainError
+from drivetrain.spark.failures import recovered
 from drivetrain.spark.sinks.context import SinkContext
-from drivetrain.spark.sinks.target import Target
+from drivetrain.spark.sinks.ownership import OutputDirectory, refusals_named
+from drivetrain.spark.sinks.render import EXTENSIONS, header_of, render
+from drivetrain.spark.sinks.staging import Target, join_parts, stage_parts, stage_table
+from drivetrain.spark.sources.durable import publish_file
 
-SMALL_ROWS = 100_000
-_TOO_LARGE = "bigger than spark.driver.maxResultSize"
-_LINE = "value"
-_EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json": "json", "text": "txt"}
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DRIVER_BYTES = 64 * 1024 * 1024
+_REFUSED = "maxResultSize"
 
 
 class FileSinkWriter:
-    """Writes batches of one sink."""
+    """Writes the batches of one file sink; see the module's docstring."""
 
     guarantee: Guarantee = "exactly once"
 
     def __init__(self, sink: FileSink, context: SinkContext) -> None:
-        self.sink = sink
-        self.context = context
-        self.target = Target(sink.path)
-        self._rows_before: int | None = None
+        self._sink = sink
+        self._context = context
+        self._uri = sink.path if "://" in sink.path else os.path.abspath(os.path.expanduser(sink.path))
+        self._directory = OutputDirectory(self._uri, context.app_id, context.state_dir)
+        self._claimed = False
+        self._last_bytes = 0
 
     def validate(self) -> None:
-        """Claim the directory; raises `OutputError`."""
-        self.target.claim(self.context.app_id)
+        """Raise OutputError unless the directory is ours or empty, and can be written."""
+        self._directory.check()
 
     def fresh(self) -> None:
-        """Delete what this application published here."""
-        if self.target.owner() == self.context.app_id:
-            self.target.forget(f"part-{self.context.sink_id}-")
+        """Remove the files that this application published here, and its claim."""
+        self._directory.clear()
+        self._claimed = False
 
-    def name(self, batch_id: int) -> str:
-        """The file of a batch."""
-        gzip = ".gz" if self.sink.compression == "gzip" and self.sink.format != "parquet" else ""
-        return f"part-{self.context.sink_id}-{batch_id:08d}.{_EXTENSIONS[self.sink.format]}{gzip}"
+    def path_of(self, batch_id: int) -> str:
+        """The one name that the file of a batch can have."""
+        packed = ".gz" if self._sink.compression == "gzip" and self._sink.format != "parquet" else ""
+        name = f"part-{self._context.sink_id}-{batch_id:08d}.{EXTENSIONS[self._sink.format]}{packed}"
+        return f"{self._directory.path}/{name}"
 
     def write(self, df: DataFrame, batch_id: int) -> int:
-        """Publish a batch, unless it is there already; returns its rows."""
-        name = self.name(batch_id)
-        if self.target.exists(name):
+        """Publish the rows of a batch and return how many they are; 0 if it was published before."""
+        path = self.path_of(batch_id)
+        filesystem = self._directory.filesystem
+        if filesystem.get_file_info(path).type == pafs.FileType.File:
             return 0
-        shaped = df if self.sink.format == "parquet" else self._lines(df)
-        rows = None
-        if self._rows_before is not None and self._rows_before <= SMALL_ROWS:
-            rows = self._write_small(shaped, df.columns, name)
-        if rows is None:
-            rows = self._write_large(shaped, df.columns, name)
-        self._rows_before = rows
+        rendered = render(df, self._sink)
+        target = Target(self._uri, self._sink.format, header_of(df, self._sink), self._compression())
+        staging = f"{self._directory.staging}/{self._context.sink_id}"
+        self._prepare(staging)
+        try:
+            rows = self._stage(rendered, target, staging)
+            if rows:
+                with refusals_named(path):
+                    publish_file(filesystem, f"{staging}/whole", path)
+        finally:
+            filesystem.delete_dir(staging)
         return rows
 
-    # -- small batches -----------------------------------------------------------------------------
-
-    def _write_small(self, df: DataFrame, columns: list[str], name: str) -> int | None:
-        try:
-            table = df.toArrow()
-        except Exception as error:
-            if _TOO_LARGE in str(error):
-                return None
-            raise
-        if table.num_rows:
-            with self.target.writing(name, compression=self._compression()) as stream:
-                self._write_batches(stream, columns, table.schema, table.to_batches())
-        return int(table.num_rows)
-
-    def _write_batches(
-        self, stream: Any, columns: list[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-    ) -> None:
-        if self.sink.format == "parquet":
-            with pq.ParquetWriter(stream, schema, compression=self.sink.compression or "snappy") as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-            return
-        stream.write(self._header(columns))
-        for batch in batches:
-            stream.write(_joined(batch))
-
-    # -- large batches -----------------------------------------------------------------------------
-
-    def _write_large(self, df: DataFrame, columns: list[str], name: str) -> int:
-        attempt = uuid.uuid4().hex[:8]
-        parts = PartWriter(
-            self.target,
-            f"{name}.{attempt}",
-            to_arrow_schema(df.schema, timezone="UTC") if self.sink.format == "parquet" else None,
-            self.sink.compression or "snappy",
-        )
-        written = df.mapInArrow(parts, "path string, rows bigint").collect()
-        staged = [row["path"] for row in written]
-        rows = sum(row["rows"] for row in written)
-        try:
-            if self.sink.format == "parquet" and len(staged) == 1:
-                self.target.publish(staged[0], name)
-            elif staged:
-                with self.target.writing(name, compression=self._compression()) as stream:
-                    self._join(stream, columns, staged)
-        finally:
-            for path in staged:
-                self.target.discard(path)
-        return int(rows)
-
-    def _join(self, stream: Any, columns: list[str], staged: list[str]) -> None:
-        fs = self.target.fs
-        if self.sink.format != "parquet":
-            stream.write(self._header(columns))
-            for path in staged:
-                with fs.open_input_stream(path) as part:
-                    while chunk := part.read(1 << 20):
-                        stream.write(chunk)
-            return
-        schema = pq.read_schema(staged[0], filesystem=fs)
-        with pq.ParquetWriter(stream, schema, compression=self.sink.compression or "snappy") as writer:
-            for path in staged:
-                with fs.open_input_file(path) as file:
-                    parquet = pq.ParquetFile(file)
-                    for group in range(parquet.num_row_groups):
-                        writer.write_table(parquet.read_row_group(group))
-
-    # -- lines -------------------------------------------------------------------------------------
-
-    def _lines(self, df: DataFrame) -> DataFrame:
-        if self.sink.format == "json":
-            return df.select(F.to_json(F.struct(*df.columns), {"ignoreNullFields": "false"}).alias(_LINE))
-        if self.sink.format == "csv":
-            nested = [
-                f for f in df.schema.fields if f.dataType.typeName() in ("array", "struct", "map", "binary")
-            ]
-            if nested:
-                raise OutputError(
-                    f"CSV has no way to write the column {nested[0].name}",
-                    where=self.sink.path,
-                    expected="numbers, text, booleans, dates and timestamps",
-                    got=nested[0].dataType.simpleString(),
-                    remedy="write Parquet or JSON, or make text of it with select(...)",
-                )
-            return df.select(F.to_csv(F.struct(*df.columns)).alias(_LINE))
-        if len(df.columns) != 1 or df.schema.fields[0].dataType.simpleString() != "string":
-            raise OutputError(
-                "text is one column of strings",
-                where=self.sink.path,
-                got=", ".join(f"{f.name} {f.dataType.simpleString()}" for f in df.schema.fields),
-                remedy='make one: select(value=F.concat_ws(" ", ...))',
-            )
-        return df.select(F.col(df.columns[0]).alias(_LINE))
-
-    def _header(self, columns: list[str]) -> bytes:
-        if self.sink.format != "csv" or not self.sink.header:
-            return b""
-        line = io.StringIO()
-        csv.writer(line, lineterminator="\n").writerow(columns)
-        return line.getvalue().encode()
-
     def _compression(self) -> str | None:
-        return "gzip" if self.sink.compression == "gzip" and self.sink.format != "parquet" else None
+        chosen = self._sink.compression or ("snappy" if self._sink.format == "parquet" else None)
+        return None if chosen == "none" else chosen
 
+    def _prepare(self, staging: str) -> None:
+        filesystem = self._directory.filesystem
+        with refusals_named(self._directory.path):
+            if not self._claimed:
+                self._directory.claim()
+                self._claimed = True
+            if filesystem.get_file_info(staging).type == pafs.FileType.Directory:
+                filesystem.delete_dir(staging)  # what a killed run had not finished
+            filesystem.create_dir(staging, recursive=True)
 
-@dataclass(frozen=True)
-class PartWriter:
-    """Writes one task's rows under `_drivetrain` and says where; pickled to Spark's workers.
-
-    `schema` is that of Parquet parts; None for lines. A task that Spark runs again writes another
-    file: only the paths that reach the driver count, and the sink deletes them after joining.
-    """
-
-    target: Target
-    stem: str
-    schema: pa.Schema | None
-    compression: str
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the batches of a partition; yields one row, or none for an empty partition."""
-        path = self.target.staged(f"{self.stem}.{uuid.uuid4().hex[:8]}.part")
-        rows, sink, stream = 0, None, None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if stream is None:
-                stream = self.target.fs.open_output_stream(path)
-                if self.schema is not None:
-                    sink = pq.ParquetWriter(stream, self.schema, compression=self.compression)
-            if sink is not None:
-                sink.write_batch(batch.cast(self.schema))
+    def _stage(self, rendered: DataFrame, target: Target, staging: str) -> int:
+        """Write the batch to `<staging>/whole`, if it has rows, and return how many."""
+        whole = f"{staging}/whole"
+        if self._last_bytes <= DRIVER_BYTES:
+            try:
+                table = rendered.toArrow()
+            except Exception as error:
+                if _REFUSED not in str(error):
+                    raise
             else:
-                stream.write(_joined(batch))
-            rows += batch.num_rows
-        if stream is not None:
-            if sink is not None:
-                sink.close()
-            stream.close()
-            yield pa.RecordBatch.from_pydict({"path": [path], "rows": [rows]})
-
-
-def _joined(batch: pa.RecordBatch) -> bytes:
-    lines = batch.column(0).to_pylist()
-    return ("\n".join("" if line is None else line for line in lines) + "\n").encode()
+                self._last_bytes = table.nbytes
+                return stage_table(table, target, whole).rows if table.num_rows else 0
+        try:
+            parts = stage_parts(rendered, target, staging)
+        except Exception as error:
+            ours = recovered(str(error))
+            if isinstance(ours, DrivetrainError):
+                raise ours from error
+            raise
+        self._last_bytes = sum(part.size_bytes for part in parts)
+        if parts:
+            join_parts(parts, target, whole)
+        return sum(part.rows for part in parts)

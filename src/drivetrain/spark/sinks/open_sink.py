@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, FileSink, MemorySink, NullSink, Sink
 from drivetrain.spark.sinks.context import SinkContext, SinkWriter
 from drivetrain.spark.sinks.files import FileSinkWriter
@@ -11,7 +13,8 @@ from drivetrain.spark.sinks.others import (
     MemorySinkWriter,
     NullSinkWriter,
 )
-from drivetrain.spark.sinks.target import Target
+from drivetrain.spark.sources.durable import is_local
+from drivetrain.spark.sources.location import locate
 
 
 def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
@@ -31,4 +34,9 @@ def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
 
 def sink_path(sink: Sink) -> str | None:
     """The place a sink writes to, normalized, so that two on one place are found; None for no place."""
-    return Target(sink.path).uri.rstrip("/") if isinstance(sink, FileSink) else None
+    if isinstance(sink, MemorySink):
+        return f"memory:{sink.name}"
+    if not isinstance(sink, FileSink):
+        return None
+    filesystem, path = locate(sink.path)
+    return os.path.realpath(path) if is_local(filesystem) else f"{filesystem.type_name}:{path.rstrip('/')}"

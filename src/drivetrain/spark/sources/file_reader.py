@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from drivetrain.api.sources import CsvFiles, FileSource, JsonLines, ParquetFiles, TextFiles
 from drivetrain.errors import DrivetrainError
+from drivetrain.spark.channel.columns import PUNCT
 from drivetrain.spark.failures import embedded
 from drivetrain.spark.sources.blocks import Block, LineNumbers, first_line, read_blocks
 from drivetrain.spark.sources.context import BAD_COLUMN
@@ -57,6 +58,8 @@ class ReadPlan:
     state_dir: str
     max_batch_bytes: int
     parallelism: int
+    says_end: bool = False
+    """Whether the batch that reaches the end of a bounded source holds one row that says so."""
 
     def to_json(self) -> str:
         """The plan as text; a declared schema must be a DDL string by now."""
@@ -104,11 +107,12 @@ def _by_arrival(file: FoundFile) -> tuple[int, str]:
 
 
 class FileSplits(InputPartition):
-    """The work of one Spark task: splits, in order."""
+    """The work of one Spark task: splits, in order; `ends` says that the input ends behind them."""
 
-    def __init__(self, splits: list[FileSplit]) -> None:
+    def __init__(self, splits: list[FileSplit], *, ends: bool = False) -> None:
         super().__init__(splits)
         self.splits = splits
+        self.ends = ends
 
 
 class FileDataSource(DataSource):
@@ -196,8 +200,12 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FileSplits]:
         """The work of one batch."""
+        log = self._file_log()
         low, high = start["bytes"], end["bytes"]
-        return plan_splits(self._plan, self._file_log(), low, high)
+        work = plan_splits(self._plan, log, low, high)
+        if self._plan.says_end and high >= log.total_bytes and work:
+            work[-1].ends = True
+        return work
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task's splits."""
@@ -222,9 +230,24 @@ def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType
     """The rows of one Spark task; errors are packed so that they survive the way to the driver."""
     assert isinstance(partition, FileSplits)
     try:
-        yield from read_splits(plan.source, partition.splits, schema)
+        if not plan.says_end:
+            yield from read_splits(plan.source, partition.splits, schema)
+            return
+        data = StructType([field for field in schema.fields if field.name != PUNCT])
+        for batch in read_splits(plan.source, partition.splits, data):
+            no = pa.nulls(batch.num_rows, pa.bool_()).fill_null(False)
+            yield batch.append_column(PUNCT, no)
+        if partition.ends:
+            yield end_row(schema)
     except DrivetrainError as error:
         raise embedded(error) from error
+
+
+def end_row(schema: StructType) -> pa.RecordBatch:
+    """One row that says that the input has ended: all columns null but `__punct`."""
+    target = to_arrow(schema)
+    columns = [pa.array([True]) if f.name == PUNCT else pa.nulls(1, f.type) for f in target]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def read_splits(source: FileSource, splits: list[FileSplit], schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from drivetrain.api.sources import FileSource, Generator, ParquetFiles, TextFiles
 from drivetrain.errors import InputError
+from drivetrain.spark.channel.columns import PUNCT
 from drivetrain.spark.sources.context import (
     BAD_COLUMN,
     BAD_COLUMN_TYPE,
@@ -34,11 +35,17 @@ from drivetrain.spark.sources.schema import from_arrow, to_arrow, to_struct
 from drivetrain.spark.sources.validation import validate_generator, validate_schema, validate_source
 
 
-def open_source(source: FileSource | Generator, context: SourceContext) -> OpenedSource:
-    """Check `source` and open it; raises InputError, before anything runs, when it cannot be read."""
+def open_source(
+    source: FileSource | Generator, context: SourceContext, *, says_end: bool = False
+) -> OpenedSource:
+    """Check `source` and open it; raises InputError, before anything runs, when it cannot be read.
+
+    With `says_end` the rows of bounded files have one more column, `__punct`: false, and true in one
+    row of nulls in the batch that reaches the end.
+    """
     if isinstance(source, Generator):
         return _open_generator(source, context)
-    return _open_files(source, context)
+    return _open_files(source, context, says_end=says_end)
 
 
 def _open_generator(source: Generator, context: SourceContext) -> OpenedSource:
@@ -60,12 +67,15 @@ def _open_generator(source: Generator, context: SourceContext) -> OpenedSource:
     )
 
 
-def _open_files(source: FileSource, context: SourceContext) -> OpenedSource:
+def _open_files(source: FileSource, context: SourceContext, *, says_end: bool) -> OpenedSource:
     plan, struct = plan_files(source, context)
+    plan = dataclasses.replace(plan, says_end=says_end)
     sets_aside = source.on_bad_record == "dead_letter" and not isinstance(source, ParquetFiles)
     if sets_aside:
         bad = StructType.fromDDL(BAD_COLUMN_TYPE[len("struct<") : -1])
         struct = StructType(list(struct.fields)).add(BAD_COLUMN, bad)
+    if says_end:
+        struct = StructType(list(struct.fields)).add(PUNCT, "boolean")
     context.spark.dataSource.register(FileDataSource)
     reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
     total = None if source.watch else open_log(plan).total_bytes
