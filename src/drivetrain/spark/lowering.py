@@ -9,6 +9,8 @@ functions otherwise. Errors name the function that Spark does not have, and the 
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from pickle import PicklingError
@@ -93,7 +95,19 @@ def _transpiled(session: SparkSession, fn: Callable[..., Any], result: str) -> A
 
 
 def _argument(value: Any, where: str) -> Any:
-    return spark_column(value, where) if isinstance(value, Column) else value
+    """An argument with Spark's columns for ours, also inside lists and behind functions of columns."""
+    if isinstance(value, Column):
+        return spark_column(value, where)
+    if isinstance(value, list | tuple):
+        return type(value)(_argument(v, where) for v in value)
+    if inspect.isfunction(value):
+
+        @functools.wraps(value)  # Spark looks at the names of its parameters
+        def called(*columns: SparkColumn) -> Any:
+            return _argument(value(*columns), where)
+
+        return called
+    return value
 
 
 def _unknown(name: str, known: list[str], what: str, where: str) -> GraphError:

@@ -7,6 +7,9 @@ are therefore sent as code; installed packages are still sent by name.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -27,15 +30,30 @@ _OWN = str(Path(__file__).resolve().parent.parent)
 
 
 def ship(graph: Graph) -> list[str]:
-    """Have every user module that the graph's functions live in sent by value; returns their names."""
-    shipped = []
-    for node in graph.nodes.values():
-        for thing in _user_code(node):
-            module = sys.modules.get(getattr(thing, "__module__", None) or type(thing).__module__)
-            if module is not None and _is_users(module) and module.__name__ not in shipped:
-                cloudpickle.register_pickle_by_value(module)
-                shipped.append(module.__name__)
+    """Have every user module that the graph's functions live in or use sent by value; returns their names."""
+    shipped: list[str] = []
+    left = [m for node in graph.nodes.values() for thing in _user_code(node) for m in _modules(thing)]
+    while left:
+        module = left.pop(0)
+        if _is_users(module) and module.__name__ not in shipped:
+            cloudpickle.register_pickle_by_value(module)
+            shipped.append(module.__name__)
+            # What it imports from beside it is looked for by name on the worker, so it must go along.
+            left += [m for value in vars(module).values() for m in _modules(value)]
     return shipped
+
+
+def _modules(thing: Any) -> list[ModuleType]:
+    """The modules that `thing` (a function, class, object, module or partial) lives in."""
+    if isinstance(thing, ModuleType):
+        return [thing]
+    if isinstance(thing, functools.partial):
+        return [m for part in (thing.func, *thing.args, *thing.keywords.values()) for m in _modules(part)]
+    plain = inspect.isroutine(thing) or inspect.isclass(thing)
+    # Of any other object only what it has is looked at: asking a proxy may have effects.
+    name = thing.__module__ if plain else inspect.getattr_static(thing, "__module__", None)
+    module = sys.modules.get(name if isinstance(name, str) else type(thing).__module__)
+    return [] if module is None else [module]
 
 
 def _user_code(node: Node) -> Iterator[Any]:
@@ -60,4 +78,4 @@ def _is_users(module: ModuleType) -> bool:
     if file is None or module.__name__ == "__main__":
         return False  # built in; and what is in __main__ is sent by value anyway
     path = str(Path(file).resolve())
-    return not path.startswith((*_INSTALLED, _OWN))
+    return not path.startswith(tuple(f"{place}{os.sep}" for place in (*_INSTALLED, _OWN)))
