@@ -51,7 +51,7 @@ def _modules(thing: Any) -> list[ModuleType]:
         return [m for part in (thing.func, *thing.args, *thing.keywords.values()) for m in _modules(part)]
     plain = inspect.isroutine(thing) or inspect.isclass(thing)
     # Of any other object only what it has is looked at: asking a proxy may have effects.
-    name = thing.__module__ if plain else inspect.getattr_static(thing, "__module__", None)
+    name = getattr(thing, "__module__", None) if plain else inspect.getattr_static(thing, "__module__", None)
     module = sys.modules.get(name if isinstance(name, str) else type(thing).__module__)
     return [] if module is None else [module]
 
