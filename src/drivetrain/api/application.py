@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from drivetrain.api.graph import Graph, Late, Node, Read, Write
+from drivetrain.api.graph import Graph, Late, Node, Read, Union, Write
 from drivetrain.api.graph import Table as TableOperation
 from drivetrain.api.location import Location, caller
 from drivetrain.api.partitioners import Partitioner, shuffle
@@ -129,7 +129,7 @@ class Application:
         _expect_source(source)
         if not source.bounded:
             raise GraphError("a table is read whole, and this source has no end", where=str(caller()))
-        return Table(self._add("table", TableOperation(source), (), name).id)
+        return Table(self, self._add("table", TableOperation(source), (), name).id)
 
     def when_finished(self, hook: Callable[[Any], None]) -> Callable[[Any], None]:
         """Call `hook(result)` in the driver when the application has finished; usable as a decorator.
@@ -185,9 +185,15 @@ class Application:
         ids: dict[Processor, str] = {}
         nodes: dict[str, Node] = {}
         for p in order:
-            ids[p] = self._unique(_processor_name(p), p.name, p.where, {*self._nodes, *nodes})
+            ids[p] = self._unique(_processor_name(p), p.name, p.where, {**self._nodes, **nodes})
             ups = inputs[p]
-            nodes[ids[p]] = Node(ids[p], _operation(p, ups), tuple(ids[u] for u, _ in ups), p.where)
+            operation, reads = _operation(p, ups), tuple(ids[u] for u, _ in ups)
+            if isinstance(operation, Write) and len(reads) > 1:
+                # A sink writes one stream: what several processors send it is brought together first.
+                id = self._unique("union", None, p.where, {**self._nodes, **nodes, ids[p]: p})
+                nodes[id] = Node(id, Union(), reads, p.where)
+                reads = (id,)
+            nodes[ids[p]] = Node(ids[p], operation, reads, p.where)
         return nodes
 
     def _add(self, kind: str, operation: Any, inputs: tuple[str, ...], name: str | None) -> Stream[Any]:
@@ -202,16 +208,17 @@ class Application:
     def _cut(self, id: str) -> None:
         self._nodes[id] = dataclasses.replace(self._nodes[id], cut=True)
 
-    def _unique(self, kind: str, name: str | None, where: Location, taken: Any) -> str:
+    def _unique(
+        self, kind: str, name: str | None, where: Location, taken: Mapping[str, Node | Processor]
+    ) -> str:
         if name is not None:
             if not _NAME.fullmatch(name):
                 raise GraphError("not an id for a processor", where=str(where), got=repr(name))
             if name in taken:
-                first = self._nodes[name].where if name in self._nodes else where
                 raise GraphError(
                     f"two processors are called {name!r}",
                     where=str(where),
-                    got=f"the first is at {first}",
+                    got=f"the first is at {taken[name].where}",
                     remedy="give one of them another name=",
                 )
             return name

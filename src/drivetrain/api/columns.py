@@ -21,6 +21,7 @@ _BINARY = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "&", "or": "|",
 }  # fmt: skip
+_UNARY = {"__invert__": "~", "__neg__": "-"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +71,10 @@ class Column:
             if name == "lit":
                 return repr(self.args[0])
             return f"{name}({self._told(self.args)})"
+        if name in _UNARY:
+            return f"{_UNARY[name]}{_tell(self.args[0])}"
         symbol = _BINARY.get(name.strip("_").removeprefix("r")) or _BINARY.get(name.strip("_"))
-        if symbol and len(self.args) == 2:
+        if symbol and name.startswith("__") and len(self.args) == 2:
             left, right = (self.args[1], self.args[0]) if name.startswith("__r") else self.args
             return f"({_tell(left)} {symbol} {_tell(right)})"
         return f"{_tell(self.args[0])}.{name}({self._told(self.args[1:])})"
@@ -83,6 +86,8 @@ class Column:
 
 
 def _tell(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_tell, value))}]"
     return str(value) if isinstance(value, Column) else repr(value)
 
 

@@ -43,6 +43,10 @@ def function(
 
     Raises `OperatorTypeError` when the type is missing or is none that a column can have.
     """
+    if not callable(fn):
+        raise GraphError(
+            "not a function", where=f"{operator} ({where})", expected="a Python function", got=repr(fn)
+        )
     if on_error not in _POLICIES:
         raise GraphError(
             "unknown error policy",

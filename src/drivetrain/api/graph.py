@@ -6,6 +6,7 @@ Invariants (`Graph.check`):
 
 1. Every input of a node is a node of the graph, and the nodes stand in topological order.
 2. Every processor leads to a sink, and every one but a source has an input.
+3. Nothing reads from a sink, and a source reads from nothing.
 """
 
 from __future__ import annotations
@@ -234,6 +235,8 @@ class Graph:
             if missing:
                 raise GraphError(f"reads from {missing[0]!r}, which does not come before it", where=str(node))
             seen.add(node.id)
+            if node.inputs and isinstance(node.operation, Read | Table):
+                raise GraphError("is a source, and cannot read from others", where=str(node))
             if not node.inputs and not isinstance(node.operation, Read | Table):
                 raise GraphError(
                     "has no input",
@@ -246,7 +249,10 @@ class Graph:
                 remedy="end a stream with .sink(sinks.console()) or another sink",
             )
         for node in self.nodes.values():
-            if not isinstance(node.operation, Write | Log) and not self.consumers(node.id):
+            if isinstance(node.operation, Write | Log):
+                if self.consumers(node.id):
+                    raise GraphError("is a sink, and nothing can read from it", where=str(node))
+            elif not self.consumers(node.id):
                 raise GraphError(
                     "leads nowhere: no processor and no sink reads from it",
                     where=str(node),

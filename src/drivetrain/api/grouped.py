@@ -12,6 +12,7 @@ from drivetrain.api.functions import name_of, output_type
 from drivetrain.api.graph import Aggregate, Fold, Function
 from drivetrain.api.location import caller
 from drivetrain.api.monoids import Aggregation, Monoid
+from drivetrain.api.types import MessageType
 from drivetrain.api.windows import Window, everything
 from drivetrain.errors import GraphError
 
@@ -69,9 +70,10 @@ class Grouped:
         if custom:
             (key, monoid) = custom[0]
             result = output_type("aggregate", caller(), monoid.result, None)
-            operation: Any = Fold(self._named_keys(), self._window, monoid, result, key)
+            operation: Any = Fold(self._named_keys(key), self._window, monoid, result, key)
             return self._stream._add("aggregate", operation, name)
-        return self._stream._add("aggregate", Aggregate(self._named_keys(), self._window, tuple(made)), name)
+        keys = self._named_keys(*aggregations)
+        return self._stream._add("aggregate", Aggregate(keys, self._window, tuple(made)), name)
 
     def count(self, name: str | None = None) -> Stream[Any]:
         """How many messages each group has, in the column `count`."""
@@ -98,7 +100,7 @@ class Grouped:
     ) -> Stream[Any]:
         """Reduce each group to one message by an associative Python function of two messages."""
         result = output_type("reduce", caller(), fn, returns)
-        operation = Fold(self._named_keys(), self._window, ReduceMonoid(fn), result, "value")
+        operation = Fold(self._named_keys(*_columns(result)), self._window, ReduceMonoid(fn), result, "value")
         return self._stream._add(f"reduce-{name_of(fn)}", operation, name)
 
     def fold(
@@ -121,14 +123,26 @@ class Grouped:
                 remedy="use reduce(...) or a Monoid, which know how to merge",
             )
         result = output_type("fold", caller(), fn, returns)
-        operation = Fold(self._named_keys(), self._window, FoldMonoid(zero, fn), result, "value")
+        operation = Fold(
+            self._named_keys(*_columns(result)), self._window, FoldMonoid(zero, fn), result, "value"
+        )
         return self._stream._add(f"fold-{name_of(fn)}", operation, name)
 
-    def _named_keys(self) -> tuple[tuple[str, Column | Function], ...]:
+    def _named_keys(self, *results: str) -> tuple[tuple[str, Column | Function], ...]:
         named: list[tuple[str, Column | Function]] = []
         for key, value in self._keys:
             named.append((key or _own_name(value), value))
+            if named[-1][0] in results:
+                raise GraphError(
+                    f"a key and a result are both called {named[-1][0]!r}",
+                    where=str(caller()),
+                    remedy=f"give the key another name, as in group_by(by={str(value)!r})",
+                )
         return tuple(named)
+
+
+def _columns(result: MessageType) -> list[str]:
+    return [name for name, _ in result.fields]
 
 
 def _own_name(value: Column | Function) -> str:

@@ -15,10 +15,12 @@ from drivetrain.api.columns import Column, col, expr
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, name_of, output_type
 from drivetrain.api.graph import (
+    Aggregate,
     Deduplicate,
     EventTime,
     Filter,
     FlatMap,
+    Fold,
     Function,
     JoinKind,
     JoinStream,
@@ -151,6 +153,7 @@ class Stream(Generic[T]):
 
     def union(self, *others: Stream[Any], name: str | None = None) -> Stream[T]:
         """All messages of these streams; columns are matched by name."""
+        self._expect_ours(*others)
         return self._add("union", Union(), name, inputs=(self.id, *(o.id for o in others)))
 
     merge = union
@@ -172,6 +175,7 @@ class Stream(Generic[T]):
         columns = (on,) if isinstance(on, str) else tuple(on)
         if how not in ("inner", "left"):
             raise GraphError("unknown join", where=str(caller()), expected='"inner" or "left"', got=repr(how))
+        self._expect_ours(other)
         if isinstance(other, Table):
             return self._add("join", JoinTable(columns, how), name, inputs=(self.id, other.id))
         if within is None:
@@ -215,9 +219,22 @@ class Stream(Generic[T]):
     @property
     def late(self) -> Stream[Any]:
         """The messages that came too late for this stream's windows, as they were before grouping."""
+        if not isinstance(self._app._nodes[self.id].operation, Aggregate | Fold):
+            raise GraphError(
+                "only the results of a window have late messages",
+                where=f"{self.id} ({caller()})",
+                remedy="ask what .window(...) and an aggregation returned",
+            )
         return self._add("late", Late(self.id), None, inputs=())
 
     # -- building ----------------------------------------------------------------------------------
+
+    def _expect_ours(self, *others: Stream[Any] | Table) -> None:
+        for other in others:
+            if other._app is not self._app:
+                raise GraphError(
+                    f"{other.id!r} belongs to another application, {other._app.name!r}", where=str(caller())
+                )
 
     def _add(
         self,
@@ -269,7 +286,8 @@ class Stream(Generic[T]):
 class Table:
     """A bounded source read whole, for `Stream.join`. Made by `Application.table`."""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, app: Application, id: str) -> None:
+        self._app = app
         self.id = id
 
 

@@ -66,7 +66,7 @@ def column_type(annotation: object) -> str:
     """The DDL type of one column for a Python annotation; raises `UnsupportedTypeError`."""
     if isinstance(annotation, str):
         return annotation
-    if annotation in _SCALARS:
+    if isinstance(annotation, type) and annotation in _SCALARS:
         return _SCALARS[annotation]
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -80,13 +80,13 @@ def column_type(annotation: object) -> str:
         Iterable,
         typing.get_origin(typing.Sequence[int]),
     ):
+        if len(args) < 1:
+            raise UnsupportedTypeError(f"{_name(annotation)} does not say what it holds: write list[str]")
         if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
             inside = ",".join(f"_{i + 1}:{column_type(a)}" for i, a in enumerate(args))
             return f"struct<{inside}>"
-        if len(args) < 1:
-            raise UnsupportedTypeError(f"{_name(annotation)} does not say what it holds: write list[str]")
         return f"array<{column_type(args[0])}>"
-    if origin is dict:
+    if origin is dict and len(args) == 2:
         return f"map<{column_type(args[0])},{column_type(args[1])}>"
     if (fields := record_fields(annotation)) is not None:
         return "struct<" + ",".join(f"{n}:{t}" for n, t in fields) + ">"
@@ -106,7 +106,10 @@ def record_fields(annotation: object) -> tuple[tuple[str, str], ...] | None:
         names = list(annotation._fields)
     else:
         return None
-    hints = typing.get_type_hints(annotation)
+    try:
+        hints = typing.get_type_hints(annotation)
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise UnsupportedTypeError(f"an annotation of {_name(annotation)} names no type: {error}") from error
     return tuple((n, column_type(hints[n])) for n in names)
 
 
@@ -141,15 +144,20 @@ def returned_annotation(fn: Callable[..., Any]) -> object | None:
     target = fn if hasattr(fn, "__annotations__") and not isinstance(fn, type) else type(fn).__call__
     try:
         hints = typing.get_type_hints(target)
-    except (NameError, TypeError):
+    except (NameError, AttributeError, TypeError, SyntaxError):
         # An annotation that names something unknown here is as good as none: the error will say so.
         hints = {}
     return hints.get("return")
 
 
 def element_annotation(annotation: object) -> object | None:
-    """What one element of an iterable annotation is: `list[str]`, `Iterator[str]` → `str`."""
+    """What one element of an iterable annotation is: `list[str]`, `Iterator[str] | None` → `str`."""
     args = typing.get_args(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        inner = [a for a in args if a is not type(None)]
+        return element_annotation(inner[0]) if len(inner) == 1 else None
+    if typing.get_origin(annotation) is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return args[0]  # type: ignore[no-any-return]
     if typing.get_origin(annotation) in _ITERABLES and args:
         return args[0]  # type: ignore[no-any-return]
     return None

@@ -1,0 +1,31 @@
+"""Durations as they are written in a graph."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivetrain.api.durations import milliseconds, told
+from drivetrain.errors import GraphError
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("0 s", 0), ("5 ms", 5), ("10 s", 10_000), ("1.5 min", 90_000), ("2h", 7_200_000), ("1 d", 86_400_000)],
+)
+def test_a_duration_is_read_with_its_unit(text: str, ms: int) -> None:
+    assert milliseconds(text, "the gap") == ms
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "-1 s", "1 fortnight", "0.5 ms", "1 s 2", None, 10])
+def test_what_is_no_duration_is_refused_saying_what_it_was_for(text: object) -> None:
+    with pytest.raises(GraphError, match="cannot read the gap") as caught:
+        milliseconds(text, "the gap")  # type: ignore[arg-type]
+    assert caught.value.got == repr(text)
+    assert '"10 s"' in str(caught.value)
+
+
+@given(st.integers(0, 10**12))
+def test_what_is_told_is_read_again_as_the_same(ms: int) -> None:
+    assert milliseconds(told(ms), "x") == ms
