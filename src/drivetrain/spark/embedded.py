@@ -131,9 +131,10 @@ def prepare(
     """Compile everything and check every source and sink; nothing runs yet."""
     sinks = open_sinks(plan, rundir)
     if fresh:
+        # The state first: a state whose results are gone would go on, one that is gone is refused.
+        rundir.clear()
         for sink in sinks.values():
             sink.fresh()
-        rundir.clear()
     spark = session(config, plan.application)
     ship(plan.graph)
     context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex)

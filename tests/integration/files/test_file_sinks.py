@@ -102,6 +102,16 @@ def test_csv_follows_rfc_4180_with_utc_timestamps(spark: SparkSession, tmp_path:
     assert "\n2,,2024" in raw, "null is an empty field"
 
 
+def test_a_csv_of_one_column_keeps_a_record_for_every_null(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    writer = open_sink(sinks.csv(tmp_path / "out"), context(tmp_path))
+    rows = spark.createDataFrame([("a",), (None,), ("b",)], "text string").coalesce(1)
+    assert writer.write(rows, 0) == 3
+    text = (tmp_path / "out" / "part-sink-1-00000000.csv").read_text()
+    assert text == 'text\na\n""\nb\n'
+
+
 def test_json_is_one_object_per_line_with_utc_timestamps(
     spark: SparkSession, tmp_path: Path, way: str
 ) -> None:

@@ -5,7 +5,8 @@ bytes. So whatever depends on the format is decided once, before that choice: te
 column of finished lines, rendered by Spark's own generated code (which was measured to be faster than
 Arrow's CSV writer, and Arrow has no JSON writer); Parquet keeps its columns.
 
-CSV follows RFC 4180: quotes are doubled, null is an empty field and the empty string is `""`.
+CSV follows RFC 4180: quotes are doubled, null is an empty field and the empty string is `""`. With a
+single column null is `""` too, because an empty line is no record.
 Timestamps are ISO 8601 in UTC with microseconds. JSON writes nulls. Binary columns are base64.
 
 Called by the file sink.
@@ -67,7 +68,12 @@ def render(df: DataFrame, sink: FileSink) -> DataFrame:
         for name in df.columns
     ]
     record = F.struct(*columns)
-    line = F.to_csv(record, _CSV) if sink.format == "csv" else F.to_json(record, _JSON)
+    if sink.format == "json":
+        return df.select(F.to_json(record, _JSON).alias("line"))
+    line = F.to_csv(record, _CSV)
+    if len(columns) == 1:
+        # Most readers skip an empty line, and Spark fails to write one: null is told as "".
+        line = F.when(columns[0].isNull(), F.lit('""')).otherwise(line)
     return df.select(line.alias("line"))
 
 
