@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drivetrain.core.clock import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.errors import InternalError
 from drivetrain.spark.channel.clock_source import (
-    FINAL_CLOCK_MS,
-    NO_CLOCK_MS,
     ClockReader,
     publish_clock,
     read_clock,
