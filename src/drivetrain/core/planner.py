@@ -83,7 +83,7 @@ class _Draft:
         upstream = [i for i in node.inputs if not isinstance(self.graph.nodes[i].operation, Table)]
         pieces = _distinct([self.home[i] for i in upstream])
         reasons = [self._why_cut(node, i, joins=len(pieces) > 1) for i in upstream]
-        if not any(reasons):
+        if not any(reasons) and not self._share_a_producer(pieces):
             self._fuse(pieces, node)
         elif is_stateful(node) or len(upstream) > 1:
             self._behind_channels(node, upstream, [r or self._why_joined(node) for r in reasons])
@@ -112,6 +112,11 @@ class _Draft:
                 return self._why_joined(node)
             return f"{node.id} keeps state, and what it reads also feeds other processors"
         return None
+
+    def _share_a_producer(self, pieces: list[_Piece]) -> bool:
+        # As one query they would read the same messages by two channels.
+        producers = [p for _, p, c, _ in self.channels if any(c is piece for piece in pieces)]
+        return len(set(producers)) < len(producers)
 
     def _why_joined(self, node: Node) -> str:
         return f"{node.id} joins fragments that run as separate queries"

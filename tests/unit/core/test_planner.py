@@ -195,6 +195,26 @@ def test_a_branch_behind_a_cut_is_not_lost_when_its_neighbour_was_fused_into_a_u
     assert made.fragment_of("b") is not fused
 
 
+def test_two_readers_of_one_cut_do_not_become_one_query_with_two_channels_of_the_same_messages() -> None:
+    made = plan(
+        graph(
+            node("lines", read(), cut=True),
+            node("other", read(), cut=True),
+            node("a", map_(), "lines"),
+            node("both", Union(), "lines", "other"),
+            node("all", Union(), "a", "both"),
+            node("out", write(), "all"),
+        )
+    )
+    assert channels(made) == {
+        ("lines", "a"),
+        ("lines", "both"),
+        ("other", "both"),
+        ("a", "all"),
+        ("both", "all"),
+    }
+
+
 def test_two_sources_unioned_into_one_aggregate_are_one_query() -> None:
     made = plan(
         graph(
