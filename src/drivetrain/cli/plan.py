@@ -94,11 +94,10 @@ def _plan_of(
 
 def show_plan(plan: Plan, console: Console) -> None:
     """Print the plan as tables."""
-    count = len(plan.fragments)
     console.print(
         Text.assemble(
             (plan.application, "bold"),
-            f": {count} {'fragment' if count == 1 else 'fragments'}, {len(plan.channels)} channels, "
+            f": {_counted(len(plan.fragments), 'fragment')}, {_counted(len(plan.channels), 'channel')}, "
             f"{'bounded' if plan.bounded else 'unbounded'} input, {plan.guarantee}",
         )
     )
@@ -116,6 +115,10 @@ def show_plan(plan: Plan, console: Console) -> None:
         for sink in plan.sinks:
             table.add_row(sink.id, sink.target, sink.guarantee, Text(sink.why, "dim"))
         console.print(table)
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _fragment_heading(plan: Plan, fragment: Fragment) -> Text:

@@ -16,9 +16,10 @@ WINDOWED = """
 from drivetrain.api import Application, sinks, sources, windows
 
 app = Application("hourly")
-events = app.read(sources.text(app.setting("input", default="/data")), name="events")
+source = sources.csv(app.setting("input", default="/data"), schema="at timestamp, value string", event_time="at")
+events = app.read(source, name="events")
 hourly = events.group_by("value").window(windows.tumbling("1 h")).count("by_hour")
-hourly.group_by("count").window(windows.tumbling("1 d")).count("by_day").sink(sinks.console(), name="out")
+hourly.group_by(n="count").window(windows.tumbling("1 d")).count("by_day").sink(sinks.console(), name="out")
 """
 
 
@@ -28,11 +29,11 @@ def test_plan_shows_fragments_channels_how_operators_run_and_guarantees(
     application_file.write_text(WINDOWED)
     result = command("plan", "count.py")
     assert result.exit_code == 0
-    assert "hourly: 2 fragments, 1 channels, bounded input, at least once" in result.stdout
+    assert "hourly: 2 fragments, 1 channel, bounded input, at least once" in result.stdout
     assert "reads the channel by_hour--by_day" in result.stdout
     assert "code-generated" in result.stdout
     assert "replayed after a crash" in result.stdout
-    assert "count.py:5" in result.stdout
+    assert "count.py:6" in result.stdout
 
 
 def test_plan_as_json_holds_the_same_and_is_alone_on_standard_output(application_file: Path) -> None:
