@@ -381,7 +381,7 @@ def test_a_tree_is_cut_exactly_where_it_must_be(tree: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_processor_but_tables_runs_in_one_fragment(any_graph: Graph) -> None:
     made = plan(any_graph)
     placed = sorted(p for f in made.fragments for p in f.processors)
@@ -390,7 +390,7 @@ def test_every_processor_but_tables_runs_in_one_fragment(any_graph: Graph) -> No
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_fragment_keeps_one_state_at_most_and_at_the_end_of_its_trunk(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -400,7 +400,7 @@ def test_a_fragment_keeps_one_state_at_most_and_at_the_end_of_its_trunk(any_grap
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_an_edge_is_inside_a_fragment_or_has_one_channel_that_leads_forward(any_graph: Graph) -> None:
     made = plan(any_graph)
     order = {f.id: i for i, f in enumerate(made.fragments)}
@@ -419,7 +419,7 @@ def test_an_edge_is_inside_a_fragment_or_has_one_channel_that_leads_forward(any_
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_inputs_of_a_fragment_are_its_sources_and_the_channels_into_it(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -431,7 +431,7 @@ def test_the_inputs_of_a_fragment_are_its_sources_and_the_channels_into_it(any_g
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_trunk_feeds_nothing_but_its_own_end(any_graph: Graph) -> None:
     """Per batch only the result of the trunk is at hand: nobody else may read what is inside it."""
     made = plan(any_graph)
@@ -443,7 +443,7 @@ def test_a_trunk_feeds_nothing_but_its_own_end(any_graph: Graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_branch_reads_the_end_of_the_trunk_or_another_branch(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -458,7 +458,7 @@ def test_a_branch_reads_the_end_of_the_trunk_or_another_branch(any_graph: Graph)
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_fragment_of_several_inputs_joins_them_in_its_trunk(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
@@ -476,7 +476,7 @@ def test_a_fragment_of_several_inputs_joins_them_in_its_trunk(any_graph: Graph) 
 
 
 @given(graphs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_channel_has_one_of_the_four_reasons(any_graph: Graph) -> None:
     made = plan(any_graph)
     nodes = made.graph.nodes
