@@ -62,6 +62,10 @@ class FileSink:
     guarantee: ClassVar[Guarantee] = "exactly once"
 
     def __post_init__(self) -> None:
+        if not self.path:
+            raise GraphError(
+                "a file sink needs a path", where="sinks.files", remedy="give a directory or a URI"
+            )
         if self.format not in _FORMATS:
             raise GraphError(
                 "unknown file format",

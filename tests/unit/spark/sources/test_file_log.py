@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.errors import InternalError
@@ -26,6 +26,7 @@ class InMemoryLog(FileLog):
 files_strategy = st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=8)
 
 
+@settings(deadline=None)
 @given(files_strategy, st.integers(1, 40), st.integers(1, 4))
 def test_batches_take_every_byte_of_every_file_once_and_in_order(
     files: list[tuple[int, bool]], limit: int, parts: int
@@ -44,6 +45,7 @@ def test_batches_take_every_byte_of_every_file_once_and_in_order(
     assert [(s.path, byte) for s in taken for byte in range(s.start, s.end)] == expected
 
 
+@settings(deadline=None)
 @given(files_strategy, st.integers(1, 40))
 def test_a_whole_file_is_never_cut(files: list[tuple[int, bool]], limit: int) -> None:
     log = InMemoryLog(files)
