@@ -48,7 +48,7 @@ def text(megabytes: int) -> Path:
 
 
 def events(count: int) -> Path:
-    """The directory with `lines/*.jsonl` of `count` events and `expected.parquet` (start_ms, key, n, total)."""
+    """The directory of `lines/*.jsonl` with `count` events, and `expected.parquet`."""
     return _made(f"events-{count}", lambda directory: _write_events(directory, count))
 
 

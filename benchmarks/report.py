@@ -74,7 +74,7 @@ def as_markdown(result: dict[str, Any]) -> str:
 
 
 def write_into(page: str, results: dict[str, dict[str, Any]]) -> str:
-    """The page with the figures of `results`, keyed by benchmark, between their markers; the rest as it was."""
+    """The page with the figures of `results` (by benchmark) between their markers; the rest as it was."""
 
     def replaced(found: re.Match[str]) -> str:
         result = results.get(found["name"])

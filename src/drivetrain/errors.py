@@ -114,8 +114,18 @@ class OperatorError(UserError):
     code = "operator"
     exit_code = 3
 
-    def __init__(self, what: str, *, operator: str, message: str | None, user_traceback: str) -> None:
-        super().__init__(what, where=operator)
+    def __init__(
+        self,
+        what: str,
+        *,
+        operator: str,
+        message: str | None,
+        user_traceback: str,
+        remedy: str = "correct the function and run the same command again: it goes on where it stopped; "
+        "or have "
+        'map, flat_map or filter set such messages aside with on_error="dead_letter"',
+    ) -> None:
+        super().__init__(what, where=operator, remedy=remedy)
         self.operator = operator
         self.message = message
         self.user_traceback = user_traceback

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import difflib
 import graphlib
 import re
 import types
@@ -111,6 +112,7 @@ class Application:
             raise ConfigError(
                 f"setting {name!r} is required" + (f": {doc}" if doc else ""),
                 where=f"{self.name} ({caller()})",
+                got=_nearly(name, _given.get()),
                 remedy=f"add --set {name}=...",
             )
         value = default if raw is None else _read_setting(name, raw, kind)
@@ -226,6 +228,12 @@ class Application:
         if base not in taken:
             return base
         return next(c for n in range(2, len(taken) + 3) if (c := f"{base}-{n}") not in taken)
+
+
+def _nearly(name: str, given: Mapping[str, str]) -> str | None:
+    """What was probably meant to be `name`, told as the error's "got"."""
+    near = difflib.get_close_matches(name, given, n=1)
+    return f"--set {near[0]}={given[near[0]]}, which is no setting" if near else None
 
 
 def _processor_name(processor: Processor) -> str:

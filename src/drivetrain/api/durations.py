@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drivetrain.api.location import caller
 from drivetrain.config.units import duration_ms, show_duration_ms
 from drivetrain.errors import GraphError
 
@@ -13,7 +14,13 @@ def milliseconds(text: str, what: str) -> int:
     try:
         return _PARSER.read(text)
     except ValueError as error:
-        raise GraphError(f"cannot read {what}", expected=_PARSER.expected, got=repr(text)) from error
+        raise GraphError(
+            f"cannot read {what}",
+            where=str(caller()),
+            expected=_PARSER.expected,
+            got=repr(text),
+            remedy="write a number and its unit",
+        ) from error
 
 
 def told(ms: int) -> str:

@@ -15,6 +15,11 @@ def show_count(count: int | None) -> str:
     return "–" if count is None else f"{count:,}"
 
 
+def show_counted(count: int, one: str, several: str | None = None) -> str:
+    """A number with its noun: "1 batch", "1,200 batches"; the plural is `one` with an s unless given."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
 def show_rate(per_second: float) -> str:
     """A rate in three digits: 1234567.0 is "1.23 M/s"."""
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

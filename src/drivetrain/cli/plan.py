@@ -27,6 +27,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.figures import show_counted
 from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.core.plan import Fragment, How, Plan
@@ -97,7 +98,8 @@ def show_plan(plan: Plan, console: Console) -> None:
     console.print(
         Text.assemble(
             (plan.application, "bold"),
-            f": {_counted(len(plan.fragments), 'fragment')}, {_counted(len(plan.channels), 'channel')}, "
+            f": {show_counted(len(plan.fragments), 'fragment')}, "
+            f"{show_counted(len(plan.channels), 'channel')}, "
             f"{'bounded' if plan.bounded else 'unbounded'} input, {plan.guarantee}",
         )
     )
@@ -115,10 +117,6 @@ def show_plan(plan: Plan, console: Console) -> None:
         for sink in plan.sinks:
             table.add_row(sink.id, sink.target, sink.guarantee, Text(sink.why, "dim"))
         console.print(table)
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _fragment_heading(plan: Plan, fragment: Fragment) -> Text:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drivetrain.cli.figures import show_clock, show_count, show_rate, show_span
+from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_span
 from drivetrain.core.progress import RunOutcome, RunResult
 
 _SENTENCES: Final = {
@@ -39,7 +39,7 @@ def show_summary(result: RunResult, console: Console) -> None:
     rate = show_rate(taken * 1000 / result.duration_ms) if result.duration_ms else "–"
     console.print(
         f"{show_count(taken)} messages in {show_span(result.duration_ms)} ({rate}), "
-        f"{show_count(result.batches)} batches, "
+        f"{show_counted(result.batches, 'batch', 'batches')}, "
         f"clock {show_clock(result.clock_ms)}",
         highlight=False,
     )

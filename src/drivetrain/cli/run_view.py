@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from drivetrain.cli.figures import show_clock, show_count, show_rate, show_share, show_span
+from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.cli.run_state import FragmentView, RunState
 from drivetrain.core.progress import (
     FragmentState,
@@ -141,7 +141,7 @@ class LineView:
         self._state = self._state.after(event)
         if isinstance(event, RunStarted):
             resumed = ", resuming where it stopped" if event.resumed else ""
-            self.say(f"{event.application}: {len(event.fragments)} fragments{resumed}")
+            self.say(f"{event.application}: {show_counted(len(event.fragments), 'fragment')}{resumed}")
         elif isinstance(event, FragmentStateChanged):
             self.say(f"{event.fragment}: {event.state.value}" + (f": {event.reason}" if event.reason else ""))
         elif isinstance(event, NoticeGiven):

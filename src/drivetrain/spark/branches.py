@@ -50,6 +50,7 @@ from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.compile.tasks import stateless_task
 from drivetrain.spark.compile.windowed import BEFORE, late_panes
 from drivetrain.spark.counting import Counts
+from drivetrain.spark.failures import refusals_named
 from drivetrain.spark.fragment import CompileContext, Trunk, without_bad
 from drivetrain.spark.sinks import SinkWriter
 
@@ -204,7 +205,8 @@ class Branches:
         for node in self.nodes:
             if not _ends(node):
                 inputs = [batch.frames[i] for i in node.inputs if i in batch.frames]
-                batch.frames[node.id] = self._settled(node, self._apply(node, inputs, batch), batch)
+                with refusals_named(str(node)):
+                    batch.frames[node.id] = self._settled(node, self._apply(node, inputs, batch), batch)
 
     def _apply(self, node: Node, inputs: list[Frame], batch: Batch) -> Frame:
         if isinstance(node.operation, Process):

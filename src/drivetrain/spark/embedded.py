@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from drivetrain.api.application import Application
-from drivetrain.api.graph import Write
+from drivetrain.api.graph import Read, Table, Write
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan import Fragment, Plan
@@ -44,6 +44,7 @@ from drivetrain.spark.rundir import RunDirectory
 from drivetrain.spark.session import session
 from drivetrain.spark.shipping import ship
 from drivetrain.spark.sinks import SinkContext, SinkWriter, open_sink, sink_path
+from drivetrain.spark.sources import validate_source
 
 POLL_S = 0.05
 DRAIN_S = 60.0
@@ -135,15 +136,26 @@ def prepare(
         rundir.clear()
         for sink in sinks.values():
             sink.fresh()
-    spark = session(config, plan.application)
-    ship(plan.graph)
-    context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex)
-    running = Running(context, plan, rundir, listener, sinks=sinks)
-    rundir.begin(plan)
+    rundir.refuse_another_graph(plan)
+    first_run = not rundir.started
+    if first_run:
+        # What can be found wrong without Spark is told at once. Later runs go on with what they listed.
+        for node in plan.graph.nodes.values():
+            if isinstance(node.operation, Read | Table):
+                validate_source(node.operation.source)
     for sink in sinks.values():
         sink.validate()
-    for fragment in plan.fragments:
-        running.queries[fragment.id] = compile_fragment(running, fragment)
+    context = CompileContext(session(config, plan.application), plan, rundir, config, run_id=uuid.uuid4().hex)
+    ship(plan.graph)
+    running = Running(context, plan, rundir, listener, sinks=sinks)
+    try:
+        for fragment in plan.fragments:
+            running.queries[fragment.id] = compile_fragment(running, fragment)
+    except BaseException:
+        if first_run:
+            rundir.clear()  # nothing has run: the next try lists its inputs anew
+        raise
+    rundir.begin(plan)
     return running
 
 

@@ -14,12 +14,20 @@ import base64
 import errno
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
 
 from drivetrain import errors
 from drivetrain.errors import DiskFullError, DrivetrainError, GraphError, InternalError, UserError
 
 _TOKEN = re.compile(r"⟦drivetrain:([A-Za-z0-9+/=]+)⟧")
 _UNSHIPPABLE = ("PicklingError", "cannot pickle", "Could not serialize object")
+_NOISE = re.compile(
+    r"\s*(at |\.\.\. \d+ more|JVM stacktrace|== SQL|Caused by)"  # Java's stack
+    r"|[ :|]*[+:]- |'[A-Z]\w*|[A-Z]\w* .*#\d+"  # Spark's plan
+)
 _DISK = ("No space left on device", "Disk quota exceeded", "[Errno 28]")
 
 
@@ -72,7 +80,24 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
             remedy="a function may not hold on to locks, files, connections or the Spark session: "
             "create them inside it",
         )
-    return UserError("Spark could not run this", where=where, got=_short(text))
+    return UserError(
+        "Spark could not run this",
+        where=where,
+        got=_short(text),
+        remedy="correct the expression or the data and run the same command again: "
+        "it goes on where it stopped",
+    )
+
+
+@contextmanager
+def refusals_named(where: str) -> Iterator[None]:
+    """Turn what Spark says against the operator `where`, which the block builds, into our own error."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.startswith("pyspark"):
+            raise analysis_error(error, where) from error
+        raise
 
 
 def analysis_error(error: BaseException, where: str) -> DrivetrainError:
@@ -80,6 +105,17 @@ def analysis_error(error: BaseException, where: str) -> DrivetrainError:
     ours = recovered(str(error))
     if ours is not None:
         return ours
+    if isinstance(error, PySparkException) and (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        named = error.getMessageParameters() or {}
+        column, known = named.get("objectName", "").strip("`"), named.get("proposal", "").replace("`", "")
+        known = ", ".join(c for c in known.split(", ") if c and not c.startswith("__"))
+        return errors.OperatorTypeError(
+            f"there is no column {column!r}",
+            where=where,
+            expected=f"one of {known}" if known else None,
+            got=column,
+            remedy="correct the name; `drivetrain plan` shows the columns that every operator has",
+        )
     return errors.OperatorTypeError(
         "Spark cannot run this operator on what comes in",
         where=where,
@@ -100,9 +136,5 @@ def _known(name: str) -> type[DrivetrainError]:
 
 def _short(text: str, lines: int = 4) -> str:
     """The first lines of what Spark says, without Java's stack."""
-    kept = [
-        line.rstrip()
-        for line in text.splitlines()
-        if line.strip() and not re.match(r"\s*(at |\.\.\. \d+ more|JVM stacktrace|== SQL|Caused by)", line)
-    ]
+    kept = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
     return "\n    ".join(kept[:lines])

@@ -39,6 +39,7 @@ from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.keyed import fold, stateful_task
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.compile.tasks import stateless_task
+from drivetrain.spark.failures import refusals_named
 from drivetrain.spark.ingested import Ingested, ingested, is_ingested
 from drivetrain.spark.python_stage import BAD
 from drivetrain.spark.rundir import RunDirectory
@@ -141,11 +142,12 @@ class TrunkCompiler:
         expand: Callable[[DataFrame], Frame] | None = None
         last: Frame | None = None
         for node in nodes:
-            if node.id == self.fragment.stateful:
-                df, mode, expand = self._stateful(node)
-                last = Frame(df)
-            else:
-                last = self._stateless(node)
+            with refusals_named(str(node)):
+                if node.id == self.fragment.stateful:
+                    df, mode, expand = self._stateful(node)
+                    last = Frame(df)
+                else:
+                    last = self._stateless(node)
             self.frames[node.id] = last
         if last is None:  # a fragment behind a cut: its only trunk is the channel
             last = self._channel(self.fragment.inputs[0])

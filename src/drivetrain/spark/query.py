@@ -44,6 +44,7 @@ from drivetrain.spark.failures import translated
 from drivetrain.spark.fragment import Trunk, source_event_time
 from drivetrain.spark.sources import Position
 
+REPORT_S = 2.0
 TRIM_S = 5.0
 """How often channels are trimmed: a crash repeats nothing for it, so it need not be often."""
 
@@ -296,6 +297,10 @@ class FragmentQuery:
             self._last_batch()
         for store in self.branches.stores.values():
             store.append_clock(FINAL_CLOCK_MS)
+        deadline = time.monotonic() + REPORT_S
+        while self._seen < self.batch_id and self.batches and time.monotonic() < deadline:
+            time.sleep(0.01)  # Spark reports a batch a moment after it has committed it
+            self._read_progress()
         self.stop()
 
     def _last_batch(self) -> None:

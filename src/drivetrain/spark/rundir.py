@@ -101,8 +101,8 @@ class RunDirectory:
         """What the finished run said of itself, or None when it has not finished."""
         return self._read().get("finished")
 
-    def begin(self, plan: Plan) -> None:
-        """Note what runs here; raises `UserError` if state is here of a graph that does not fit."""
+    def refuse_another_graph(self, plan: Plan) -> None:
+        """Raise `UserError` if there is state here of a graph that does not fit."""
         shape, known = state_shape(plan), self._read()
         if known and known.get("state") != shape:
             raise UserError(
@@ -112,14 +112,14 @@ class RunDirectory:
                 got=_told(shape),
                 remedy="run with --fresh to start over, or under another application name to keep both",
             )
-        if not known:
-            self._write(
-                {
-                    "application": self.application,
-                    "settings": {k: str(v) for k, v in self.settings.items()},
-                    "state": shape,
-                }
-            )
+
+    def begin(self, plan: Plan) -> None:
+        """Note what runs here, before its first batch; raises `UserError` as `refuse_another_graph`."""
+        self.refuse_another_graph(plan)
+        if not self.started:
+            settings = {k: str(v) for k, v in self.settings.items()}
+            shape = state_shape(plan)
+            self._write({"application": self.application, "settings": settings, "state": shape})
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Note that the application has finished, and how."""

@@ -19,7 +19,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from drivetrain.config import Config
@@ -29,6 +31,10 @@ from drivetrain.spark.failures import translated
 
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+_LOG = Path(__file__).resolve().with_name("log4j2.properties")
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark's: they print what it raises as JSON, before anyone could catch it."""
 
 
 def cores(master: str) -> int:
@@ -49,7 +55,8 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
+        f"-Dlog4j2.configurationFile={_LOG.as_uri()}",
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
@@ -95,6 +102,8 @@ def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
             got=str(translated(error)),
             remedy="`drivetrain doctor` says what is missing",
         ) from error
+    for name in _QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
     spark.sparkContext.setLogLevel("ERROR")
     # Spark says "query ... has been stopped" as an error for every clean stop: that is noise here.
     jvm = spark._jvm

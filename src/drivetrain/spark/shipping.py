@@ -2,7 +2,9 @@
 
 Spark's pickler sends a function of an importable module by name, and a worker that cannot import the
 module fails. The modules that an application's functions live in (its own file, what lies beside it)
-are therefore sent as code; installed packages are still sent by name.
+are therefore sent as code; installed packages are still sent by name. What cannot be sent at all is
+found before anything runs, with the name that the function knows it by: Spark would only print its own
+traceback.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pyspark import cloudpickle
 from drivetrain.api.graph import Aggregate, Fold, Graph, Node, Process
 from drivetrain.api.monoids import Monoid
 from drivetrain.core.explain import functions
+from drivetrain.errors import GraphError
 
 _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib", "stdlib")}
@@ -30,7 +33,10 @@ _OWN = str(Path(__file__).resolve().parent.parent)
 
 
 def ship(graph: Graph) -> list[str]:
-    """Have every user module that the graph's functions live in or use sent by value; returns their names."""
+    """Have every user module that the graph's functions live in or use sent by value; returns their names.
+
+    Raises `GraphError` for a function that cannot be sent at all.
+    """
     shipped: list[str] = []
     left = [m for node in graph.nodes.values() for thing in _user_code(node) for m in _modules(thing)]
     while left:
@@ -40,7 +46,35 @@ def ship(graph: Graph) -> list[str]:
             shipped.append(module.__name__)
             # What it imports from beside it is looked for by name on the worker, so it must go along.
             left += [m for value in vars(module).values() for m in _modules(value)]
+    for node in graph.nodes.values():
+        for thing in _user_code(node):
+            _refuse_unsendable(thing, str(node))
     return shipped
+
+
+def _refuse_unsendable(thing: Any, where: str) -> None:
+    error = _unsendable(thing)
+    if error is None:
+        return
+    held = inspect.getclosurevars(thing) if inspect.isfunction(thing) else None
+    known = {**held.globals, **held.nonlocals} if held is not None else {}
+    culprits = [name for name, value in known.items() if _unsendable(value) is not None]
+    holds = f"{', '.join(culprits)}: " if culprits else ""
+    raise GraphError(
+        "a function cannot be sent to Spark's workers",
+        where=where,
+        expected="a function that holds on to nothing but data and other functions",
+        got=f"{holds}{error}",
+        remedy="create locks, files, connections and sessions inside the function (or in a Task's on_start)",
+    ) from error
+
+
+def _unsendable(thing: Any) -> Exception | None:
+    try:
+        cloudpickle.dumps(thing)
+    except Exception as error:  # noqa: BLE001 - whatever the user's object raises when it is pickled
+        return error
+    return None
 
 
 def _modules(thing: Any) -> list[ModuleType]:

@@ -16,8 +16,8 @@ WINDOWED = """
 from drivetrain.api import Application, sinks, sources, windows
 
 app = Application("hourly")
-source = sources.csv(app.setting("input", default="/data"), schema="at timestamp, value string", event_time="at")
-events = app.read(source, name="events")
+path = app.setting("input", default="/data")
+events = app.read(sources.csv(path, schema="at timestamp, value string", event_time="at"), name="events")
 hourly = events.group_by("value").window(windows.tumbling("1 h")).count("by_hour")
 hourly.group_by(n="count").window(windows.tumbling("1 d")).count("by_day").sink(sinks.console(), name="out")
 """

@@ -26,7 +26,7 @@ def test_finished_run_shows_progress_on_stderr_and_the_summary_on_stdout(
 ) -> None:
     result = command("run", str(application_file))
     assert result.exit_code == 0
-    assert "[00:00] count: 1 fragments" in result.stderr
+    assert "[00:00] count: 1 fragment" in result.stderr
     assert "counts: running" in result.stderr
     assert "half of it" in result.stderr
     assert "count finished" in result.stdout

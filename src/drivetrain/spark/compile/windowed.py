@@ -55,6 +55,7 @@ def keyed(
                     where=where,
                     expected=f"one of {', '.join(c for c in df.columns if not c.startswith('__'))}",
                     got=name,
+                    remedy="correct the name; `drivetrain plan` shows the columns that every operator has",
                 )
         else:
             column, native = column_function(key, where)
@@ -160,7 +161,7 @@ def require_timestamps(frame: Frame, window: Window, where: str) -> None:
         raise GraphError(
             f"a {window.kind} window needs event time, and these messages have none",
             where=where,
-            expected='.event_time("column", max_disorder="10 s") before the window',
+            remedy='put .event_time("column", max_disorder="10 s") before the window',
         )
 
 
@@ -194,7 +195,7 @@ def deduplicate(node: Node, frame: Frame) -> DataFrame:
         raise GraphError(
             "deduplicate needs event time, and these messages have none",
             where=str(node),
-            remedy='.event_time("column", max_disorder="10 s") before it',
+            remedy='put .event_time("column", max_disorder="10 s") before it',
         )
     ready = frame.resolved()
     keys = list(operation.keys) or list(ready.columns)
@@ -220,7 +221,7 @@ def join_streams(node: Node, left: Frame, right: Frame) -> DataFrame:
         raise GraphError(
             "a join of streams needs event time on both sides",
             where=where,
-            remedy='.event_time("column") on each',
+            remedy='put .event_time("column") on each',
         )
     l_df, r_df = _after(left.resolved().df), _after(right.resolved().df)
     mine, theirs = left.resolved().columns, right.resolved().columns
