@@ -1,19 +1,22 @@
 """`drivetrain run`: runs an application in this process, on Spark, until its input ends or someone stops it.
 
 Design: load the configuration and the file, hand both to the engine with a listener that shows what
-happens, print the result. With `--json` everything that anyone prints, Java included, goes to the
-standard error stream, and standard output holds the one object.
+happens, print the result. What `Stream.log` logs goes to the standard error stream, above the live
+table, unless the application has configured logging itself. With `--json` everything that anyone
+prints, Java included, goes to the standard error stream, and standard output holds the one object.
 
 Called by `cli.main`. The exit codes are listed there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -38,6 +41,9 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import run as keys
 from drivetrain.core.progress import ProgressEvent, RunOutcome, RunResult
 from drivetrain.errors import DrivetrainError
+
+_MESSAGES: Final = logging.getLogger("drivetrain.messages")
+_CALLBACKS: Final = logging.getLogger("py4j")
 
 
 def run_command(
@@ -96,7 +102,7 @@ def run_file(
     engine = engine or spark_engine()
     view = _view(config, live)
     with StopSignals(view.on_stop_requested) as stop:
-        with view.showing():
+        with view.showing(), _messages_logged():
             result = engine(application, config, _Listener(view, stop), fresh=fresh)
         result.check()
     tell(result)
@@ -126,3 +132,37 @@ def _view(config: Config, live: bool) -> RunView:
     if live:
         return LiveView(Console(stderr=True), redirect_stdout=sys.stdout.isatty())
     return LineView(sys.stderr, config[keys.PROGRESS_INTERVAL])
+
+
+class _ToStandardError(logging.Handler):
+    """Prints to whatever the standard error stream is by now: a live table puts itself in between."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:  # noqa: BLE001 - logging's own rule: what cannot be logged stops nothing
+            self.handleError(record)
+
+
+@contextlib.contextmanager
+def _messages_logged() -> Iterator[None]:
+    """Show what `Stream.log` logs while the block runs, and no stack of Spark's calls back into Python.
+
+    An error in such a call reaches the user as the error of the run; py4j would log it a second time
+    wherever an application has configured logging.
+    """
+    handler = None if _MESSAGES.hasHandlers() else _ToStandardError()
+    before = {logger: logger.level for logger in (_MESSAGES, _CALLBACKS)}
+    if _MESSAGES.level == logging.NOTSET:
+        _MESSAGES.setLevel(logging.INFO)
+    if _CALLBACKS.level == logging.NOTSET:
+        _CALLBACKS.setLevel(logging.CRITICAL)
+    if handler is not None:
+        _MESSAGES.addHandler(handler)
+    try:
+        yield
+    finally:
+        if handler is not None:
+            _MESSAGES.removeHandler(handler)
+        for logger, level in before.items():
+            logger.setLevel(level)

@@ -53,7 +53,6 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.default.parallelism": str(partitions),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
         f"-Dlog4j2.configurationFile={_LOG.as_uri()}",
