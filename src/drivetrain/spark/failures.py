@@ -108,7 +108,7 @@ def analysis_error(error: BaseException, where: str) -> DrivetrainError:
     if isinstance(error, PySparkException) and (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
         named = error.getMessageParameters() or {}
         column, known = named.get("objectName", "").strip("`"), named.get("proposal", "").replace("`", "")
-        known = ", ".join(c for c in known.split(", ") if c and not c.startswith("__"))
+        known = ", ".join(c for c in known.split(", ") if c and c != "window" and not c.startswith("__"))
         return errors.OperatorTypeError(
             f"there is no column {column!r}",
             where=where,
