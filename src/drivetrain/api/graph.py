@@ -177,6 +177,7 @@ class Process:
     partitioners: tuple[Partitioner, ...]
     stateful: bool
     batched: bool
+    hears_clock: bool = False
 
 
 @dataclass(frozen=True)

@@ -291,6 +291,11 @@ class Table:
         self.id = id
 
 
+def hears_clock(kind: type[Task[Any, Any]]) -> bool:
+    """Whether a Task class has a hook of its own for the clock or for the end."""
+    return kind.on_watermark is not Task.on_watermark or kind.on_stop is not Task.on_stop
+
+
 def process(
     task: Callable[[], Task[Any, Any]],
     parallelism: int,
@@ -313,7 +318,9 @@ def process(
     out: MessageType = output_type(
         kind.__name__, where, kind.on_next, declared, element=declared is None and not batched
     )
-    return Process(task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched)
+    return Process(
+        task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, hears_clock(kind)
+    )
 
 
 def _column(value: Column | str) -> Column:

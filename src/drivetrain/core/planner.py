@@ -4,7 +4,8 @@ The rule is to fuse as much as possible. An edge becomes a channel only when
 
 (a) both of its ends are stateful,
 (b) the consumer is stateful and the producer (or something before it in its fragment) feeds somebody
-    else too, which includes late messages and dead letters,
+    else too, which includes late messages and dead letters, or is a stateless Task with hooks for the
+    clock or the end,
 (c) the user marked it with `cut()`,
 (d) a union or a Task of several inputs joins what comes from fragments that cannot be one.
 
@@ -43,6 +44,11 @@ def is_stateful(node: Node) -> bool:
     if isinstance(operation, Process):
         return operation.stateful
     return isinstance(operation, Aggregate | Fold | Refine | JoinStream | Deduplicate)
+
+
+def _hears_clock(node: Node) -> bool:
+    operation = node.operation
+    return isinstance(operation, Process) and not operation.stateful and operation.hears_clock
 
 
 def plan(graph: Graph) -> Plan:
@@ -107,6 +113,9 @@ class _Draft:
         letters = [i for i in self._ancestors(producer) if dead_letters(self.graph.nodes[i])]
         if letters:
             return f"{letters[0]} also feeds the dead letters"
+        hearing = [i for i in self._ancestors(producer) if _hears_clock(self.graph.nodes[i])]
+        if hearing and is_stateful(node):
+            return f"{hearing[0]} hears the clock, which a batch of its own query knows"
         if not self._leads_only_to(producer, node):
             if not is_stateful(node):
                 return self._why_joined(node)

@@ -172,3 +172,21 @@ def test_a_cycle_is_refused_with_its_path() -> None:
     app.connect(b, a)
     with pytest.raises(GraphError, match=r"cycle: .*(a → b → a|b → a → b)"):
         app.graph()
+
+
+class Closing(Task[Any, str]):
+    def on_next(self, message: Any) -> Iterator[str]:
+        yield message.key
+
+    def on_stop(self) -> Iterator[str]:
+        yield "end"
+
+
+def test_a_stateless_task_in_front_of_a_window_hears_the_end(drive: Harness) -> None:
+    app = Application("closing")
+    keys = events(app, ROWS[:20], SCHEMA).process(Closing, returns=str)
+    drive.sink(keys.group_by("value").count())
+    drive.run(app)
+    found = {r["value"]: r["count"] for r in drive.rows()}
+    assert found.pop("end") == 1
+    assert sum(found.values()) == 20
