@@ -82,6 +82,7 @@ def output_type(
                 where=label,
                 expected="a return annotation such as `-> list[str]` or `-> Iterator[Reading]`",
                 got=f"`-> {_told(annotation)}`",
+                remedy="return a list, or make it a generator",
             )
         annotation = inner
     try:

@@ -199,6 +199,9 @@ def _raised_in(path: Path, error: BaseException) -> ApplicationFileError:
         "the application's file raised an exception while it was loaded",
         where=str(path),
         user_traceback=user_traceback(error),
+        remedy="install what it imports, or put it beside the file"
+        if isinstance(error, ImportError)
+        else "correct the file",
     )
 
 
