@@ -95,7 +95,7 @@ class Application:
         self.settings: dict[str, Setting] = {}
         self._nodes: dict[str, Node] = {}
         self._finish_hooks: list[Callable[[Any], None]] = []
-        self._edges: list[tuple[Processor, Processor, Partitioner]] = []
+        self._edges: list[tuple[Processor, Processor, Partitioner | None]] = []
 
     # -- settings ----------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Application:
         self, upstream: Processor, downstream: Processor, partitioner: Partitioner | None = None
     ) -> None:
         """Send what `upstream` emits to `downstream`, distributed by `partitioner` (shuffle)."""
-        self._edges.append((upstream, downstream, partitioner or shuffle()))
+        self._edges.append((upstream, downstream, partitioner))
 
     # -- building ----------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Application:
         return graph
 
     def _connected(self) -> dict[str, Node]:
-        inputs: dict[Processor, list[tuple[Processor, Partitioner]]] = {}
+        inputs: dict[Processor, list[tuple[Processor, Partitioner | None]]] = {}
         for up, down, partitioner in self._edges:
             inputs.setdefault(up, [])
             inputs.setdefault(down, []).append((up, partitioner))
@@ -241,14 +241,15 @@ def _processor_name(processor: Processor) -> str:
     return processor.name or str(getattr(what, "__name__", type(what).__name__))
 
 
-def _operation(processor: Processor, ups: list[tuple[Processor, Partitioner]]) -> Any:
+def _operation(processor: Processor, ups: list[tuple[Processor, Partitioner | None]]) -> Any:
     what = processor.what
     if hasattr(what, "guarantee"):
-        return Write(what)
+        # A sink takes messages where they are; only a partitioner that was asked for moves them.
+        return Write(what, ups[0][1] if len(ups) == 1 else None, processor.parallelism)
     if hasattr(what, "bounded"):
         return Read(what)
     if isinstance(what, type) and issubclass(what, Task):
-        partitioners = tuple(p for _, p in ups)
+        partitioners = tuple(p or shuffle() for _, p in ups)
         return process(what, processor.parallelism, partitioners, processor.returns)
     raise GraphError(
         "not something a processor can be",

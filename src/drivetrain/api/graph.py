@@ -189,9 +189,11 @@ class Log:
 
 @dataclass(frozen=True)
 class Write:
-    """Writes messages to a sink."""
+    """Writes messages to a sink, as `parallelism` tasks if a partitioner says which gets which."""
 
     sink: Sink
+    partitioner: Partitioner | None = None
+    parallelism: int = 1
 
 
 Operation = (

@@ -98,7 +98,7 @@ def _told(node: Node) -> str:  # noqa: C901 - one short line per operation is th
         case Read(source) | Table(source):
             where = getattr(source, "path", None) or getattr(source, "host", None) or ""
             return f"{type(source).__name__} {where}".strip()
-        case Write(sink):
+        case Write(sink=sink):
             return target(sink)
         case Map(function) | FlatMap(function):
             return f"→ {function.type}"

@@ -47,7 +47,7 @@ from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.late import BEFORE_ALL_MS, late_messages
 from drivetrain.spark.compile.stateless import apply
-from drivetrain.spark.compile.tasks import stateless_task
+from drivetrain.spark.compile.tasks import TO, stateless_task, with_task
 from drivetrain.spark.compile.windowed import BEFORE, late_panes
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import refusals_named
@@ -120,7 +120,7 @@ class Branches:
                     batch.frames[id].df.write.format("noop").mode("overwrite").save()
             for node in self.nodes:
                 if isinstance(node.operation, Write):
-                    written = self.sinks[node.id].write(_data(batch.frames[node.inputs[0]]), batch.id)
+                    written = self.sinks[node.id].write(_for_sink(node, batch), batch.id)
                     self.counts.add(self.counts.into, node.id, written)
                 elif isinstance(node.operation, Log):
                     self._log(node, batch.frames[node.inputs[0]])
@@ -313,6 +313,16 @@ def _ends(node: Node) -> bool:
 
 def _data(frame: Frame) -> DataFrame:
     return frame.df.select(*[c for c in frame.df.columns if not c.startswith("__")])
+
+
+def _for_sink(node: Node, batch: Batch) -> DataFrame:
+    """The messages of a sink, in the task that its partitioner chooses."""
+    operation, frame = node.operation, batch.frames[node.inputs[0]]
+    assert isinstance(operation, Write)
+    if operation.partitioner is None or operation.partitioner.kind == "co-location":
+        return _data(frame)
+    routed = with_task(frame.df, operation.partitioner, operation.parallelism, str(node))
+    return _data(Frame(routed.repartitionById(operation.parallelism, TO)))
 
 
 def _ddl(df: DataFrame) -> str:

@@ -190,3 +190,12 @@ def test_a_stateless_task_in_front_of_a_window_hears_the_end(drive: Harness) -> 
     found = {r["value"]: r["count"] for r in drive.rows()}
     assert found.pop("end") == 1
     assert sum(found.values()) == 20
+
+
+def test_a_partitioner_in_front_of_a_sink_moves_the_messages(drive: Harness) -> None:
+    app = Application("moved")
+    read = Processor(sources.items([(i,) for i in range(30)], schema="n bigint"))
+    out = Processor(sinks.parquet(drive.out()), parallelism=3)
+    app.connect(read, out, partitioners.broadcast())
+    drive.run(app)
+    assert Counter(r["n"] for r in drive.rows()) == Counter(dict.fromkeys(range(30), 3))
