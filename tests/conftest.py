@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Nothing is judged by its speed, and a check says the same of the same code every time. New examples are
+# drawn by the nightly run, which has the time to look.
+settings.register_profile(
+    "check",
+    deadline=None,
+    derandomize="DRIVETRAIN_SEEDS" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("check")
 
 
 @pytest.fixture(scope="session")
