@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from drivetrain.spark.python_launcher import worker_python
+
+PROGRAM = "import os, sys; print(sys.executable); print(os.environ['PYTHONPATH']); print(sys.argv[1:])"
+
+
+def test_workers_run_this_python_without_the_zipped_pyspark() -> None:
+    path = "/x/python/lib/pyspark.zip:/a dir:/x/python/lib/py4j-0.10.9.9-src.zip:/b"
+    done = subprocess.run(
+        [worker_python(), "-c", PROGRAM, "two words", "*"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.stdout.splitlines() == [sys.executable, "/a dir:/b", "['two words', '*']"]
+
+
+def test_an_empty_path_stays_empty() -> None:
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [worker_python(), "-c", PROGRAM], capture_output=True, text=True, check=True, env=env
+    )
+    assert done.stdout.splitlines()[1] == ""
+
+
+def test_there_is_one_launcher_per_process() -> None:
+    assert worker_python() == worker_python()
