@@ -28,6 +28,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import spark as keys
 from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.spark.failures import translated
+from drivetrain.spark.python_launcher import worker_python
 
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -88,7 +89,8 @@ def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is None:
         require_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    local = config[keys.MASTER].startswith("local")
+    os.environ["PYSPARK_PYTHON"] = worker_python() if local else sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(config[keys.MASTER]).appName(app_name)
     for key, value in settings(config).items():
