@@ -90,6 +90,7 @@ def command(app: Path, directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
+@pytest.mark.timeout(900)
 def test_a_run_killed_again_and_again_ends_with_the_output_of_an_undisturbed_one(tmp_path: Path) -> None:
     data = rows(4000)
     write_parts(tmp_path / "in", data, parts=12)
