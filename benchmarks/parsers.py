@@ -235,6 +235,7 @@ def main() -> None:
     rounds = given.rounds or (1 if given.quick else 5)
 
     from benchmarks import peers
+    from drivetrain.spark.python_launcher import worker_python
 
     data.root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=data.root()) as made:
@@ -242,6 +243,7 @@ def main() -> None:
         make(directory, rows)
         parsers = alone(directory, rows)
         spark, _ = peers.start_pyspark(peers.TUNED)
+        spark.sparkContext.pythonExec = worker_python()
         results = [
             compared(spark, directory, kind, rows, rounds, count=count)
             for kind in given.format or FORMATS
