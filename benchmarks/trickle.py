@@ -34,7 +34,7 @@ PATIENCE_S = 240.0
 
 
 def files(scale: Scale) -> int:
-    return 8 if scale.quick else 40
+    return 24 if scale.quick else 60
 
 
 class Feeder(threading.Thread):
