@@ -190,8 +190,9 @@ class Items:
 class Socket:
     """Lines of UTF-8 text from a TCP server, in one column `value`; stored before they are processed.
 
-    The connection is opened by the application and opened again when it is lost. Lines that the
-    server sent but that had not arrived by then are not asked for again: a socket cannot be replayed.
+    The connection is opened by the application. The server closing it ends the stream; losing it in
+    any other way stops the application. Lines that had not arrived by then are not asked for again: a
+    socket cannot be replayed.
     """
 
     host: str

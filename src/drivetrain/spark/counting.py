@@ -1,8 +1,7 @@
 """Counting messages per processor without slowing them down.
 
-Python steps count what they emit in the worker and hand it to an accumulator. Native operators whose
-output cannot be derived are observed (`DataFrame.observe`, a metric of the plan). The rest follows:
-a map emits what it gets, a sink gets what it says it wrote.
+Filters and flat maps are observed (`DataFrame.observe`, a metric of the plan); sources, sinks and
+channels say what they gave or took. The rest follows from these (see `core.counts`).
 
 A task that Spark retries is counted again: figures of runs with retried tasks are upper bounds.
 """
@@ -10,25 +9,7 @@ A task that Spark retries is counted again: figures of runs with retried tasks a
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from pyspark import AccumulatorParam, SparkContext
-
-
-class _Sums(AccumulatorParam[dict[str, int]]):
-    """Dictionaries that add up key by key."""
-
-    def zero(self, value: dict[str, int]) -> dict[str, int]:
-        """No counts."""
-        return {}
-
-    def addInPlace(self, value1: dict[str, int], value2: dict[str, int]) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Both sides' counts."""
-        for key, n in value2.items():
-            value1[key] = value1.get(key, 0) + n
-        return value1
 
 
 @dataclass
@@ -48,13 +29,3 @@ class Counts:
         """Add `n` to one of the four."""
         with self._lock:
             which[processor] = which.get(processor, 0) + n
-
-    def merge_out(self, counts: Mapping[str, int]) -> None:
-        """Add what an accumulator or an observation collected."""
-        for processor, n in counts.items():
-            self.add(self.out, processor, n)
-
-
-def step_counter(context: SparkContext) -> Any:
-    """An accumulator of dictionaries for `PythonStage.counter`."""
-    return context.accumulator({}, _Sums())
