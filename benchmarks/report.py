@@ -63,9 +63,11 @@ def as_markdown(result: dict[str, Any]) -> str:
         ),
     ]
     machine = result["machine"]
+    what, _, per = result["unit"].partition("/")
+    counted = f"{result['units']:,} {what}; " if per else ""
     lines.append("")
     lines.append(
-        f"{result['units']:,} {result['unit'].split('/')[0]}; {machine['cores']} cores, "
+        f"{counted}{machine['cores']} cores, "
         f"{machine['memory_gib']} GiB, Spark {machine['spark']}, Python {machine['python']}."
         + (" A quick run: too little data for a figure." if result["quick"] else "")
     )
