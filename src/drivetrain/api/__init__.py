@@ -2,6 +2,7 @@
 
 from drivetrain.api import monoids as agg
 from drivetrain.api import partitioners, sinks, sources, windows
+from drivetrain.api.accumulators import accumulator
 from drivetrain.api.application import Application, Processor
 from drivetrain.api.columns import Column, F, col, expr, lit, timestamp
 from drivetrain.api.monoids import Monoid
@@ -19,6 +20,7 @@ __all__ = [
     "Table",
     "Task",
     "TaskContext",
+    "accumulator",
     "agg",
     "col",
     "expr",

@@ -1,7 +1,8 @@
 """What several commands take: `--set`, `--config`, `--state-dir`, and the configuration they make.
 
 The configuration file is the one of `--config`, else of the environment variable DRIVETRAIN_CONFIG, else
-`drivetrain.toml` in the current directory when there is one.
+`drivetrain.toml` in the current directory when there is one. The masters, when nothing says who they are, are
+those of the cluster that `drivetrain local` runs in this directory.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from drivetrain.config import CONFIG_VARIABLE, Config, find_key
-from drivetrain.config.catalog import run
+from drivetrain.config.catalog import cluster, run
 from drivetrain.errors import ConfigError
 
 DEFAULT_FILE: Final = "drivetrain.toml"
+LOCAL_CLUSTER_FILE: Final = Path(".drivetrain/cluster.toml")
+"""Holds the masters of the cluster that `drivetrain local` runs here, while it does."""
 
 FileArgument: TypeAlias = Annotated[
     str,
@@ -76,4 +79,10 @@ def load_config(file: Path | None, sets: Mapping[str, str]) -> Config:
         file = Path(environ[CONFIG_VARIABLE])
     if file is None and Path(DEFAULT_FILE).exists():
         file = Path(DEFAULT_FILE)
-    return Config.load(file, environ, {name: raw for name, raw in sets.items() if find_key(name) is not None})
+    given = {name: raw for name, raw in sets.items() if find_key(name) is not None}
+    config = Config.load(file, environ, given)
+    is_said = any(s.key.name == cluster.MASTERS.name and s.place != "default" for s in config)
+    if is_said or not LOCAL_CLUSTER_FILE.is_file():
+        return config
+    masters = Config.load(LOCAL_CLUSTER_FILE)[cluster.MASTERS]
+    return Config.load(file, environ, {**given, cluster.MASTERS.name: masters})

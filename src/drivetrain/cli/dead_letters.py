@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drivetrain.cli.application_file import load_application
 from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
@@ -27,6 +26,7 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.standard_output import standard_output_reserved
+from drivetrain.code.application_file import load_application
 
 
 def dead_letters_command(

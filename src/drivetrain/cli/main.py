@@ -28,7 +28,22 @@ import typer
 from typer.core import TyperGroup
 
 import drivetrain
-from drivetrain.cli import dead_letters, doctor, plan, run, settings
+from drivetrain.cli import (
+    apps,
+    cluster_commands,
+    dead_letters,
+    doctor,
+    kill,
+    local,
+    logs,
+    plan,
+    restart,
+    run,
+    settings,
+    show,
+    submit,
+    warm_up,
+)
 from drivetrain.cli.failure import show_bug, show_error
 from drivetrain.cli.stop import EXIT_INTERRUPTED
 from drivetrain.errors import DrivetrainError, InternalError
@@ -95,8 +110,18 @@ def _root(
 _commands: tuple[tuple[str, Callable[..., None]], ...] = (
     ("run", run.run_command),
     ("plan", plan.plan_command),
+    ("submit", submit.submit_command),
+    ("apps", apps.apps_command),
+    ("show", show.show_command),
+    ("logs", logs.logs_command),
+    ("kill", kill.kill_command),
+    ("restart", restart.restart_command),
+    ("local", local.local_command),
+    ("master", cluster_commands.master_command),
+    ("worker", cluster_commands.worker_command),
     ("dead-letters", dead_letters.dead_letters_command),
     ("doctor", doctor.doctor_command),
+    ("warm-up", warm_up.warm_up_command),
     ("config", settings.config_command),
 )
 for _name, _command in _commands:

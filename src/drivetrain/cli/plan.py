@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from drivetrain.cli.application_file import load_application
 from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
@@ -30,6 +29,7 @@ from drivetrain.cli.arguments import (
 from drivetrain.cli.figures import show_counted
 from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
+from drivetrain.code.application_file import load_application
 from drivetrain.core.plan import Fragment, How, Plan
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.errors import OutputError

@@ -21,7 +21,6 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from drivetrain.cli.application_file import load_application
 from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
@@ -37,6 +36,7 @@ from drivetrain.cli.run_summary import result_as_data, show_summary
 from drivetrain.cli.run_view import LineView, LiveView, RunView
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.cli.stop import StopSignals
+from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as keys
 from drivetrain.core.progress import ProgressEvent, RunOutcome, RunResult

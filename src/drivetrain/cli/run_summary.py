@@ -43,6 +43,9 @@ def show_summary(result: RunResult, console: Console) -> None:
         f"clock {show_clock(result.clock_ms)}",
         highlight=False,
     )
+    for name, value in result.accumulators.items():
+        shown = show_count(value) if isinstance(value, int) else f"{value:,.6g}"
+        console.print(f"{name}: {shown}", highlight=False)
     if result.dead_lettered:
         console.print(
             Text(f"{show_count(result.dead_lettered)} messages are in the dead letters", "bold yellow"),

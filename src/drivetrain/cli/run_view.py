@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -58,13 +59,27 @@ class RunView(Protocol):
         """The time in which the view is on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a view says of its run where that depends on where it runs."""
+
+    starting: str = "starting Spark …"
+    hint: str = "Ctrl-C stops"
+    stopping: str = _STOPPING
+
+
 class LiveView:
     """A table that redraws itself, on the terminal of `console`; `now_s` is a monotonic clock."""
 
     def __init__(
-        self, console: Console, now_s: Callable[[], float] = time.monotonic, redirect_stdout: bool = True
+        self,
+        console: Console,
+        now_s: Callable[[], float] = time.monotonic,
+        redirect_stdout: bool = True,
+        words: Words = Words(),
     ) -> None:
         self._console = console
+        self._words = words
         self._now_s = now_s
         self._started_s = now_s()
         self._state = RunState()
@@ -108,8 +123,8 @@ class LiveView:
         elapsed_ms = int((self._now_s() - self._started_s) * 1000)
         state = self._state
         if not state.fragments:
-            starting = Text(f"starting Spark … {show_span(elapsed_ms)}", style="dim")
-            return Group(starting, Text(_STOPPING, "bold yellow")) if self._stopping else starting
+            starting = Text(f"{self._words.starting} {show_span(elapsed_ms)}", style="dim")
+            return Group(starting, Text(self._words.stopping, "bold yellow")) if self._stopping else starting
         table = Table(
             title=None, expand=False, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold"
         )
@@ -120,15 +135,22 @@ class LiveView:
         table.add_column("clock (UTC)", no_wrap=True)
         for view in state.fragments:
             table.add_row(*_cells(view))
-        below = [Text(_STOPPING, "bold yellow")] if self._stopping else []
-        return Group(table, _overall(state, elapsed_ms), *below)
+        below = [Text(self._words.stopping, "bold yellow")] if self._stopping else []
+        return Group(table, _overall(state, elapsed_ms, self._words.hint), *below)
 
 
 class LineView:
     """Plain lines for logs and pipes: at most one per fragment in each `interval_ms`."""
 
-    def __init__(self, stream: TextIO, interval_ms: int, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        interval_ms: int,
+        now_s: Callable[[], float] = time.monotonic,
+        words: Words = Words(),
+    ) -> None:
         self._stream = stream
+        self._words = words
         self._interval_s = interval_ms / 1000
         self._now_s = now_s
         self._started_s = self._shown_s = now_s()
@@ -151,9 +173,9 @@ class LineView:
     def on_stop_requested(self) -> None:
         """Say it now, or at the next tick when the signal came in the middle of a print."""
         try:
-            self.say(_STOPPING)
+            self.say(self._words.stopping)
         except RuntimeError:  # Python's streams refuse to be entered twice
-            self._owed = _STOPPING
+            self._owed = self._words.stopping
 
     def tick(self) -> None:
         """Print the figures that have changed, once per interval."""
@@ -208,9 +230,9 @@ def _line(view: FragmentView) -> str:
     )
 
 
-def _overall(state: RunState, elapsed_ms: int) -> RenderableType:
+def _overall(state: RunState, elapsed_ms: int, hint: str) -> RenderableType:
     if state.fraction is None:
-        return Text(f"{state.application} · {show_span(elapsed_ms)} · Ctrl-C stops", style="dim")
+        return Text(f"{state.application} · {show_span(elapsed_ms)} · {hint}", style="dim")
     line = Table.grid(padding=(0, 2, 0, 0))
     left = ""
     if 0.02 < state.fraction < 1:

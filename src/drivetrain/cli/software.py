@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.cli.finding import Finding, Verdict
+from drivetrain.spark.java import java_program
 
 PYTHON_AT_LEAST: Final = (3, 11)
 JAVA_AT_LEAST: Final = 17
@@ -66,7 +67,7 @@ def _check_package(name: str, least: tuple[int, ...], below: tuple[int, ...] | N
 def check_java(environ: Mapping[str, str]) -> Finding:
     """The Java that Spark would start: of JAVA_HOME, else the first on the PATH."""
     home = environ.get("JAVA_HOME")
-    program = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environ.get("PATH"))
+    program = java_program(environ)
     how = (
         f"install Java {JAVA_AT_LEAST} or later (Debian: apt-get install "
         f"openjdk-{JAVA_AT_LEAST}-jre-headless)"

@@ -9,7 +9,7 @@ Invariants:
 ends.
 2. No signal is ignored.
 
-Called by `drivetrain run`.
+Called by `drivetrain run`, and by what watches a cluster, where stopping means looking away.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from typing import Any, Final
 
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_LAST_WORDS: Final = "stopped at once; the next run resumes from the last committed batch"
 
 
 class StopSignals:
-    """A context in which the first SIGINT or SIGTERM sets `requested` and calls `on_first`."""
+    """A context in which the first SIGINT or SIGTERM sets `requested` and calls `on_first`.
 
-    def __init__(self, on_first: Callable[[], None]) -> None:
+    `last_words` are what the second one says.
+    """
+
+    def __init__(self, on_first: Callable[[], None], last_words: str = _LAST_WORDS) -> None:
         self._on_first = on_first
+        self._last_words = f"\n{last_words}\n".encode()
         self._received: signal.Signals | None = None
         self._before: dict[int, Any] = {}
 
@@ -56,7 +61,7 @@ class StopSignals:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._received is not None:
             # Straight to the descriptor: the signal may have come in the middle of a print.
-            os.write(2, b"\nstopped at once; the next run resumes from the last committed batch\n")
+            os.write(2, self._last_words)
             os._exit(128 + number)
         self._received = signal.Signals(number)
         self._on_first()

@@ -37,8 +37,11 @@ CONFIG_VARIABLE: Final = "DRIVETRAIN_CONFIG"
 
 _SECRET: Final = re.compile(r"secret|password|token|credential|access[.-]?key", re.IGNORECASE)
 
-_NO_KEYS: Final = frozenset({CONFIG_VARIABLE, "DRIVETRAIN_SEEDS", "DRIVETRAIN_SEED", "DRIVETRAIN_TRACE"})
-"""Variables that begin like a key's and are none: the last three are read by `drivetrain.testing`."""
+_NO_KEYS: Final = frozenset(
+    {CONFIG_VARIABLE, "DRIVETRAIN_SECRET", "DRIVETRAIN_SEEDS", "DRIVETRAIN_SEED", "DRIVETRAIN_TRACE"}
+)
+"""Variables that begin like a key's and are none: the last three are read by `drivetrain.testing`, the secret
+by `drivetrain.cluster.connection`, since a configuration is shown and a secret is not."""
 
 
 @dataclass(frozen=True, slots=True)

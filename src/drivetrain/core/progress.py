@@ -21,7 +21,8 @@ thread at a time; a listener must return quickly, because the engine waits for i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
@@ -154,7 +155,8 @@ class OutputResult:
 class RunResult:
     """The end of a run; figures are of this run only.
 
-    `clock_ms` is the application's event-time clock (None: no message yet).
+    `clock_ms` is the application's event-time clock (None: no message yet). `accumulators` are the user's own
+    counters by name; see `drivetrain.accumulator` for what they count when something is repeated.
     """
 
     application: str
@@ -164,6 +166,7 @@ class RunResult:
     outputs: tuple[OutputResult, ...]
     batches: int = 0
     clock_ms: int | None = None
+    accumulators: Mapping[str, int | float] = field(default_factory=dict)
 
     @property
     def late(self) -> int:

@@ -113,6 +113,10 @@ class Branches:
 
     def run(self, batch: Batch) -> None:
         """Write a batch to the sinks, the dead letters and new segments; `append` publishes those."""
+        with self.counts.user.active():
+            self._run(batch)
+
+    def _run(self, batch: Batch) -> None:
         try:
             self._build(batch)
             if batch.replayed:
@@ -166,7 +170,8 @@ class Branches:
         """What each channel will carry, from an empty batch: analysed, not run."""
         batch = Batch(df, -1, None)
         try:
-            self._build(batch)
+            with self.counts.user.active():
+                self._build(batch)
             for node in self.nodes:
                 if isinstance(node.operation, Write):
                     self.context.columns[node.id] = _ddl(_data(batch.frames[node.inputs[0]]))

@@ -9,23 +9,57 @@ A task that Spark retries is counted again: figures of runs with retried tasks a
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from drivetrain.spark.user_counters import Number, UserCounters
 
 
 @dataclass
 class Counts:
     """Messages that processors emitted (`out`), took (`into`), dropped as late, or dead-lettered.
 
-    All keyed by processor id. The engine adds to them from the threads of its queries.
+    All keyed by processor id. One for each attempt of a fragment; the engine adds to it from the threads of
+    the query. `user` are the application's own accumulators.
     """
 
     out: dict[str, int] = field(default_factory=dict)
     into: dict[str, int] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
+    user: UserCounters = field(default_factory=UserCounters)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, which: dict[str, int], processor: str, n: int) -> None:
         """Add `n` to one of the four."""
         with self._lock:
             which[processor] = which.get(processor, 0) + n
+
+    def copied(self) -> tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]:
+        """The four as they are now: out, into, late, dead."""
+        with self._lock:
+            return dict(self.out), dict(self.into), dict(self.late), dict(self.dead)
+
+
+@dataclass
+class Totals:
+    """What several fragments counted, together."""
+
+    out: dict[str, int] = field(default_factory=dict)
+    into: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    dead: dict[str, int] = field(default_factory=dict)
+    user: dict[str, Number] = field(default_factory=dict)
+
+
+def together(parts: Iterable[Counts]) -> Totals:
+    """The sum of all parts."""
+    totals = Totals()
+    for part in parts:
+        targets = (totals.out, totals.into, totals.late, totals.dead)
+        for target, counted in zip(targets, part.copied(), strict=True):
+            for id, n in counted.items():
+                target[id] = target.get(id, 0) + n
+        for name, amount in part.user.values().items():
+            totals.user[name] = totals.user.get(name, 0) + amount
+    return totals

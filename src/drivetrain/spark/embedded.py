@@ -13,14 +13,12 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-import uuid
 from dataclasses import dataclass, field
 
 from drivetrain.api.application import Application
-from drivetrain.api.graph import Read, Table, Write
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.core.plan import Fragment, Plan
+from drivetrain.core.plan import Plan
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.core.progress import (
     FragmentProgressed,
@@ -33,18 +31,10 @@ from drivetrain.core.progress import (
     RunResult,
     RunStarted,
 )
-from drivetrain.errors import GraphError
-from drivetrain.spark.branches import Branches
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.counting import Counts
-from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
+from drivetrain.spark.execution import finish, look_at, prepare, refuse_shared_targets
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.results import already_finished, result
 from drivetrain.spark.rundir import RunDirectory
-from drivetrain.spark.session import session
-from drivetrain.spark.shipping import ship
-from drivetrain.spark.sinks import SinkContext, SinkWriter, open_sink, sink_path
-from drivetrain.spark.sources import validate_source
 
 POLL_S = 0.05
 DRAIN_S = 60.0
@@ -52,16 +42,10 @@ DRAIN_S = 60.0
 
 @dataclass
 class Running:
-    """An application that has been compiled: its queries by fragment id, and what they share."""
+    """The queries of an application by fragment id, in topological order, and who watches them."""
 
-    context: CompileContext
-    plan: Plan
-    rundir: RunDirectory
     listener: RunListener
-    counts: Counts = field(default_factory=Counts)
     queries: dict[str, FragmentQuery] = field(default_factory=dict)
-    sinks: dict[str, SinkWriter] = field(default_factory=dict)
-    stopping: bool = False
 
 
 def run(
@@ -85,14 +69,15 @@ def run(
     rundir.acquire()
     try:
         if not fresh and rundir.finished is not None:
-            return already_finished(plan, rundir.finished)
+            return already_finished(plan)
         resumed = rundir.started and not fresh
-        running = prepare(plan, rundir, config, listener, fresh=fresh)
-        listener.on_event(RunStarted(application.name, tuple(f.id for f in plan.fragments), resumed))
+        execution = prepare(plan, rundir, config, fresh=fresh)
+        running = Running(listener, {f.id: execution.fragment(f.id) for f in plan.fragments})
+        listener.on_event(RunStarted(application.name, tuple(running.queries), resumed))
         outcome = _until_the_end(running)
-        told = result(running.plan, running.counts, running.queries, outcome, started_s)
+        told = result(plan, running.queries, outcome, started_s)
         if outcome is RunOutcome.FINISHED:
-            rundir.finish({"at": time.time(), "outputs": [o.target for o in told.outputs]})
+            finish(rundir, told)
         return told
     finally:
         rundir.release()
@@ -107,13 +92,7 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
     plan = make_plan(application.graph())
     refuse_shared_targets(plan)
     with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
-        rundir = RunDirectory(scratch, application.name, {})
-        spark = session(config, plan.application)
-        ship(plan.graph)
-        context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex)
-        running = Running(context, plan, rundir, QuietListener(), sinks=open_sinks(plan, rundir))
-        for fragment in plan.fragments:
-            compile_fragment(running, fragment)
+        context = look_at(plan, RunDirectory(scratch, application.name, {}), config)
     operators = {
         id: dataclasses.replace(
             operator,
@@ -124,83 +103,6 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
         for id, operator in plan.operators.items()
     }
     return dataclasses.replace(plan, operators=operators)
-
-
-def prepare(
-    plan: Plan, rundir: RunDirectory, config: Config, listener: RunListener, *, fresh: bool = False
-) -> Running:
-    """Compile everything and check every source and sink; nothing runs yet."""
-    sinks = open_sinks(plan, rundir)
-    if fresh:
-        # The state first: a state whose results are gone would go on, one that is gone is refused.
-        rundir.clear()
-        for sink in sinks.values():
-            sink.fresh()
-    rundir.refuse_another_graph(plan)
-    first_run = not rundir.started
-    if first_run:
-        # What can be found wrong without Spark is told at once. Later runs go on with what they listed.
-        for node in plan.graph.nodes.values():
-            if isinstance(node.operation, Read | Table):
-                validate_source(node.operation.source)
-    for sink in sinks.values():
-        sink.validate()
-    context = CompileContext(session(config, plan.application), plan, rundir, config, run_id=uuid.uuid4().hex)
-    ship(plan.graph)
-    running = Running(context, plan, rundir, listener, sinks=sinks)
-    try:
-        for fragment in plan.fragments:
-            running.queries[fragment.id] = compile_fragment(running, fragment)
-    except BaseException:
-        if first_run:
-            rundir.clear()  # nothing has run: the next try lists its inputs anew
-        raise
-    rundir.begin(plan)
-    return running
-
-
-def compile_fragment(running: Running, fragment: Fragment) -> FragmentQuery:
-    """Compile a fragment's trunk and, on no data, its branches: so every operator is checked by Spark."""
-    context, plan, rundir = running.context, running.plan, running.rundir
-    trunk: Trunk = TrunkCompiler(context, fragment).compile()
-    stores = {
-        c.id: ChannelStore(rundir.channel(c.id), fragment=fragment.id) for c in plan.outputs(fragment.id)
-    }
-    letters = ChannelStore(rundir.dead_letters(fragment.id), fragment=fragment.id)
-    branches = Branches(context, fragment, trunk, running.sinks, stores, letters, running.counts)
-    empty = context.spark.createDataFrame([], trunk.df.schema)
-    context.schemas.update({id: df.schema for id, df in branches.schemas(empty).items()})
-    readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in _channels(plan)}
-    return FragmentQuery(
-        plan, fragment, trunk, branches, rundir.fragment(fragment.id), readers, running.counts
-    )
-
-
-def open_sinks(plan: Plan, rundir: RunDirectory) -> dict[str, SinkWriter]:
-    """The sinks of an application by processor id."""
-    opened: dict[str, SinkWriter] = {}
-    for node in plan.graph.nodes.values():
-        if isinstance(node.operation, Write):
-            directory = str(rundir.path / "sinks" / node.id)
-            opened[node.id] = open_sink(node.operation.sink, SinkContext(rundir.app_id, node.id, directory))
-    return opened
-
-
-def refuse_shared_targets(plan: Plan) -> None:
-    """Raise `GraphError` when two sinks write to one place: each would take the other's for its own."""
-    taken: dict[str, str] = {}
-    for node in plan.graph.nodes.values():
-        target = sink_path(node.operation.sink) if isinstance(node.operation, Write) else None
-        if target is None:
-            continue
-        if target in taken:
-            raise GraphError(
-                f"two sinks write to {target}",
-                where=str(node),
-                got=f"the other is {taken[target]}",
-                remedy="give each sink a directory of its own, or union the streams before one sink",
-            )
-        taken[target] = str(node)
 
 
 # -- while it runs -----------------------------------------------------------------------------------
@@ -215,7 +117,7 @@ def _until_the_end(running: Running) -> RunOutcome:
             _tell_state(running, query, told)
         while True:
             for query in running.queries.values():
-                query.poll(lambda f: running.queries[f].state is FragmentState.FINISHED)
+                query.poll()
                 _tell(running, query, told)
                 failure = query.failure()
                 if failure is not None:
@@ -290,7 +192,3 @@ def _fraction(running: Running) -> float | None:
                 return None
             done, total = done + position.done, total + position.total
     return min(1.0, done / total) if total else None
-
-
-def _channels(plan: Plan) -> set[str]:
-    return {c.id for c in plan.channels}

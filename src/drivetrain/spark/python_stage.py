@@ -82,15 +82,25 @@ class PythonStage:
         """The last step that makes new messages; with none, rows leave as they came."""
         return next((s for s in reversed(self.steps) if s.kind != "filter"), None)
 
+    @property
+    def _asks_for_rows(self) -> bool:
+        """Whether anybody asks which row a message came from: its timestamp, its letter, or a filter."""
+        return self.timed or self.bad or self._typed is None
+
     def _run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._letters, self._bad_rows = [], []
         messages = messages_of(batch, self.columns, self.steps[0].wants)
         typed = self._typed
         # Which row a message came from; None while message i is that of row i, or nobody asks.
         rows: list[int] | None = None
+        asked = self._asks_for_rows
         for step in self.steps:
-            if step.kind == "flat_map":
+            if step.kind == "flat_map" and not asked:
+                messages = self._all_made(step, messages)
+            elif step.kind == "flat_map":
                 messages, rows = self._flat_map(step, messages, rows)
+            elif step.kind == "filter" and not asked:
+                messages = list(compress(messages, self._results(step, messages)[0]))
             else:
                 messages, rows = self._one_for_one(step, messages, rows)
         kept = None if rows is None and not self._letters else pa.array(_or_all(rows, messages), pa.int64())
@@ -140,6 +150,19 @@ class PythonStage:
                 # extend() takes a StopIteration of the function for the end of the messages.
                 self._fail(step, messages[at], StopIteration("raised by the function"))
                 failed.append(at)
+
+    def _all_made(self, step: Step, messages: list[Any]) -> list[Any]:
+        """What a flat map makes of all messages, when a failure is the end and nobody asks for rows."""
+        out: list[Any] = []
+        fn, message = step.fn, None
+        try:
+            for message in messages:
+                made = fn(message)
+                if made is not None:
+                    out.extend(made)
+        except Exception as error:  # noqa: BLE001 - any error of the user's function is reported as theirs
+            self._fail(step, message, error)
+        return out
 
     def _flat_map(
         self, step: Step, messages: list[Any], rows: list[int] | None

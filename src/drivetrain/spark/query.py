@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
-from drivetrain.spark.fragment import Trunk, source_event_time
+from drivetrain.spark.fragment import Trunk, newest_name, source_event_time
 from drivetrain.spark.sources import Position
 
 REPORT_S = 2.0
@@ -139,7 +138,13 @@ class FragmentQuery:
         if isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED:
             return None
         error = self.error or self._query.exception()
-        return None if error is None else translated(error, where=f"fragment {self.fragment.id}")
+        if error is None:
+            return None
+        for source in self.trunk.sources.values():
+            meant = source.explain(f"{error}\n{error.__cause__ or ''}")
+            if meant is not None:
+                return meant
+        return translated(error, where=f"fragment {self.fragment.id}")
 
     # -- batches -------------------------------------------------------------------------------------
 
@@ -148,17 +153,18 @@ class FragmentQuery:
         try:
             self._refuse_when_draining()
             metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
+            self._check_sources(offsets)
             batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self._replay_until)
             if self.trunk.only_at_end and not self._ends_input(offsets):
                 df.write.format("noop").mode("overwrite").save()  # Spark's state goes on, nothing is told
             else:
                 self.branches.run(batch)
-            for id, ms in self.branches.newest_ms(batch).items():
+            for id, ms in {**self.branches.newest_ms(batch), **self._observed_in_trunk()}.items():
                 self._newest[id] = max(ms, self._newest.get(id, ms))
             clock_ms = self._clock_after(int(metadata.get("batchWatermarkMs", 0)), offsets)
             if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
                 self.clock_ms = clock_ms
-            self.branches.append(batch, self.clock_ms)
+            self.branches.append(batch, self._told_clock())
             self._offsets, self.batch_id = offsets, batch_id
             self.batches += 1
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
@@ -174,14 +180,31 @@ class FragmentQuery:
         if self._draining.is_set():
             raise DrainedError(self.fragment.id)
 
+    def _observed_in_trunk(self) -> dict[str, int]:
+        """The largest timestamp of the batch, of each event time that the trunk assigns, in ms."""
+        if not self.trunk.observed or self._query is None:
+            return {}
+        # Spark tells Python only when the batch is over, and the batch's entry must say its clock.
+        told = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
+        found: dict[str, int] = {}
+        for id in self.trunk.observed:
+            row = told.get(newest_name(id))
+            if row.isDefined() and not row.get().isNullAt(0):
+                found[id] = int(row.get().getLong(0))
+        return found
+
+    def _check_sources(self, offsets: list[str | None]) -> None:
+        for id, offset in zip(self.trunk.inputs, offsets, strict=False):
+            if id is not None and id in self.trunk.sources:
+                self.trunk.sources[id].check(offset)
+
     def _ends_input(self, offsets: list[str | None]) -> bool:
         """Whether a batch with these end offsets takes the last of every input."""
         for id, offset in zip(self.trunk.inputs, offsets, strict=False):
             if id is None:
                 continue
             if id in self.readers:
-                position = json.loads(offset)["entry"] if offset else 0
-                if not position or self.readers[id].entry(position - 1).clock_ms < FINAL_CLOCK_MS:
+                if not offset or json.loads(offset)["clock"] < FINAL_CLOCK_MS:
                     return False
             elif not self.trunk.sources[id].position(offset).finished:
                 return False
@@ -196,23 +219,18 @@ class FragmentQuery:
         for id, offset in zip(self.trunk.inputs, offsets, strict=False):
             if id is None:
                 continue
-            store = self._store(id)
-            if store is not None:
-                position = json.loads(offset)["entry"] if offset else 0
-                clocks.append(store.entry(position - 1).clock_ms if position else None)
+            if self._carries_clock(id):
+                # The offset says the clock of the last entry below it, which the producer may have trimmed.
+                clocks.append(_known(json.loads(offset)["clock"]) if offset else None)
         for id, disorder_ms in self._event_times().items():
             newest = self._newest.get(id)
             clocks.append(None if newest is None else newest - disorder_ms)
         known = [c for c in clocks if c is not None]
         return min(known) if known and len(known) == len(clocks) else None
 
-    def _store(self, id: str) -> ChannelStore | None:
-        """The log whose clock an input carries: a channel, or a source's store without event time."""
-        if id in self.readers:
-            return self.readers[id]
-        if id in self.trunk.stored and not self._event_times():
-            return self.trunk.stored[id].store
-        return None
+    def _carries_clock(self, id: str) -> bool:
+        """Whether an input's log says the clock: a channel, or a source's store without event time."""
+        return id in self.readers or (id in self.trunk.stored and not self._event_times())
 
     def _state_clock(self, watermark_ms: int) -> int | None:
         if watermark_ms == 0:
@@ -250,7 +268,7 @@ class FragmentQuery:
         Without it, a run that died between its last batch and its end would wait for a batch for ever.
         """
         told = [s.last() for s in self.branches.stores.values()]
-        clocks: list[int | None] = [entry.clock_ms for entry in told if entry is not None]
+        clocks = [_known(entry.clock_ms) for entry in told if entry is not None]
         committed = max(_numbers(self.checkpoint / "commits"), default=-1)
         if committed >= 0:
             metadata, self._offsets = read_offsets(self.checkpoint / "offsets" / str(committed))
@@ -262,13 +280,13 @@ class FragmentQuery:
 
     # -- the end -------------------------------------------------------------------------------------
 
-    def poll(self, producer_finished: Callable[[str], bool]) -> None:
+    def poll(self) -> None:
         """Look whether the fragment has come to its end, and do what the end asks for."""
         self._read_progress()
         self._trim()
         if self.state is not FragmentState.RUNNING or not self._committed():
             return
-        if not all(self._input_done(id, producer_finished) for id in self.trunk.inputs if id is not None):
+        if not all(self._input_done(id) for id in self.trunk.inputs if id is not None):
             return
         if self.fragment.stateful is not None:
             if any(id is None for id in self.trunk.inputs):
@@ -293,7 +311,7 @@ class FragmentQuery:
     def _finish(self) -> None:
         self.clock_ms = FINAL_CLOCK_MS
         self.state = FragmentState.FINISHED
-        if any(isinstance(n.operation, Process) for n in self.branches.nodes):
+        if self._has_last_batch:
             self._last_batch()
         for store in self.branches.stores.values():
             store.append_clock(FINAL_CLOCK_MS)
@@ -303,6 +321,16 @@ class FragmentQuery:
             self._read_progress()
         self.stop()
 
+    def _told_clock(self) -> int | None:
+        """What channels are told of the clock after a batch: the end only once nothing can follow it."""
+        if self._has_last_batch and self.clock_ms == FINAL_CLOCK_MS:
+            return FINAL_CLOCK_MS - 1
+        return self.clock_ms
+
+    @property
+    def _has_last_batch(self) -> bool:
+        return any(isinstance(n.operation, Process) for n in self.branches.nodes)
+
     def _last_batch(self) -> None:
         """One more, empty batch, in which Tasks hear of the final clock and that they stop."""
         spark = self.trunk.df.sparkSession
@@ -311,9 +339,14 @@ class FragmentQuery:
         self.branches.run(batch)
         self.branches.append(batch, FINAL_CLOCK_MS)
 
-    def _input_done(self, id: str, producer_finished: Callable[[str], bool]) -> bool:
+    def _input_done(self, id: str) -> bool:
+        """Whether everything of an input has been taken, and nothing will follow.
+
+        A producer, in whatever process, has finished when its channel says the final clock.
+        """
         if id in self.readers:
-            if not producer_finished(self.plan.channel(id).producer_fragment):
+            last = self.readers[id].last()
+            if last is None or last.clock_ms < FINAL_CLOCK_MS:
                 return False
             offset = self._offset(id)
             return offset is not None and json.loads(offset)["entry"] >= self.readers[id].length()
@@ -360,6 +393,8 @@ class FragmentQuery:
                 n = max(0, n - 1) if is_log and n else n  # one of the rows is the punctuation
                 if id in self.trunk.sources and self.trunk.sources[id].unit == "rows" and not is_log:
                     n = self._rows_since(id, source.endOffset)  # one input row stands for a range
+                elif n and id in self.trunk.sources and self.trunk.sources[id].says_end:
+                    n -= self.trunk.sources[id].position(source.endOffset).finished
                 rows += n
                 if id in self.trunk.sources:
                     self.counts.add(self.counts.out, id, n)
@@ -384,6 +419,11 @@ def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
             f"Spark's offset log has version {version}, this is made for v1", where=str(path)
         )
     return json.loads(metadata), [None if o == "-" else o for o in offsets]
+
+
+def _known(clock_ms: int) -> int | None:
+    """The clock that a channel's entry says; a producer that knows none yet says 0."""
+    return clock_ms if clock_ms > 0 else None
 
 
 def _numbers(directory: Path) -> list[int]:

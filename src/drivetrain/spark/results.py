@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from drivetrain.api.graph import Read, Table, Write
 from drivetrain.core.counts import derive
 from drivetrain.core.plan import Plan
 from drivetrain.core.progress import OutputResult, ProcessorResult, RunOutcome, RunResult
-from drivetrain.spark.counting import Counts
+from drivetrain.spark.counting import together
 from drivetrain.spark.query import FragmentQuery
 
 
 def result(
-    plan: Plan, counts: Counts, queries: Mapping[str, FragmentQuery], outcome: RunOutcome, started_s: float
+    plan: Plan, queries: Mapping[str, FragmentQuery], outcome: RunOutcome, started_s: float
 ) -> RunResult:
     """The result of a run that began at `started_s` (monotonic seconds)."""
+    counts = together(query.counts for query in queries.values())
     taken, given = derive(plan.graph, counts.out, counts.into)
     processors = tuple(
         ProcessorResult(
@@ -40,12 +40,18 @@ def result(
         outputs=outputs(plan, counts.into),
         batches=sum(q.batches for q in queries.values()),
         clock_ms=min((c for c in clocks if c is not None), default=None) if None not in clocks else None,
+        accumulators=dict(sorted(counts.user.items())),
     )
 
 
-def already_finished(plan: Plan, _told: Mapping[str, Any]) -> RunResult:
+def already_finished(plan: Plan) -> RunResult:
     """The result of running a finished application again: nothing was done."""
     return RunResult(plan.application, RunOutcome.ALREADY_FINISHED, 0, (), outputs(plan, {}))
+
+
+def is_source(plan: Plan, id: str) -> bool:
+    """Whether a processor takes its messages from outside."""
+    return isinstance(plan.graph.nodes[id].operation, Read)
 
 
 def outputs(plan: Plan, written: Mapping[str, int]) -> tuple[OutputResult, ...]:

@@ -2,9 +2,10 @@
 
     <state.dir>/<application>-<8 hex digits of its settings>/
         application.json     what runs here: name, settings, the shape of its graph, finished or not
-        lock                 held by the process that runs it
+        lock                 held by the process that runs it, or shared by the executors that do
+        prepared.json        for executors: who has prepared the application, and what its channels carry
         clearing             only while everything else is being deleted: the next run ends that first
-        fragments/<id>/      Spark's checkpoint, the clock, the sources' own files
+        fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`
         dead-letters/<id>/   a channel of messages that could not be processed
 
@@ -14,8 +15,13 @@ old one or the new one.
 
 Invariants:
 
-1. One process at a time runs an application (an advisory lock that dies with the process).
-2. A state directory is never continued with a graph whose stateful parts differ.
+1. One process at a time runs an application, or several executors that share it: an advisory lock that
+   dies with its holders.
+2. One attempt at a time runs a fragment, in whatever process: see `fragment_lock`.
+3. A state directory is never continued with a graph whose stateful parts differ.
+4. Nobody clears it, or prepares it, while others run fragments of it.
+
+Called by `embedded` (acquire) and by executors through `execution` (share).
 """
 
 from __future__ import annotations
@@ -25,12 +31,16 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from drivetrain.core.plan import Plan
 from drivetrain.errors import OutputError, UnavailableError, UserError
+from drivetrain.spark.fragment_lock import FragmentLock
+
+_WAIT_S = 0.05
 
 
 class RunDirectory:
@@ -48,25 +58,63 @@ class RunDirectory:
 
     def acquire(self) -> None:
         """Create the directory if needed and lock it; raises `UnavailableError` when another runs it."""
+        if not self._lock_now(fcntl.LOCK_EX):
+            self.release()
+            raise self._taken()
+        self._end_clearing()
+
+    def acquire_or_share(self, preparer: str, wait_s: float) -> bool:
+        """For executors: lock it to prepare it (True), or share what `preparer` has prepared (False).
+
+        Waits up to `wait_s` for predecessors that are being killed. Raises `UnavailableError` after that.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            if self._lock_now(fcntl.LOCK_EX):
+                self._end_clearing()
+                if self.prepared_by != preparer:
+                    return True
+                self.share()
+                return False
+            if self._lock_now(fcntl.LOCK_SH):
+                if self.prepared_by == preparer:
+                    return False
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            if time.monotonic() > deadline:
+                self.release()
+                raise self._taken()
+            time.sleep(_WAIT_S)
+
+    def share(self) -> None:
+        """Let other executors in, after having prepared it alone."""
+        # Whoever gets in between, while the lock changes, prepares or runs it as well and will be waited for.
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def _lock_now(self, kind: int) -> bool:
+        if self._lock is None:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = open(self.path / "lock", "a+")  # noqa: SIM115 - held until release
+            except OSError as error:
+                raise OutputError(
+                    f"the state directory cannot be written: {error.strerror}",
+                    where=str(self.path),
+                    remedy="choose another with --state-dir or the key state.dir",
+                ) from error
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = open(self.path / "lock", "a+")  # noqa: SIM115 - held until release
-        except OSError as error:
-            raise OutputError(
-                f"the state directory cannot be written: {error.strerror}",
-                where=str(self.path),
-                remedy="choose another with --state-dir or the key state.dir",
-            ) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            handle.close()
-            raise UnavailableError(
-                "the application is already running",
-                where=self.app_id,
-                remedy="wait for it or stop it; other settings or another --state-dir make another one",
-            ) from error
-        self._lock = handle
+            fcntl.flock(self._lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _taken(self) -> UnavailableError:
+        return UnavailableError(
+            "the application is already running",
+            where=self.app_id,
+            remedy="wait for it or stop it; other settings or another --state-dir make another one",
+        )
+
+    def _end_clearing(self) -> None:
         if (self.path / "clearing").exists():
             self.clear()
 
@@ -101,6 +149,19 @@ class RunDirectory:
         """What the finished run said of itself, or None when it has not finished."""
         return self._read().get("finished")
 
+    @property
+    def prepared_by(self) -> str | None:
+        """Who prepared the application for executors last; None when nobody did since it was cleared."""
+        return self._prepared().get("by")
+
+    def prepared_schemas(self) -> Mapping[str, Any]:
+        """The schemas of all channels, as Spark's JSON, that `prepare` was given."""
+        return dict(self._prepared().get("schemas", {}))
+
+    def note_prepared(self, preparer: str, schemas: Mapping[str, Any]) -> None:
+        """Say that executors of `preparer` may run fragments, and what the channels between them carry."""
+        self._write({"by": preparer, "schemas": dict(schemas)}, "prepared.json")
+
     def refuse_another_graph(self, plan: Plan) -> None:
         """Raise `UserError` if there is state here of a graph that does not fit."""
         shape, known = state_shape(plan), self._read()
@@ -129,6 +190,10 @@ class RunDirectory:
         """The directory of a fragment."""
         return self._made("fragments", id)
 
+    def fragment_lock(self, id: str) -> FragmentLock:
+        """The lock of a fragment; executors hold it while they run the fragment."""
+        return FragmentLock(self.fragment(id) / "lock", f"{self.app_id}/{id}")
+
     def channel(self, id: str) -> str:
         """The place of a channel."""
         return str(self.path / "channels" / id)
@@ -142,14 +207,18 @@ class RunDirectory:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _read(self) -> dict[str, Any]:
+    def _prepared(self) -> dict[str, Any]:
+        # Half a directory is no prepared one.
+        return {} if (self.path / "clearing").exists() else self._read("prepared.json")
+
+    def _read(self, name: str = "application.json") -> dict[str, Any]:
         try:
-            return dict(json.loads((self.path / "application.json").read_text()))
+            return dict(json.loads((self.path / name).read_text()))
         except FileNotFoundError:
             return {}
 
-    def _write(self, content: Mapping[str, Any]) -> None:
-        target = self.path / "application.json"
+    def _write(self, content: Mapping[str, Any], name: str = "application.json") -> None:
+        target = self.path / name
         temporary = target.with_suffix(".tmp")
         with open(temporary, "w") as file:
             json.dump(content, file, indent=1, default=str)

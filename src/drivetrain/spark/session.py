@@ -10,30 +10,43 @@ What differs from PySpark's defaults, and why:
   links on a local disk;
 - workers run this very Python, so that what the driver can import they can import too;
 - UTC, Arrow, and a log that says errors only.
+
+On a Spark cluster the workers are other machines' processes: they start the Python of `PYSPARK_PYTHON`, else
+the one at the path that this one has here. A standalone master is looked for before Spark is started: Spark
+itself would try for a minute and then end the application without a word that could be caught.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from drivetrain.config import Config
 from drivetrain.config.catalog import spark as keys
 from drivetrain.errors import MissingDependencyError, UnavailableError
+from drivetrain.spark.class_archive import java_options
 from drivetrain.spark.failures import translated
+from drivetrain.spark.java import java_program
 from drivetrain.spark.python_launcher import worker_python
 
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 _LOG = Path(__file__).resolve().with_name("log4j2.properties")
+_MASTER_S = 5.0
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's: they print what it raises as JSON, before anyone could catch it."""
 
@@ -56,7 +69,7 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
-        f"-Dlog4j2.configurationFile={_LOG.as_uri()}",
+        f"-Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
@@ -80,6 +93,12 @@ def settings(config: Config) -> Mapping[str, str]:
     return chosen
 
 
+def _temporary_files() -> str:
+    """Where Java puts its temporary files: where this process does, so that they go with those."""
+    place = tempfile.gettempdir()
+    return "" if len(place.split()) != 1 else f" -Djava.io.tmpdir={place}"
+
+
 def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
     """Start Spark, or return the session of this process, with this configuration's SQL settings.
 
@@ -89,14 +108,14 @@ def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is None:
         require_java()
-    local = config[keys.MASTER].startswith("local")
-    os.environ["PYSPARK_PYTHON"] = worker_python() if local else sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        require_master(config[keys.MASTER])
+    _choose_python(config)
     builder = SparkSession.builder.master(config[keys.MASTER]).appName(app_name)
     for key, value in settings(config).items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with _interrupt_kept():
+            spark = builder.getOrCreate()
     except Exception as error:
         raise UnavailableError(
             f"Spark does not start at {config[keys.MASTER]}",
@@ -122,10 +141,90 @@ def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
     return spark
 
 
+@contextmanager
+def _interrupt_kept() -> Iterator[None]:
+    """Leave Ctrl-C to whoever had it: PySpark's own handler calls Java in the middle of another call.
+
+    It cancels the running batch; ours lets it finish.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def java_process() -> subprocess.Popen[bytes] | None:
+    """Spark's Java process that this process started; None before, or when it was started by something
+    else."""
+    gateway = SparkContext._gateway
+    return None if gateway is None else getattr(gateway, "proc", None)
+
+
+def java_has_ended() -> bool:
+    """Whether Spark's Java process was started here and is gone; does not block."""
+    java = java_process()
+    return java is not None and java.poll() is not None
+
+
+def is_lost() -> bool:
+    """Whether Spark was started here and is gone: its Java process ended, or its cluster gave it up."""
+    if java_has_ended():
+        return True
+    java_context = getattr(SparkContext._active_spark_context, "_jsc", None)
+    if java_context is None:
+        return False  # not started, or only just about to be
+    try:
+        return bool(java_context.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+def stop() -> None:
+    """Stop Spark, if it was started here; its Java process ends with this process."""
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+
+
+def require_master(master: str) -> None:
+    """Raise `UnavailableError` unless one of the masters in `spark://host:port,host:port` listens."""
+    if not master.startswith("spark://"):
+        return
+    tried = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_S):
+                return
+        except (OSError, ValueError, OverflowError) as error:
+            tried.append(f"{address}: {error}")
+    raise UnavailableError(
+        "no Spark master listens there",
+        where=master,
+        expected="spark://HOST:PORT of a running Spark standalone master",
+        got="; ".join(tried),
+        remedy="start it, or correct spark.master",
+    )
+
+
+def _choose_python(config: Config) -> None:
+    """Say which Python runs functions: this one here; on a cluster what the user says, or the same path."""
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if config[keys.MASTER].startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = worker_python()
+        return
+    conf: Mapping[str, str] = config[keys.CONF]
+    chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = chosen or sys.executable
+
+
 def require_java() -> None:
     """Raise `MissingDependencyError` unless a Java of version 17 or newer can be started."""
     home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    java = java_program()
     remedy = "install Java 17 or newer (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME to one"
     if java is None or not os.path.exists(java):
         where = "JAVA_HOME" if home else "PATH"

@@ -84,6 +84,8 @@ class Association:
         self._is_used = True
         self._opened_s = 0.0
         self._complained: str | None = None
+        self.trouble: Exception | None = None
+        """Why the last attempt to connect failed; None when it did not, or there was none."""
         self._backoff: Final = Backoff(settings.min_backoff_ms, settings.max_backoff_ms, remote.system.rng)
         self._retired: Final[dict[int, None]] = {}
         self.place: Final = place
@@ -239,7 +241,7 @@ class Association:
         self.state = State.OPEN
         self._is_writable = self._is_used = True
         self._opened_s = self._loop.time()
-        self._complained = None
+        self._complained = self.trouble = None
         if before is not None and before != peer:
             self._remote.system_over(before, "a newer life of the system is at its address")
         self._remote.greeted(peer)
@@ -364,6 +366,7 @@ class Association:
         self._remote.system.undeliverable(outgoing.envelope, reason)
 
     def _complain(self, error: Exception) -> None:
+        self.trouble = error
         what = error.what if isinstance(error, DrivetrainError) else "nobody answered in time"
         # Attempts go on for as long as something is to be said; one line for each new reason is enough.
         if what != self._complained:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.actor.errors import InvalidPathError, MalformedMessageError, UnknownMessageError
 from drivetrain.actor.messages import Failure, Terminated, Unwatch, Watch
-from drivetrain.actor.path import ANY_INCARNATION, Address
+from drivetrain.actor.path import ANY_INCARNATION, SCHEME, Address
 from drivetrain.actor.provider import Envelope, UndeliverableReason
 from drivetrain.actor.remote.association import Association
 from drivetrain.actor.remote.auth import NONCE_BYTES
@@ -153,6 +153,12 @@ class Remote:
             await asyncio.sleep(_FLUSH_POLL_S)
         for association in self._associations.values():
             association.close()
+
+    def trouble_with(self, system: str, place: str) -> Exception | None:
+        """Why the last attempt to connect to `system` at HOST:PORT failed; None when it did not."""
+        address = Address.parse(f"{SCHEME}{system}@{place}")
+        association = self._associations.get(address)
+        return None if association is None else association.trouble
 
     # ---- starting
 

@@ -1,8 +1,8 @@
 """Every configuration key, by topic."""
 
-from drivetrain.config.catalog import actor, run, spark
+from drivetrain.config.catalog import actor, application, client, cluster, master, run, spark, worker
 from drivetrain.config.catalog.collection import collect_keys
 
-ALL_KEYS = collect_keys(spark, run, actor)
+ALL_KEYS = collect_keys(spark, run, cluster, application, client, master, worker, actor)
 
-__all__ = ["ALL_KEYS", "actor", "run", "spark"]
+__all__ = ["ALL_KEYS", "actor", "application", "client", "cluster", "master", "run", "spark", "worker"]

@@ -18,7 +18,7 @@ STATE_DIR: Final = Key(
 MAX_BATCH_BYTES: Final = Key(
     "run.max-batch-bytes",
     size_bytes(minimum_bytes=1024),
-    "256 MiB",
+    "512 MiB",
     "The most that a source hands to one batch, so that memory stays bounded whatever the backlog.",
 )
 

@@ -17,6 +17,9 @@ Invariants:
 
 1. Whatever the moment of a crash, the entries form a dense run that ends in a whole entry.
 2. A segment is deleted after the entry that names it, never before.
+3. Log and segments are written and deleted by the producer alone, a position by its subscriber alone: they
+   may be different processes, and one may start again while the other goes on. That there is one producer at
+   a time, and one process per subscriber, is what the locks of fragments are for.
 
 Called by: the engine (append, trim), the channel data source (read), source-end ingestion (both).
 """
@@ -70,6 +73,7 @@ class ChannelStore:
         self._start = 0
         self._end: int | None = None  # None until the log has been listed once
         self._produced: ChannelLog | None = None
+        self._subscribed: set[str] = set()
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -201,6 +205,12 @@ class ChannelStore:
 
     def record_position(self, subscriber: str, position: int) -> None:
         """Say that `subscriber` is done with the entries below `position`."""
+        if subscriber not in self._subscribed:
+            # What an earlier life of this subscriber left half-written; nobody else knows that it is dead.
+            for name in self.files.names(POSITIONS):
+                if name.startswith(f".{subscriber}.") and name.endswith(".tmp"):
+                    self.files.delete(f"{POSITIONS}/{name}")
+            self._subscribed.add(subscriber)
         self.files.replace(f"{POSITIONS}/{subscriber}", str(position).encode())
 
     def trim(self, subscribers: Mapping[SubscriberId, int], checkpoint: int | None = None) -> int:
@@ -222,16 +232,15 @@ class ChannelStore:
             return len(gone)
 
     def clean_orphans(self) -> int:
-        """Delete segments and temporary files that no entry names; says how many.
+        """Delete the producer's segments and temporary files that no entry names; says how many.
 
-        Only the producer may call it, and only while no batch is being written.
+        Only the producer may call it, and only while no batch is being written. Subscribers may be at work.
         """
         with self._lock:
             named = {s.path for entry in self.entries(self.start()) for s in entry.segments}
             orphans = [f"{SEGMENTS}/{name}" for name in self.files.names(SEGMENTS)]
             orphans = [path for path in orphans if path not in named]
-            for folder in (LOG, POSITIONS):
-                orphans += [f"{folder}/{name}" for name in self.files.names(folder) if name.endswith(".tmp")]
+            orphans += [f"{LOG}/{name}" for name in self.files.names(LOG) if name.endswith(".tmp")]
             for path in orphans:
                 self.files.delete(path)
             return len(orphans)

@@ -59,16 +59,7 @@ class Block:
 
 def read_blocks(filesystem: pafs.FileSystem, split: FileSplit, quote: str | None = None) -> Iterator[Block]:
     """The records of `split` as blocks; raises InputError when the file is not the one that was logged."""
-    info = filesystem.get_file_info(split.path)
-    if info.type != pafs.FileType.File or info.size != split.size_bytes:
-        raise InputError(
-            "the file changed after it had been taken as input",
-            where=split.path,
-            expected=f"{split.size_bytes} bytes, as when it was first seen",
-            got="it is gone" if info.type != pafs.FileType.File else f"{info.size} bytes",
-            remedy="put the file back as it was, or start over with --fresh; files must arrive complete, "
-            "by rename, and stay as they are",
-        )
+    refuse_changed(filesystem, split.path, split.size_bytes)
     compression = compression_of(split.path)
     try:
         if compression is not None or split.whole:
@@ -79,6 +70,20 @@ def read_blocks(filesystem: pafs.FileSystem, split: FileSplit, quote: str | None
                 yield from _split_blocks(lambda size, at: file.read_at(size, at), split)
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable(split.path, error) from error
+
+
+def refuse_changed(filesystem: pafs.FileSystem, path: str, size_bytes: int) -> None:
+    """Raise InputError unless the file is there with the size that was logged."""
+    info = filesystem.get_file_info(path)
+    if info.type != pafs.FileType.File or info.size != size_bytes:
+        raise InputError(
+            "the file changed after it had been taken as input",
+            where=path,
+            expected=f"{size_bytes} bytes, as when it was first seen",
+            got="it is gone" if info.type != pafs.FileType.File else f"{info.size} bytes",
+            remedy="put the file back as it was, or start over with --fresh; files must arrive complete, "
+            "by rename, and stay as they are",
+        )
 
 
 def unreadable(path: str, error: Exception) -> InputError:

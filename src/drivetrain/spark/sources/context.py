@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from drivetrain.errors import DrivetrainError
+
 BAD_COLUMN = "__bad"
 BAD_COLUMN_TYPE = "struct<raw:string,file:string,line:bigint,error:string>"
 
@@ -56,6 +58,8 @@ class SourceContext:
     source_id: str
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_batch_rows: int | None = None
+    spark_log: str | None = None
+    """Where Spark keeps its own record of files taken, if it is to read them: in the query's checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -79,3 +83,9 @@ class OpenedSource:
     bad_column: str | None
     reader: str
     """How it is read, for the plan printout: `native`, `arrow` or `generator`."""
+    says_end: bool = False
+    """Whether the batch that reaches the end holds one row more, which says so."""
+    check: Callable[[str | None], None] = lambda offset: None
+    """Called before a batch with its end offset; raises InputError when the input is not what it was."""
+    explain: Callable[[str], DrivetrainError | None] = lambda text: None
+    """What Spark's words about a failed batch mean, when they come from this source."""

@@ -71,6 +71,15 @@ class FileLog:
         """The length of the log: the offset behind its last byte."""
         return self._ends[-1] if self._ends else 0
 
+    @property
+    def files(self) -> list[FoundFile]:
+        """All files, in their order."""
+        return [file for file, _ in self._files]
+
+    def end_of(self, files: int) -> int:
+        """The offset behind the first `files` files."""
+        return self._ends[files - 1] if files else 0
+
     def __len__(self) -> int:
         return len(self._files)
 

@@ -90,16 +90,19 @@ def open_log(plan: ReadPlan) -> FileLog:
     return FileLog(filesystem, directory)
 
 
-def log_new_files(source: FileSource, log: FileLog) -> int:
-    """List the source's path and log what is new; returns how many files that were.
+def log_new_files(source: FileSource, log: FileLog) -> float:
+    """List the source's path and log what is new; returns the seconds that listing took.
 
     The first listing is in the order of paths; later ones are in the order of modification.
     """
+    began_s = time.monotonic()
     filesystem, root = locate(source.path)
     found = list_files(filesystem, root, source.glob)
+    took_s = time.monotonic() - began_s
     if log.exists:
         found.sort(key=_by_arrival)
-    return log.append((file, must_be_whole(source, file.path)) for file in found)
+    log.append((file, must_be_whole(source, file.path)) for file in found)
+    return took_s
 
 
 def _by_arrival(file: FoundFile) -> tuple[int, str]:
@@ -219,11 +222,9 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look_for_files(self, log: FileLog) -> None:
         if not self._plan.source.watch or self._frozen or time.monotonic() < self._listing_due_s:
             return
-        began_s = time.monotonic()
-        log_new_files(self._plan.source, log)
+        took_s = log_new_files(self._plan.source, log)
         # Spark asks every few milliseconds; a directory that is slow to list is listed less often.
-        took_s = time.monotonic() - began_s
-        self._listing_due_s = time.monotonic() + max(0.02, 5 * took_s)
+        self._listing_due_s = time.monotonic() + max(0.02, 2 * took_s)
 
 
 def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ from drivetrain.spark.sources.context import (
     Position,
     SourceContext,
 )
+from drivetrain.spark.sources.file_log import FileLog
 from drivetrain.spark.sources.file_reader import (
     FORMAT_NAME,
     FileDataSource,
@@ -30,6 +31,7 @@ from drivetrain.spark.sources.file_reader import (
 )
 from drivetrain.spark.sources.generator import open_generator
 from drivetrain.spark.sources.location import FoundFile, list_files, locate
+from drivetrain.spark.sources.native_files import open_native
 from drivetrain.spark.sources.parquet_groups import read_schema
 from drivetrain.spark.sources.schema import from_arrow, to_arrow, to_struct
 from drivetrain.spark.sources.validation import validate_generator, validate_schema, validate_source
@@ -68,7 +70,10 @@ def _open_generator(source: Generator, context: SourceContext) -> OpenedSource:
 
 
 def _open_files(source: FileSource, context: SourceContext, *, says_end: bool) -> OpenedSource:
-    plan, struct = plan_files(source, context)
+    plan, struct, log, new = plan_files(source, context)
+    native = open_native(plan.source, struct, log, context, says_end=says_end, new=new)
+    if native is not None:
+        return native
     plan = dataclasses.replace(plan, says_end=says_end)
     sets_aside = source.on_bad_record == "dead_letter" and not isinstance(source, ParquetFiles)
     if sets_aside:
@@ -78,7 +83,7 @@ def _open_files(source: FileSource, context: SourceContext, *, says_end: bool) -
         struct = StructType(list(struct.fields)).add(PUNCT, "boolean")
     context.spark.dataSource.register(FileDataSource)
     reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
-    total = None if source.watch else open_log(plan).total_bytes
+    total = None if source.watch else log.total_bytes
 
     def position(offset: str | None) -> Position:
         done = json.loads(offset)["bytes"] if offset else 0
@@ -92,11 +97,12 @@ def _open_files(source: FileSource, context: SourceContext, *, says_end: bool) -
         position=position,
         bad_column=BAD_COLUMN if sets_aside else None,
         reader="arrow",
+        says_end=says_end,
     )
 
 
-def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, StructType]:
-    """Check a file source, list it durably, and say how it is read, and its schema.
+def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, StructType, FileLog, bool]:
+    """Check a file source, list it durably, and say how it is read, its schema, its log, and if that is new.
 
     Raises InputError. A source whose files are logged already was checked when it first started.
     """
@@ -108,20 +114,21 @@ def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, St
         parallelism=context.spark.sparkContext.defaultParallelism,
     )
     log = open_log(plan)
-    if not log.exists:
+    new = not log.exists
+    if new:
         validate_source(source)
     filesystem, root = locate(source.path)
     found = list_files(filesystem, root, source.glob)
     struct = _struct_of(source, found)
     if BAD_COLUMN in struct.names:
         raise InputError(f"the column name {BAD_COLUMN} is reserved", where=source.path)
-    if not log.exists:
+    if new:
         validate_schema(source, found, to_arrow(struct))
         log_new_files(source, log)
     if not isinstance(source, TextFiles):
         # Spark's workers get plain values: the declared class may not be importable there.
         source = dataclasses.replace(source, schema=None)  # type: ignore[call-arg]
-    return dataclasses.replace(plan, source=source), struct
+    return dataclasses.replace(plan, source=source), struct, log, new
 
 
 def _struct_of(source: FileSource, found: list[FoundFile]) -> StructType:

@@ -37,7 +37,7 @@ def read_whole(source: Source, context: SourceContext) -> DataFrame:
             remedy="join the two streams within a time range instead",
         )
     if isinstance(source, FileSource):
-        plan, struct = plan_files(dataclasses.replace(source, on_bad_record="fail"), context)
+        plan, struct, _, _ = plan_files(dataclasses.replace(source, on_bad_record="fail"), context)
         context.spark.dataSource.register(FileDataSource)
         reader = context.spark.read.format(FORMAT_NAME).schema(struct)
         return reader.option("plan", plan.to_json()).load()

@@ -27,7 +27,6 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import ClassVar, Final
 
-import drivetrain
 from drivetrain.api import Application
 from drivetrain.api.application import given_settings
 from drivetrain.config import did_you_mean, split_sets
@@ -65,7 +64,7 @@ def load_application(target: str, sets: Mapping[str, str]) -> Application:
     file must hold exactly one `Application`, or a function `build`. Raises ApplicationFileError, or
     ConfigError for a name in `sets` that is neither a setting of the application nor a configuration key.
     """
-    path, name = _split_target(target)
+    path, name = split_target(target)
     with given_settings(sets):
         module = _run_file(path)
         application = _find(module, path, name)
@@ -73,7 +72,8 @@ def load_application(target: str, sets: Mapping[str, str]) -> Application:
     return application
 
 
-def _split_target(target: str) -> tuple[Path, str | None]:
+def split_target(target: str) -> tuple[Path, str | None]:
+    """Split "file.py:name" into the file and the name; raises ApplicationFileError when there is no file."""
     path, colon, name = target.rpartition(":")
     if not colon or "/" in name or name.endswith(".py"):
         path, name = target, ""
@@ -226,7 +226,7 @@ def _first_user_frame(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_users(filename: str) -> bool:
-    ours = str(Path(drivetrain.__file__).resolve().parent)
+    ours = str(Path(__file__).resolve().parent.parent)
     paths = sysconfig.get_paths()
     others = (ours, paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"], "<frozen")
     return not filename.startswith(others)

@@ -1,0 +1,110 @@
+"""Counters of the user's own, added to by Python functions wherever they run.
+
+    from drivetrain import accumulator
+
+    bad_lines = accumulator("bad_lines")
+
+    def parse(line: str) -> int | None:
+        try:
+            return int(line)
+        except ValueError:
+            bad_lines.add(1)
+            return None
+
+Problem: a function runs in other processes, on other machines, again after a failure. A global variable there
+is nobody's.
+
+Design: an `Accumulator` is a name. When a function that uses it is sent to Spark's workers, the engine puts a
+place to count into the copy that travels (`bound`); what is added there comes back when Spark has finished
+the task. Here no engine is known: `drivetrain.spark.user_counters` says where to count.
+
+Invariants:
+1. Two accumulators of one name are one.
+2. What is added in a task that fails is not counted; what is added in a batch that runs again counts again.
+
+Called by applications; the engine reads the values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import re
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from drivetrain.api.location import caller
+from drivetrain.errors import GraphError
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")
+
+
+class Place(Protocol):
+    """Somewhere to count: takes (name, amount). It can be sent to Spark's workers."""
+
+    def add(self, term: Any, /) -> None:
+        """Add an amount to a name."""
+
+
+_place: contextvars.ContextVar[Place | None] = contextvars.ContextVar("accumulators", default=None)
+
+
+class Accumulator:
+    """A counter by name; make one with `accumulator`, next to the functions that add to it."""
+
+    __slots__ = ("_bound", "name")
+
+    def __init__(self, name: str, bound: Place | None = None) -> None:
+        self.name = name
+        self._bound = bound
+
+    def __repr__(self) -> str:
+        return f"accumulator({self.name!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Accumulator, (self.name, self._bound or _place.get()))
+
+    def add(self, amount: int | float = 1) -> None:
+        """Add `amount` (a finite number, negative ones too).
+
+        Outside of a running application, in a test of the function for example, it does nothing.
+        """
+        place = self._bound or _place.get()
+        if place is not None:
+            place.add((self.name, amount))
+
+
+def accumulator(name: str) -> Accumulator:
+    """A counter that Python functions and Tasks add to: `accumulator("bad_lines").add(1)`.
+
+    Its value is in the `RunResult`, in the summary of `drivetrain run`, and in `drivetrain show`. Create it
+    in the application's file, or in a module beside it, as a variable that the functions use; one that is
+    made inside such a function, when it runs, counts nowhere.
+
+    What it counts is work done, not messages delivered. A task that fails counts nothing, and when Spark
+    tries it again, the successful attempt counts. A batch that runs again, because the process died or an
+    output failed, counts again, and so may a task that Spark repeats because its output was lost. A run that
+    goes on after a stop begins at 0; in a cluster the values of all attempts of a fragment are added up. So
+    for a run without failures the value is exact, otherwise it is an upper bound. For exact counts aggregate
+    a stream.
+
+    Raises `GraphError` for a name that is not made of letters, digits and `_.-`.
+    """
+    if not _NAME.fullmatch(name):
+        raise GraphError(
+            "not a name for an accumulator",
+            where=str(caller()),
+            expected="letters, digits, _, . and -, starting with a letter or _",
+            got=repr(name),
+        )
+    return Accumulator(name)
+
+
+@contextlib.contextmanager
+def counting_at(place: Place) -> Iterator[None]:
+    """Have functions that are sent to workers in this block count at `place`; for the engine."""
+    token = _place.set(place)
+    try:
+        yield
+    finally:
+        _place.reset(token)

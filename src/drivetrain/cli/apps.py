@@ -1,0 +1,121 @@
+"""`drivetrain apps`: the applications of a cluster, newest first.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.cluster_access import MastersOption, connected
+from drivetrain.cli.figures import show_clock
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.messages.applications import ApplicationView, WorkerView
+
+STATE_STYLES: Final = {
+    "pending": "yellow",
+    "active": "green",
+    "succeeded": "bold green",
+    "failed": "bold red",
+    "killed": "bold yellow",
+}
+
+_MOST_CHARACTERS: Final = 60
+
+
+def apps_command(
+    masters: MastersOption = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the applications of a cluster: name, id, state, since when, clock, and the workers they run on."""
+    with connected(sets, config_file, masters) as client:
+        applications = client.applications()
+        workers = client.workers()
+    if as_json:
+        json.dump({"applications": [view_as_data(view, workers) for view in applications]}, sys.stdout)
+        sys.stdout.write("\n")
+        return
+    show_applications(applications, workers, Console(highlight=False))
+
+
+def show_applications(
+    applications: Sequence[ApplicationView], workers: Sequence[WorkerView], console: Console
+) -> None:
+    """Print one row per application, and below what those that failed or wait say."""
+    if not applications:
+        console.print("no applications; `drivetrain submit FILE` starts one")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("name", "id", "state", "since (UTC)", "clock (UTC)"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("workers", overflow="fold", min_width=len("workers"))
+    for view in applications:
+        state = Text(view.state.value, STATE_STYLES[view.state.value])
+        if view.why and not view.state.is_over:
+            state.append(f"\n{first_line(view.why)}", "dim")
+        table.add_row(
+            view.spec.name,
+            view.app_id,
+            state,
+            show_clock(since_ms(view)),
+            show_clock(view.clock_ms),
+            ", ".join(workers_of(view, workers)) or "–",
+        )
+    console.print(table)
+
+
+def since_ms(view: ApplicationView) -> int:
+    """When it ended, else when it was submitted; ms since the epoch."""
+    return view.submitted_ms if view.ended_ms is None else view.ended_ms
+
+
+def first_line(text: str) -> str:
+    """What stands first, cut where it would fill the table; the end of a log may follow it."""
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
+
+
+def workers_of(view: ApplicationView, workers: Sequence[WorkerView]) -> list[str]:
+    """The names of the workers with processes of the application; its application master's comes first."""
+    from drivetrain.cluster.client import runs_on
+
+    names = [view.worker] if view.worker else []
+    for worker in workers:
+        if worker.worker_id == view.worker:
+            names[0] = worker.name
+    for worker in workers:
+        if worker.name not in names and runs_on(worker, view.app_id):
+            names.append(worker.name)
+    return [] if view.state.is_over else names
+
+
+def view_as_data(view: ApplicationView, workers: Sequence[WorkerView]) -> dict[str, object]:
+    """An application for `--json`; times in ms since the epoch."""
+    return {
+        "name": view.spec.name,
+        "id": view.app_id,
+        "state": view.state.value,
+        "why": view.why,
+        "epoch": view.epoch,
+        "priority": view.spec.priority.value,
+        "submitted_ms": view.submitted_ms,
+        "ended_ms": view.ended_ms,
+        "clock_ms": view.clock_ms,
+        "graph_version": view.graph_version,
+        "file": view.spec.file,
+        "settings": view.spec.settings,
+        "code": view.spec.code,
+        "workers": workers_of(view, workers),
+    }

@@ -1,0 +1,74 @@
+"""Watches an application of a cluster until it is over, or until the user has seen enough.
+
+Design: the views are those of `drivetrain run`. Ctrl-C, or a termination signal, ends the watching and
+nothing else: the application belongs to the cluster.
+
+Called by `submit --attached` and `show --watch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from drivetrain.cli.cluster_progress import StatusEvents
+from drivetrain.cli.run_view import LineView, LiveView, RunView, Words
+from drivetrain.cli.stop import StopSignals
+from drivetrain.core.progress import NoticeGiven
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.client import BlockingClient, End
+
+_WORDS: Final = Words(
+    starting="waiting for the first executor …",
+    hint="Ctrl-C detaches",
+    stopping="detaching; the application goes on",
+)
+
+
+def watch(client: BlockingClient, app_id: str, interval_ms: int) -> tuple[End | None, int]:
+    """Show what happens to an application; returns its end and 0, or None and the exit code of a signal."""
+    from drivetrain.cluster.client import End, Say, Show
+
+    view = _view(interval_ms)
+    events = StatusEvents()
+    with (
+        StopSignals(view.on_stop_requested, "detached at once; the application goes on") as stop,
+        view.showing(),
+    ):
+        for seen in _closing(client, app_id):
+            if isinstance(seen, Show):
+                for event in events.of(seen.status):
+                    view.on_event(event)
+            elif isinstance(seen, Say):
+                view.on_event(NoticeGiven(seen.text))
+            elif isinstance(seen, End):
+                return seen, 0
+            view.tick()
+            if stop.requested:
+                break
+    return None, stop.exit_code
+
+
+def how_to_come_back(app_id: str) -> str:
+    """What the user is told when only the watching ended."""
+    return (
+        f"detached: {app_id} goes on in the cluster\n"
+        f"  watch it again: drivetrain show {app_id} --watch\n"
+        f"  end it:         drivetrain kill {app_id}"
+    )
+
+
+def _closing(client: BlockingClient, app_id: str) -> Iterator[Any]:
+    with contextlib.closing(client.follow(app_id)) as seen:  # type: ignore[type-var]
+        yield from seen
+
+
+def _view(interval_ms: int) -> RunView:
+    if sys.stderr.isatty() and sys.stdout.isatty():
+        return LiveView(Console(stderr=True), redirect_stdout=True, words=_WORDS)
+    return LineView(sys.stderr, interval_ms, words=_WORDS)

@@ -1,0 +1,73 @@
+"""What the commands that talk to a cluster share: their options, and a connected client.
+
+Called by `submit`, `apps`, `show`, `logs`, `kill` and `restart`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from drivetrain.cli.arguments import load_config, parse_sets
+from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import cluster as keys
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.client import BlockingClient
+
+MastersOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--masters", metavar="HOST:PORT,…", help="All masters of the cluster; sets cluster.masters."
+    ),
+]
+AppArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="APP", help="An application: its id, or its name.")
+]
+
+_ACTORS: Final = logging.getLogger("drivetrain.actor")
+
+
+def cluster_sets(sets: Sequence[str] | None, masters: str | None) -> dict[str, str]:
+    """What was given by `--set`, and by `--masters`, which wins."""
+    given = dict(parse_sets(sets))
+    if masters is not None:
+        given[keys.MASTERS.name] = masters
+    return given
+
+
+@contextlib.contextmanager
+def connected(
+    sets: Sequence[str] | None, config_file: Path | None, masters: str | None
+) -> Iterator[BlockingClient]:
+    """A client for a command that takes no application file; raises ConfigError."""
+    given = cluster_sets(sets, masters)
+    split_sets(given, ())
+    with connected_by(load_config(config_file, given)) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def connected_by(config: Config) -> Iterator[BlockingClient]:
+    """A client of the cluster that `config` names."""
+    from drivetrain.cluster.client import connect
+
+    with quiet_actors(), connect(config) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def quiet_actors() -> Iterator[None]:
+    """No log lines of the actor system: a master that cannot be reached is told by an error, once."""
+    before = _ACTORS.level
+    if before == logging.NOTSET:
+        _ACTORS.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        _ACTORS.setLevel(before)

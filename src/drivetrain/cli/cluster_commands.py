@@ -1,0 +1,113 @@
+"""`drivetrain master` and `drivetrain worker`: one process of a cluster, until it is told to stop.
+
+What they log goes to standard error, one line each. Started by `drivetrain local` they end with it, see
+`cluster.parent`.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drivetrain.cli.arguments import ConfigOption, SetOption, load_config
+from drivetrain.cli.cluster_access import MastersOption, cluster_sets
+from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import master as master_keys
+from drivetrain.config.catalog import worker as worker_keys
+
+
+def master_command(
+    masters: MastersOption = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65_535,
+            help="Which entry of the masters this one is; needed when several are on this machine.",
+        ),
+    ] = None,
+    directory: Annotated[
+        str | None,
+        typer.Option("--directory", metavar="DIR", help="Where it keeps its state; sets master.directory."),
+    ] = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Run a master: one of those that elect a leader and keep the registry of applications."""
+    given = cluster_sets(sets, masters)
+    _add(given, master_keys.PORT.name, port)
+    _add(given, master_keys.DIRECTORY.name, directory)
+    from drivetrain.cluster.master.process import serve_master
+
+    _serve(serve_master, given, config_file)
+
+
+def worker_command(
+    masters: MastersOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Another for each worker of the cluster; the host name unless given."),
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=0, help="How many slots it offers; 0 means one per core.")
+    ] = None,
+    directory: Annotated[
+        str | None,
+        typer.Option("--directory", metavar="DIR", help="Where it keeps its files; sets worker.directory."),
+    ] = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+) -> None:
+    """Run a worker: it offers slots, and starts the processes of applications on this machine."""
+    given = cluster_sets(sets, masters)
+    _add(given, worker_keys.NAME.name, name)
+    _add(given, worker_keys.SLOTS.name, slots)
+    _add(given, worker_keys.DIRECTORY.name, directory)
+    from drivetrain.cluster.worker import serve_worker
+
+    _serve(serve_worker, given, config_file)
+
+
+def _add(given: dict[str, str], key: str, value: object) -> None:
+    if value is not None:
+        given[key] = str(value)
+
+
+def _serve(
+    serve: Callable[[Config, asyncio.Event], Awaitable[None]], given: dict[str, str], config_file: Path | None
+) -> None:
+    from drivetrain.cluster.parent import tie_to_parent
+
+    tie_to_parent()
+    split_sets(given, ())
+    config = load_config(config_file, given)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    asyncio.run(_until_signal(serve, config))
+
+
+async def _until_signal(serve: Callable[[Config, asyncio.Event], Awaitable[None]], config: Config) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def signalled(number: signal.Signals) -> None:
+        if stop.is_set():
+            os.write(2, b"ended at once\n")
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, signalled, number)
+    await serve(config, stop)

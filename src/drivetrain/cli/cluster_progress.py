@@ -1,0 +1,133 @@
+"""Makes of an application's statuses in a cluster the events that a run here would tell.
+
+Why: what is watched looks the same wherever it runs, and the views know only one kind of event.
+
+Invariants:
+1. `RunStarted` comes once, first.
+2. An event says something that the status before did not.
+
+Called by `submit` and `show --watch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from drivetrain.cluster.messages.following import FragmentView, JobState, JobStatus
+from drivetrain.core.execution import ExecutionState
+from drivetrain.core.progress import (
+    FragmentProgressed,
+    FragmentState,
+    FragmentStateChanged,
+    InputProgressed,
+    NoticeGiven,
+    OutputResult,
+    ProcessorResult,
+    ProgressEvent,
+    RunOutcome,
+    RunResult,
+    RunStarted,
+)
+
+_STATES: Final = {
+    ExecutionState.CREATED: FragmentState.STARTING,
+    ExecutionState.SCHEDULED: FragmentState.STARTING,
+    ExecutionState.DEPLOYING: FragmentState.STARTING,
+    ExecutionState.RUNNING: FragmentState.RUNNING,
+    ExecutionState.FINISHED: FragmentState.FINISHED,
+    ExecutionState.CANCELING: FragmentState.DRAINING,
+    ExecutionState.CANCELED: FragmentState.STOPPED,
+    ExecutionState.FAILED: FragmentState.FAILED,
+}
+
+
+class StatusEvents:
+    """Turns each status into what is new in it."""
+
+    def __init__(self) -> None:
+        self._before: JobStatus | None = None
+
+    def of(self, status: JobStatus) -> list[ProgressEvent]:
+        """What this status says that the one before did not."""
+        before, self._before = self._before, status
+        events: list[ProgressEvent] = []
+        if before is None:
+            events.append(
+                RunStarted(status.app_id, tuple(view.fragment for view in status.fragments), status.epoch > 1)
+            )
+        told = {} if before is None else {view.fragment: view for view in before.fragments}
+        for view in status.fragments:
+            events += _fragment_events(told.get(view.fragment), view)
+        if status.fraction is not None and (before is None or before.fraction != status.fraction):
+            events.append(InputProgressed(status.fraction))
+        if status.waiting_for and (before is None or before.waiting_for != status.waiting_for):
+            events.append(NoticeGiven(f"waiting: {status.waiting_for}"))
+        if status.state is JobState.RESTARTING and (before is None or before.state is not status.state):
+            why = f": {status.errors[-1].what}" if status.errors else ""
+            events.append(NoticeGiven(f"the application restarts{why}"))
+        return events
+
+
+def fragment_state(view: FragmentView) -> FragmentState:
+    """The state of a fragment as a run here would call it."""
+    try:
+        state = _STATES[ExecutionState(view.state)]
+    except ValueError:  # one that a newer version knows
+        state = FragmentState.STARTING
+    return FragmentState.RESTARTING if state is FragmentState.STARTING and view.attempt > 1 else state
+
+
+def result_of(app_id: str, status: JobStatus, sources: Collection[str]) -> RunResult:
+    """The result of an application that succeeded; `sources` are the ids of its source processors.
+
+    `counts` are in the order of the status, durations in ms.
+    """
+    return RunResult(
+        application=app_id,
+        outcome=RunOutcome.FINISHED,
+        duration_ms=max(0, status.now_ms - status.started_ms),
+        processors=tuple(
+            ProcessorResult(processor, *counts, is_source=processor in sources)
+            for processor, counts in status.counts.items()
+        ),
+        outputs=tuple(
+            OutputResult(output.processor, output.target, output.messages, output.guarantee)
+            for output in status.outputs
+        ),
+        batches=sum(view.batch_id + 1 for view in status.fragments),
+        clock_ms=status.clock_ms,
+        accumulators=dict(status.accumulators),
+    )
+
+
+def _fragment_events(before: FragmentView | None, view: FragmentView) -> list[ProgressEvent]:
+    events: list[ProgressEvent] = []
+    state = fragment_state(view)
+    if before is None or fragment_state(before) is not state or before.attempt != view.attempt:
+        is_news = before is None or before.error != view.error
+        events.append(FragmentStateChanged(view.fragment, state, _reason(view, state, is_news)))
+    figures = _figures(view)
+    if view.batch_id >= 0 and (before is None or _figures(before) != figures):
+        events.append(FragmentProgressed(*figures))
+    return events
+
+
+def _reason(view: FragmentView, state: FragmentState, is_news: bool) -> str | None:
+    attempt = f"attempt {view.attempt}" if view.attempt > 1 else None
+    # A fragment keeps the last error that it had, also when it restarts for another reason.
+    if not is_news or view.error is None or state not in (FragmentState.RESTARTING, FragmentState.FAILED):
+        return attempt
+    return view.error.what if attempt is None else f"{attempt}: {view.error.what}"
+
+
+def _figures(view: FragmentView) -> tuple[str, int, int, float, int, int | None, int | None]:
+    return (
+        view.fragment,
+        view.batch_id,
+        view.rows_total,
+        view.rows_per_s,
+        view.batch_ms,
+        view.lag_rows,
+        view.clock_ms,
+    )

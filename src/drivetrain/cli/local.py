@@ -1,0 +1,156 @@
+"""`drivetrain local`: a whole cluster on this machine, until Ctrl-C.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich import box as boxes
+from rich.console import Console
+from rich.table import Table
+
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
+from drivetrain.cli.cluster_access import quiet_actors
+from drivetrain.cli.local_cluster import HOST, LocalCluster, require_alive
+from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import cluster as cluster_keys
+from drivetrain.errors import UnavailableError
+
+DEFAULT_DIRECTORY: Final = ".drivetrain/local"
+_READY_S: Final = 60.0
+_POLL_S: Final = 0.2
+_STEP_MS: Final = 1_000
+
+
+def local_command(
+    masters: Annotated[int, typer.Option("--masters", min=1, max=9, help="How many masters.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=0, max=64, help="How many workers.")] = 1,
+    slots: Annotated[
+        int, typer.Option("--slots", min=0, help="Slots of each worker; 0 means one per core.")
+    ] = 0,
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="DIR", help="Where its processes keep what they keep.")
+    ] = Path(DEFAULT_DIRECTORY),
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65_535, help="The first master's port, then the next ones.")
+    ] = 7070,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a whole cluster on this machine: masters and workers, each a process, until Ctrl-C."""
+    given = dict(parse_sets(sets))
+    split_sets(given, ())
+    config = load_config(config_file, {**given, cluster_keys.HOST.name: HOST})  # a mistake is told once, here
+    stop = _Stop()
+    cluster = LocalCluster(
+        masters, workers, slots=slots, directory=directory, port=port, sets=given, config_file=config_file
+    )
+    try:
+        with quiet_actors():
+            asyncio.run(_wait_ready(cluster, config, workers, stop))
+        if not stop.requested:
+            _show(cluster, as_json)
+        _wait_stopped(cluster, stop)
+    finally:
+        cluster.close()
+    print("the cluster has ended", file=sys.stderr)
+
+
+class _Stop:
+    """Notes the first SIGINT or SIGTERM; those that come while everything ends change nothing."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._request())
+
+    def _request(self) -> None:
+        self.requested = True
+
+
+async def _wait_ready(cluster: LocalCluster, config: Config, workers: int, stop: _Stop) -> None:
+    """Wait until a master leads and all workers are registered; raises UnavailableError."""
+    from drivetrain.actor import ActorSystem, AskError
+    from drivetrain.actor.remote import attach_remote
+    from drivetrain.cluster.connection import remote_settings
+    from drivetrain.cluster.leader import find_leader
+    from drivetrain.cluster.messages.applications import GetWorkers, Workers
+
+    system = ActorSystem("client")
+    end_s = time.monotonic() + _READY_S
+    got = "no master leads"
+    try:
+        await attach_remote(system, remote_settings(config))
+        while time.monotonic() < end_s and not stop.requested:
+            for box in cluster.boxes:
+                require_alive(box)
+            try:
+                leader = await find_leader(system, cluster.masters, _STEP_MS)
+                assert leader.master is not None
+                there = await leader.master.ask(GetWorkers(), Workers, timeout_ms=_STEP_MS)
+            except (UnavailableError, AskError):
+                continue
+            if len(there.workers) >= workers:
+                return
+            got = f"{len(there.workers)} of {workers} workers are registered"
+            await asyncio.sleep(_POLL_S)
+    finally:
+        await system.terminate()
+    if not stop.requested:
+        raise UnavailableError(
+            f"the cluster is not ready within {_READY_S:.0f} s",
+            got=got,
+            remedy=f"see the logs in {cluster.boxes[0].log.parent}",
+        )
+
+
+def _wait_stopped(cluster: LocalCluster, stop: _Stop) -> None:
+    told: set[str] = set()
+    while not stop.requested and len(told) < len(cluster.boxes):
+        for box in cluster.ended(told):
+            told.add(box.name)
+            print(
+                f"{box.name} has ended (exit code {box.process.returncode}) and is not started again; "
+                f"its log is {box.log}",
+                file=sys.stderr,
+                flush=True,
+            )
+        time.sleep(_POLL_S)
+
+
+def _show(cluster: LocalCluster, as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "name": box.name,
+                "kind": box.kind,
+                "pid": box.process.pid,
+                "place": box.place,
+                "directory": str(box.directory),
+                "log": str(box.log),
+            }
+            for box in cluster.boxes
+        ]
+        print(json.dumps({"masters": cluster.masters, "processes": rows}), flush=True)
+        return
+    console = Console(highlight=False)
+    table = Table(box=boxes.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("process", "pid", "offers", "log"):
+        table.add_column(heading, no_wrap=heading != "log", overflow="fold")
+    for box in cluster.boxes:
+        table.add_row(box.name, str(box.process.pid), box.place, str(box.log))
+    console.print(table)
+    console.print("submit with    drivetrain submit FILE", soft_wrap=True)
+    console.print(f"elsewhere add  --masters {','.join(cluster.masters)}", soft_wrap=True)
+    console.print("Ctrl-C ends it; started again, it goes on with its applications")
+    sys.stdout.flush()

@@ -1,0 +1,192 @@
+"""A whole cluster on this machine: masters and workers as processes, their directories and logs.
+
+Problem: who tries out a cluster should not have to think of ports, directories and a list of masters; and
+when it ends, however it ends, nothing may be left.
+
+Design: every box is the very command that one types on several machines, `drivetrain master` or `worker`,
+with its own directory below one. The processes are tied to this one, see `cluster.parent`: workers and
+masters end when it is killed. Their output is `<name>.log` beside their directories. While the cluster runs,
+its list of masters is in `.drivetrain/cluster.toml`, where the other commands look when nothing else says who
+the masters are.
+
+Invariants:
+1. All processes listen on loopback.
+2. When `close` has returned, no process of the cluster is left.
+
+Called by `drivetrain local`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from drivetrain.cli.arguments import LOCAL_CLUSTER_FILE
+from drivetrain.cluster.parent import PARENT_VARIABLE
+from drivetrain.config.catalog import cluster, master, worker
+from drivetrain.errors import UnavailableError, UserError
+
+HOST: Final = "127.0.0.1"
+_END_S: Final = 25.0
+_SHOWN_LINES: Final = 12
+
+
+@dataclass(frozen=True)
+class Box:
+    """One process of the cluster; `place` is what it offers, for the table."""
+
+    name: str
+    kind: str
+    place: str
+    directory: Path
+    process: subprocess.Popen[bytes] = field(repr=False)
+    output: BinaryIO = field(repr=False)
+
+    @property
+    def log(self) -> Path:
+        """Its log file."""
+        return Path(self.output.name)
+
+    def last_lines(self) -> str:
+        """The end of its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_SHOWN_LINES:])
+
+
+class LocalCluster:
+    """Starts `masters` masters from `port` on and `workers` workers of `slots` slots, below `directory`.
+
+    `sets` are configuration keys for all of them, `config_file` theirs. Raises UserError when a port is
+    taken, UnavailableError when another local cluster uses the directory.
+    """
+
+    def __init__(
+        self,
+        masters: int,
+        workers: int,
+        *,
+        slots: int,
+        directory: Path,
+        port: int,
+        sets: Mapping[str, str],
+        config_file: Path | None,
+    ) -> None:
+        self.masters: Final = [f"{HOST}:{port + number}" for number in range(masters)]
+        self.boxes: Final[list[Box]] = []
+        self._sets: Final = {
+            **sets,
+            cluster.MASTERS.name: ",".join(self.masters),
+            cluster.HOST.name: HOST,
+        }
+        self._config_file: Final = config_file
+        self._directory: Final = directory
+        for number in range(masters):
+            _require_free(port + number)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for number in range(masters):
+                own = {master.PORT.name: port + number}
+                self._start(f"master-{number + 1}", "master", self.masters[number], own)
+            for number in range(workers):
+                name = f"worker-{number + 1}"
+                own_slots = {worker.NAME.name: name, worker.SLOTS.name: slots}
+                self._start(name, "worker", f"{slots or os.cpu_count()} slots", own_slots)
+            self._write_masters()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise UserError(
+                    "the cluster cannot use its directory",
+                    where=str(directory),
+                    got=str(error),
+                    remedy="make it and the current directory writable, or choose another with --directory",
+                ) from error
+            raise
+
+    def ended(self, known: set[str]) -> list[Box]:
+        """The boxes that have ended by themselves and are not among the names in `known`."""
+        return [box for box in self.boxes if box.name not in known and box.process.poll() is not None]
+
+    def close(self) -> None:
+        """End all processes: workers first, as they have to end what they launched."""
+        if self._is_written():
+            LOCAL_CLUSTER_FILE.unlink()
+        for kind in ("worker", "master"):
+            self._end([box for box in self.boxes if box.kind == kind])
+        for box in self.boxes:
+            box.output.close()
+
+    def _start(self, name: str, kind: str, place: str, own: Mapping[str, object]) -> None:
+        directory = (self._directory / name).resolve()
+        sets = {**self._sets, **own, f"{kind}.directory": directory}
+        arguments = [sys.executable, "-m", "drivetrain.cli", kind]
+        if self._config_file is not None:
+            arguments += ["--config", str(self._config_file)]
+        for key, value in sets.items():
+            arguments += ["--set", f"{key}={value}"]
+        output = (self._directory / f"{name}.log").open("ab")
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        )
+        self.boxes.append(Box(name, kind, place, directory, process, output))
+
+    def _end(self, boxes: Sequence[Box]) -> None:
+        for box in boxes:
+            if box.process.poll() is None:
+                box.process.terminate()
+        end_s = time.monotonic() + _END_S
+        for box in boxes:
+            try:
+                box.process.wait(max(0.1, end_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                box.process.kill()  # its guard ends what it launched
+                box.process.wait()
+
+    def _write_masters(self) -> None:
+        LOCAL_CLUSTER_FILE.parent.mkdir(exist_ok=True)
+        masters = ",".join(self.masters)
+        text = f'# written by `drivetrain local`, removed at its end\ncluster.masters = "{masters}"\n'
+        LOCAL_CLUSTER_FILE.write_text(text, encoding="utf-8")
+
+    def _is_written(self) -> bool:
+        return LOCAL_CLUSTER_FILE.is_file() and ",".join(self.masters) in LOCAL_CLUSTER_FILE.read_text(
+            encoding="utf-8"
+        )
+
+
+def require_alive(box: Box) -> None:
+    """Raise UnavailableError with the end of its log when the box has ended."""
+    status = box.process.poll()
+    if status is not None:
+        raise UnavailableError(
+            f"{box.name} ended while the cluster started",
+            where=str(box.log),
+            got=f"exit code {status}; its log ends with\n{box.last_lines()}",
+            remedy="correct what the log says and start again",
+        )
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise UserError(
+                "a master of the cluster cannot have its port",
+                where=f"{HOST}:{port}",
+                got=str(error),
+                remedy="end the cluster that runs there, or choose another with --port",
+            ) from error

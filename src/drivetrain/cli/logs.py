@@ -1,0 +1,74 @@
+"""`drivetrain logs`: what the processes of an application wrote.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.client import Piece
+
+
+def logs_command(
+    app: AppArgument,
+    process: Annotated[
+        str | None,
+        typer.Option(
+            "--process", metavar="P", help="Only this process; the lines of all begin with its name."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on with what is written, until the application is over."),
+    ] = False,
+    kib: Annotated[
+        int, typer.Option("--kib", min=1, max=4096, help="How much of the end of each log to show, in KiB.")
+    ] = 64,
+    masters: MastersOption = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the logs of an application's processes: the application master and its executors."""
+    with connected(sets, config_file, masters) as client:
+        if not follow:
+            pieces = client.logs(app, process, max_bytes=kib * 1024)
+            if as_json:
+                json.dump({"logs": [_as_data(piece) for piece in pieces]}, sys.stdout)
+                sys.stdout.write("\n")
+            else:
+                _print(pieces, prefixed=process is None)
+            return
+        for piece in client.follow_logs(app, process, max_bytes=kib * 1024):
+            if piece is None:
+                continue
+            if as_json:
+                print(json.dumps(_as_data(piece)), flush=True)
+            else:
+                _print([piece], prefixed=process is None)
+
+
+def _as_data(piece: Piece) -> dict[str, str]:
+    return {
+        "process": piece.process,
+        "worker": piece.worker,
+        "text": piece.data.decode("utf-8", errors="replace"),
+    }
+
+
+def _print(pieces: Iterable[Piece], *, prefixed: bool) -> None:
+    for piece in pieces:
+        prefix = f"{piece.process} | " if prefixed else ""
+        for line in piece.data.decode("utf-8", errors="replace").splitlines():
+            print(f"{prefix}{line}")
+    sys.stdout.flush()

@@ -1,0 +1,30 @@
+"""`drivetrain restart`: starts an application of a cluster again, under its id and with its state.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from drivetrain.cli.apps import view_as_data
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+
+
+def restart_command(
+    app: AppArgument,
+    masters: MastersOption = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start an application again from its last committed batches, whether it is over or runs."""
+    with connected(sets, config_file, masters) as client:
+        view = client.restart(app)
+    if as_json:
+        json.dump(view_as_data(view, ()), sys.stdout)
+        sys.stdout.write("\n")
+        return
+    print(f"{view.app_id} starts again; `drivetrain show {view.app_id} --watch` shows how it goes")

@@ -1,0 +1,242 @@
+"""`drivetrain show`: everything that is known of one application in a cluster.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli.apps import STATE_STYLES, view_as_data, workers_of
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
+from drivetrain.cli.attached import how_to_come_back, watch
+from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
+from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
+from drivetrain.config import split_sets
+from drivetrain.config.catalog import run as run_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivetrain.cluster.messages.applications import ApplicationView, WorkerView
+    from drivetrain.cluster.messages.following import ErrorView, JobStatus
+
+_MOST_ERRORS: Final = 5
+_WIDE: Final = 110
+"""From so many characters on, the fragments' executors fit in too; they have a table of their own."""
+
+
+def show_command(
+    app: AppArgument,
+    watching: Annotated[
+        bool,
+        typer.Option("--watch", help="Show how it goes until it is over; Ctrl-C ends the watching only."),
+    ] = False,
+    masters: MastersOption = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show an application: fragments with states, attempts, clocks and rates, executors, errors, outputs."""
+    given = cluster_sets(sets, masters)
+    split_sets(given, ())
+    config = load_config(config_file, given)
+    with connected_by(config) as client:
+        if watching:
+            app = client.application(app).app_id
+            end, code = watch(client, app, config[run_keys.PROGRESS_INTERVAL])
+            if end is None:
+                print(how_to_come_back(app), file=sys.stderr)
+                raise typer.Exit(code)
+        view, status = client.status(app)
+        workers = client.workers()
+    if as_json:
+        data = {**view_as_data(view, workers), "status": None if status is None else status_as_data(status)}
+        json.dump(data, sys.stdout)
+        sys.stdout.write("\n")
+        return
+    show_application(view, status, workers, Console(highlight=False))
+
+
+def show_application(
+    view: ApplicationView, status: JobStatus | None, workers: Sequence[WorkerView], console: Console
+) -> None:
+    """Print what the registry says, and what the application master says if there is one."""
+    console.print(
+        Text.assemble((view.app_id, "bold"), " ", (view.state.value, STATE_STYLES[view.state.value]))
+    )
+    console.print(_facts(view, status, workers))
+    if status is None:
+        if not view.state.is_over:
+            console.print(Text("no application master answers right now; try again in a moment", "yellow"))
+        return
+    if status.fragments:
+        console.print(_fragments(status, is_wide=console.width >= _WIDE))
+    if status.executors and not view.state.is_over:
+        console.print(_executors(status))
+    if status.counts:
+        console.print(_processors(status))
+    if status.outputs:
+        console.print(_outputs(status))
+    if status.accumulators:
+        console.print(_accumulators(status))
+    _show_errors(status, console)
+    if status.printed:
+        console.print(Text(status.printed.rstrip()))
+
+
+def status_as_data(status: JobStatus) -> dict[str, Any]:
+    """A status for `--json`, all fields by their names; errors with `code`, `what`, `where` and so on."""
+    return {name: _plain(getattr(status, name)) for name in status.__struct_fields__}
+
+
+def _plain(value: Any) -> Any:
+    # The structs are arrays on the wire; readers of JSON want names.
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return getattr(value, "value", value)
+
+
+def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[WorkerView]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    spec = view.spec
+    target = f"{spec.file}:{spec.target}" if spec.target else spec.file
+    table.add_row("  name", spec.name)
+    table.add_row("  file", Text.assemble(target, (f"  (code {spec.code[:12]})", "dim")))
+    if spec.settings:
+        table.add_row("  settings", ", ".join(f"{k}={v}" for k, v in sorted(spec.settings.items())))
+    table.add_row("  submitted", f"{show_clock(view.submitted_ms)} UTC")
+    if view.ended_ms is not None:
+        table.add_row("  ended", f"{show_clock(view.ended_ms)} UTC")
+    clock_ms = view.clock_ms if status is None or status.clock_ms is None else status.clock_ms
+    table.add_row("  clock", show_clock(clock_ms))
+    table.add_row("  application master", _app_master(view, workers))
+    if view.why:
+        table.add_row("  why", view.why)
+    if status is not None:
+        table.add_row("  job", _job(status))
+    return table
+
+
+def _app_master(view: ApplicationView, workers: Sequence[WorkerView]) -> str:
+    number = f"number {view.epoch}" if view.epoch else "none yet"
+    names = workers_of(view, workers)
+    return f"{number} on {names[0]}" if names and view.worker else number
+
+
+def _job(status: JobStatus) -> str:
+    parts = [status.state.value, f"for {show_span(max(0, status.now_ms - status.started_ms))}"]
+    if status.fraction is not None:
+        parts.append(f"{show_share(status.fraction)} of its input")
+    if status.waiting_for:
+        parts.append(f"waiting for {status.waiting_for}")
+    return ", ".join(parts)
+
+
+def _fragments(status: JobStatus, *, is_wide: bool) -> Table:
+    table = _table("fragment", "state", "attempt")
+    for heading in ("messages", "messages/s", "lag", "batch"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("clock (UTC)", no_wrap=True)
+    if is_wide:
+        table.add_column("executor", no_wrap=True)
+    for view in status.fragments:
+        ran = view.batch_id >= 0
+        cells = (
+            view.fragment,
+            view.state,
+            str(view.attempt),
+            show_count(view.rows_total),
+            show_rate(view.rows_per_s) if ran else "–",
+            show_count(view.lag_rows),
+            show_span(view.batch_ms) if ran else "–",
+            show_clock(view.clock_ms),
+            view.executor or "–",
+        )
+        table.add_row(*(cells if is_wide else cells[:-1]))
+    return table
+
+
+def _executors(status: JobStatus) -> Table:
+    table = _table("executor", "state", "worker", "host", "process", "slots", "Spark")
+    for executor in status.executors:
+        table.add_row(
+            executor.executor,
+            executor.state,
+            executor.worker or "–",
+            executor.host or "–",
+            "–" if executor.pid is None else str(executor.pid),
+            str(executor.slots),
+            executor.spark_master or "–",
+        )
+    return table
+
+
+def _processors(status: JobStatus) -> Table:
+    table = _table("processor")
+    for heading in ("in", "out", "late", "dead-lettered"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for processor, counts in status.counts.items():
+        table.add_row(processor, *map(show_count, counts))
+    return table
+
+
+def _outputs(status: JobStatus) -> Table:
+    table = _table("output")
+    table.add_column("messages", justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    table.add_column("guarantee", no_wrap=True)
+    for output in status.outputs:
+        table.add_row(output.processor, show_count(output.messages), output.target, output.guarantee)
+    return table
+
+
+def _accumulators(status: JobStatus) -> Table:
+    table = _table("accumulator")
+    table.add_column("value", justify="right", no_wrap=True)
+    for name, value in sorted(status.accumulators.items()):
+        table.add_row(name, show_count(value) if isinstance(value, int) else f"{value:,.6g}")
+    return table
+
+
+def _show_errors(status: JobStatus, console: Console) -> None:
+    errors = list(status.errors[-_MOST_ERRORS:])
+    if status.error is not None and status.error not in errors:
+        errors.append(status.error)
+    if errors:
+        console.print(Text(show_counted(len(errors), "error"), "bold red"))
+    for error in errors:
+        _show_error(error, console)
+
+
+def _show_error(error: ErrorView, console: Console) -> None:
+    where = f"{error.where}: " if error.where else ""
+    console.print(Text(f"  {where}{error.what}", "red"), soft_wrap=True)
+    for label, value in (("expected", error.expected), ("got", error.got)):
+        if value is not None:
+            console.print(Text(f"    {label}: {value}", "red"), soft_wrap=True)
+    if error.user_traceback:
+        lines = error.user_traceback.rstrip().splitlines()
+        console.print(Text("\n".join(f"    {line}" for line in lines), "dim"), soft_wrap=True)
+    if error.remedy is not None:
+        console.print(Text(f"    remedy: {error.remedy}"), soft_wrap=True)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table

@@ -1,0 +1,1 @@
+"""The cluster: masters, workers, application masters, executors and clients."""

@@ -1,0 +1,109 @@
+"""`python -m drivetrain.cluster.app_master LAUNCH_FILE`: the process of an application master.
+
+Started by a worker. Exit codes: 0 when the application is over and the registry says so, or another
+application master took over; 2 when it cannot start as it was told to; 70 for a bug.
+
+A file of a custom application that cannot be loaded is reported like any other failure of the application:
+`Unloadable` registers, and ends it with the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from typing import Final
+
+from drivetrain.actor import Actor, ActorSystem
+from drivetrain.actor.remote import attach_remote
+from drivetrain.cluster.app_master.app_master import ApplicationMaster
+from drivetrain.cluster.app_master.custom_file import load_app_master
+from drivetrain.cluster.app_master.local import Setup
+from drivetrain.cluster.app_master.planned import load
+from drivetrain.cluster.app_master.restarting import policies
+from drivetrain.cluster.app_master.stream_app_master import StreamAppMaster
+from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
+from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.applications import ApplicationState
+from drivetrain.cluster.messages.registration import AppMasterRegistered
+from drivetrain.cluster.parent import wait_for_launch_file
+from drivetrain.errors import DrivetrainError
+
+log = logging.getLogger("drivetrain.app_master")
+
+
+class Unloadable(ApplicationMaster):
+    """Ends an application that cannot be loaded."""
+
+    def __init__(self, setup: Setup, error: DrivetrainError) -> None:
+        super().__init__(setup)
+        self._error: Final = error
+
+    def started(self, registered: AppMasterRegistered) -> None:
+        """Say why."""
+        self.end(ApplicationState.FAILED, error_view(self._error))
+
+
+def main() -> int:
+    """Be the application master of the launch file; returns the exit code."""
+    try:
+        launch = wait_for_launch_file()
+        logging.basicConfig(
+            level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+        return asyncio.run(_serve(launch))
+    except DrivetrainError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 2
+
+
+async def _serve(launch: LaunchFile) -> int:
+    config = launch.load_config()
+    settings = remote_settings(config, 0)
+    os.environ.pop(SECRET_VARIABLE, None)  # what the user's file starts need not know it
+    if os.path.isdir(launch.spec.directory):
+        os.chdir(launch.spec.directory)  # relative paths mean what they meant to the client
+    system = ActorSystem("app", config=config)
+    await attach_remote(system, settings)
+    setup = Setup(
+        launch.app_id,
+        launch.epoch,
+        launch.spec,
+        launch.masters,
+        config,
+        launch.code_directory,
+        lambda: time.time_ns() // 1_000_000,
+        log.info,
+    )
+    app_master = system.spawn(lambda: _actor(launch, setup), "app-master")
+    failed = asyncio.ensure_future(system.wait_terminated())
+    stopped = asyncio.ensure_future(system.wait_stopped(app_master))
+    try:
+        await asyncio.wait({failed, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done() and (error := failed.exception()) is not None:
+            log.error("the application master failed", exc_info=error)
+            return 70
+        return 0
+    finally:
+        stopped.cancel()
+        with contextlib.suppress(DrivetrainError):  # an actor that hangs: the process ends all the same
+            await system.terminate()
+        failed.cancel()
+
+
+def _actor(launch: LaunchFile, setup: Setup) -> Actor:
+    try:
+        if launch.spec.app_master is not None:
+            return load_app_master(launch.spec, launch.code_directory)(setup)
+        policies(setup.config)  # what makes no sense there is told before anything runs
+        return StreamAppMaster(setup, lambda: load(launch.spec, launch.code_directory))
+    except DrivetrainError as error:
+        return Unloadable(setup, error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""The application as its application master needs it: vertices of the job, and the graph for its counts.
+
+Loads the user's file, in a process that must stay small: neither PySpark nor pyarrow is imported here (the
+user's file may, and pays for it).
+
+Called by `__main__`, which hands `load` to the application master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from drivetrain.api.graph import Graph
+from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.code.application_file import load_application
+from drivetrain.core.counts import derive
+from drivetrain.core.execution import FragmentId
+from drivetrain.core.job_events import Vertex
+from drivetrain.core.plan import Plan
+from drivetrain.core.planner import plan as make_plan
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The vertices in topological order; `graph` None counts only what executors count themselves."""
+
+    vertices: tuple[Vertex, ...]
+    graph: Graph | None = None
+
+    def counts(
+        self,
+        out: Mapping[str, int],
+        into: Mapping[str, int],
+        late: Mapping[str, int],
+        dead: Mapping[str, int],
+    ) -> dict[str, tuple[int, int, int, int]]:
+        """Messages in, out, late and dead-lettered by processor, from those that were counted."""
+        taken: Mapping[str, int | None] = into
+        given: Mapping[str, int | None] = out
+        names: list[str] = sorted({*out, *into, *late, *dead})
+        if self.graph is not None:
+            taken, given = derive(self.graph, out, into)
+            names = list(self.graph.nodes)
+        return {
+            name: (taken.get(name) or 0, given.get(name) or 0, late.get(name, 0), dead.get(name, 0))
+            for name in names
+        }
+
+
+def vertices_of(plan: Plan) -> tuple[Vertex, ...]:
+    """The fragments of a plan, each with those whose channels it reads."""
+    producers: dict[str, list[FragmentId]] = {f.id: [] for f in plan.fragments}
+    for channel in plan.channels:
+        producers[channel.consumer_fragment].append(FragmentId(channel.producer_fragment))
+    return tuple(Vertex(FragmentId(f.id), tuple(dict.fromkeys(producers[f.id]))) for f in plan.fragments)
+
+
+def load(spec: ApplicationSpec, code_directory: str) -> Planned:
+    """Load the application and plan it; what the user's file raises comes as ApplicationFileError."""
+    path = str(Path(code_directory) / spec.file)
+    target = path if spec.target is None else f"{path}:{spec.target}"
+    plan = make_plan(load_application(target, spec.settings).graph())
+    return Planned(vertices_of(plan), plan.graph)

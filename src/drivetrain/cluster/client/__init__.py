@@ -1,0 +1,49 @@
+"""Clients of a cluster: submit applications, watch, end and restart them."""
+
+from drivetrain.cluster.client.attachment import End, Say, Show
+from drivetrain.cluster.client.blocking import BlockingClient, connect
+from drivetrain.cluster.client.client import Client, runs_on
+from drivetrain.cluster.client.errors import (
+    AlreadyOverError,
+    ApplicationFailedError,
+    ApplicationKilledError,
+    ApplicationNameError,
+    ApplicationNameTakenError,
+    MasterFailureError,
+    NoLogError,
+    StillUnderWayError,
+    UnknownApplicationError,
+)
+from drivetrain.cluster.client.failures import error_of_end, error_of_view
+from drivetrain.cluster.client.logs import Piece
+from drivetrain.cluster.client.opening import open_client
+from drivetrain.cluster.client.submission import Submission, prepare_submission
+from drivetrain.cluster.leader import NoLeaderError, NoMasterError, SecretRefusedError
+
+__all__ = [
+    "AlreadyOverError",
+    "ApplicationFailedError",
+    "ApplicationKilledError",
+    "ApplicationNameError",
+    "ApplicationNameTakenError",
+    "BlockingClient",
+    "Client",
+    "End",
+    "MasterFailureError",
+    "NoLeaderError",
+    "NoLogError",
+    "NoMasterError",
+    "Piece",
+    "Say",
+    "SecretRefusedError",
+    "Show",
+    "StillUnderWayError",
+    "Submission",
+    "UnknownApplicationError",
+    "connect",
+    "error_of_end",
+    "error_of_view",
+    "open_client",
+    "prepare_submission",
+    "runs_on",
+]

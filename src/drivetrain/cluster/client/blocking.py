@@ -1,0 +1,192 @@
+"""The client for programs without an event loop.
+
+Design: an event loop in a thread of its own runs the asynchronous client; every method here hands a call over
+and waits, so that Ctrl-C interrupts the waiting and nothing else.
+
+Called by the commands and by programs; made by `connect`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from drivetrain.cluster.client.attachment import End, Say, Show
+from drivetrain.cluster.client.client import Client
+from drivetrain.cluster.client.logs import Piece
+from drivetrain.cluster.client.opening import open_client
+from drivetrain.cluster.client.submission import Submission, prepare_submission
+from drivetrain.cluster.messages.applications import ApplicationView, MasterView, Priority, WorkerView
+from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.config import Config
+
+T = TypeVar("T")
+
+_CLOSE_S: Final = 15
+
+
+def connect(config: Config | None = None) -> BlockingClient:
+    """A client of the cluster that `config` names (`cluster.masters`, the secret); a context manager.
+
+    Nothing is sent before the first call. Raises ConfigError and what concerns the secret.
+
+    >>> def run(file: str) -> str:
+    ...     with connect() as cluster:
+    ...         app = cluster.submit(file, sets={"input": "/some/text"})
+    ...         return cluster.wait(app, timeout_ms=60_000).state.value
+    """
+    return BlockingClient(config if config is not None else Config())
+
+
+class BlockingClient:
+    """Every method is that of `client.Client`, waiting for its outcome in this thread."""
+
+    def __init__(self, config: Config) -> None:
+        self._config: Final = config
+        self._loop: Final = asyncio.new_event_loop()
+        self._thread: Final = threading.Thread(
+            target=self._loop.run_forever, name="cluster-client", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._client: Final[Client] = self._wait(open_client(config))
+        except BaseException:
+            self._end_thread()
+            raise
+
+    def __enter__(self) -> BlockingClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Say goodbye; applications go on."""
+        if not self._loop.is_closed():
+            try:
+                self._wait(self._client.close())
+            finally:
+                self._end_thread()
+
+    def submit(
+        self,
+        file: str,
+        *,
+        name: str | None = None,
+        sets: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        archives: Sequence[Path] = (),
+        fresh: bool = False,
+        priority: Priority = Priority.NORMAL,
+    ) -> str:
+        """Load and plan the application of `file` here, then hand it to the cluster; returns its id.
+
+        Raises what loading, planning and `Client.submit` raise.
+        """
+        submission = prepare_submission(
+            file,
+            sets or {},
+            self._config,
+            name=name,
+            directory=directory,
+            archives=archives,
+            fresh=fresh,
+            priority=priority,
+        )
+        return self.submit_prepared(submission)
+
+    def submit_prepared(self, submission: Submission, *, submission_id: str | None = None) -> str:
+        """Hand a prepared application to the cluster; see `Client.submit`."""
+        return self._wait(self._client.submit(submission, submission_id=submission_id))
+
+    def applications(self) -> tuple[ApplicationView, ...]:
+        """All applications; see `Client.applications`."""
+        return self._wait(self._client.applications())
+
+    def application(self, app: str) -> ApplicationView:
+        """One application; see `Client.application`."""
+        return self._wait(self._client.application(app))
+
+    def status(self, app: str) -> tuple[ApplicationView, JobStatus | None]:
+        """One application and how it is; see `Client.status`."""
+        return self._wait(self._client.status(app))
+
+    def kill(self, app: str) -> ApplicationView:
+        """End an application; see `Client.kill`."""
+        return self._wait(self._client.kill(app))
+
+    def restart(self, app: str) -> ApplicationView:
+        """Start an application again; see `Client.restart`."""
+        return self._wait(self._client.restart(app))
+
+    def wait(self, app: str, *, timeout_ms: int) -> ApplicationView:
+        """Wait until an application is over; see `Client.wait`."""
+        return self._wait(self._client.wait(app, timeout_ms=timeout_ms))
+
+    def wait_gone(self, app: str, *, timeout_ms: int) -> None:
+        """Wait until nothing of it runs; see `Client.wait_gone`."""
+        self._wait(self._client.wait_gone(app, timeout_ms=timeout_ms))
+
+    def workers(self) -> tuple[WorkerView, ...]:
+        """All workers; see `Client.workers`."""
+        return self._wait(self._client.workers())
+
+    def masters(self) -> tuple[MasterView, ...]:
+        """All masters; see `Client.masters`."""
+        return self._wait(self._client.masters())
+
+    def follow(self, app: str, *, tick_ms: int = 200) -> Iterator[Show | Say | End | None]:
+        """What happens to an application; see `Client.follow`."""
+        return self._iterate(lambda: self._client.follow(app, tick_ms=tick_ms))
+
+    def logs(self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024) -> list[Piece]:
+        """The ends of logs; see `Client.logs`."""
+        return self._wait(self._client.logs(app, process, max_bytes=max_bytes))
+
+    def follow_logs(
+        self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024
+    ) -> Iterator[Piece | None]:
+        """Logs as they are written; see `Client.follow_logs`."""
+        return self._iterate(lambda: self._client.follow_logs(app, process, max_bytes=max_bytes))
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        # An asynchronous generator must be made, stepped and closed by one loop.
+        async def begin() -> AsyncIterator[T]:
+            return make()
+
+        async def step(iterator: AsyncIterator[T]) -> tuple[T] | None:
+            async for item in iterator:
+                return (item,)
+            return None
+
+        async def end(iterator: AsyncIterator[T]) -> None:
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                await close()
+
+        iterator = self._wait(begin())
+        try:
+            while (item := self._wait(step(iterator))) is not None:
+                yield item[0]
+        finally:
+            self._wait(end(iterator))
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_S)
+        if not self._thread.is_alive():
+            self._loop.close()

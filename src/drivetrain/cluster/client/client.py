@@ -1,0 +1,303 @@
+"""The client of a cluster: submits applications, watches, ends and restarts them.
+
+Problem: a user's command must survive what the cluster survives: a new leader, a new application master, lost
+answers. And it must end: every wait has a timeout and an error that says what is missing.
+
+Design: requests go to whoever leads (`leader`), and may come twice: a submission has an id of its own,
+and before `kill` or `restart` are sent again the client looks whether they have happened. `follow` joins
+what the registry and the application master say, by `attachment`. The client keeps nothing: one that ends or
+is killed has changed nothing.
+
+Invariants:
+1. A submission that was accepted once is accepted once, however often it was sent.
+2. Every method ends within its timeout plus one attempt's, `follow` excepted: it ends with its application.
+
+Called by the commands, through `blocking` by programs without an event loop, and by programs with one.
+Source: Flink's JobClientActor (attached: watches the job manager, looks for the next); Gearpump's
+ClientContext.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
+from drivetrain.cluster.client.attachment import (
+    Attachment,
+    End,
+    Event,
+    Follow,
+    LeaderMissing,
+    Say,
+    Show,
+    ViewSeen,
+    status_of,
+)
+from drivetrain.cluster.client.errors import StillUnderWayError
+from drivetrain.cluster.client.failures import error_of_answer, require_name
+from drivetrain.cluster.client.follower import Follower, FollowThis
+from drivetrain.cluster.client.leader import LeaderLine
+from drivetrain.cluster.client.logs import LogReader, Piece
+from drivetrain.cluster.client.submission import Submission
+from drivetrain.cluster.code_transfer import NO_CODE, upload
+from drivetrain.cluster.leader import NoLeaderError, NoMasterError
+from drivetrain.cluster.messages.applications import (
+    Accepted,
+    Applications,
+    ApplicationState,
+    ApplicationView,
+    FoundApplication,
+    GetApplication,
+    GetApplications,
+    GetMasters,
+    GetWorkers,
+    Kill,
+    Masters,
+    MasterView,
+    Restart,
+    Submit,
+    Workers,
+    WorkerView,
+)
+from drivetrain.cluster.messages.following import GetStatus, JobStatus, Status
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+POLL_S: Final = 0.5
+_STATUS_MS: Final = 5_000
+_LOOK_MS: Final = 3_000
+"""How long the leader may be missing before who is attached hears of it."""
+
+
+class Client:
+    """A client of the cluster of `masters`, HOST:PORT each; made by `open_client`."""
+
+    def __init__(self, system: ActorSystem, masters: Sequence[str], timeout_ms: int) -> None:
+        self.system: Final = system
+        self.line: Final = LeaderLine(system, masters, timeout_ms)
+        self._logs: Final = LogReader(self)
+
+    async def close(self) -> None:
+        """Say goodbye; applications go on."""
+        await self.system.terminate()
+
+    # ---- applications
+
+    async def submit(self, submission: Submission, *, submission_id: str | None = None) -> str:
+        """Hand an application to the cluster; returns its id once it is accepted, before it runs.
+
+        Call it again with the same `submission_id` and it is the same submission. Raises
+        ApplicationNameError, ApplicationNameTakenError, and what every request may raise: NoLeaderError,
+        NoMasterError, SecretRefusedError, MasterFailureError.
+        """
+        spec = submission.spec
+        require_name(spec.name)
+        request = Submit(uuid.uuid4().hex if submission_id is None else submission_id, spec)
+        end_s = self.system.loop.time() + self.line.timeout_ms / 1000
+        await upload(self.line.ask, submission.archive)
+        while True:
+            try:
+                return (await self._ask(request, Accepted, spec.name)).app_id
+            except ActorFailedError:
+                # The leader that has the code was followed by one that has not got it yet.
+                if self.system.loop.time() >= end_s:
+                    raise
+                await upload(self.line.ask, submission.archive)
+
+    async def applications(self) -> tuple[ApplicationView, ...]:
+        """All applications, over or not, newest first."""
+        return (await self._ask(GetApplications(), Applications)).applications
+
+    async def application(self, app: str) -> ApplicationView:
+        """The application of this id, or the live one (else the newest) of this name.
+
+        Raises UnknownApplicationError.
+        """
+        return (await self._ask(GetApplication(app), FoundApplication, app)).application
+
+    async def status(self, app: str) -> tuple[ApplicationView, JobStatus | None]:
+        """What the registry says of an application, and what its application master says.
+
+        The status is the final one when it is over, None while no application master answers.
+        """
+        view = await self.application(app)
+        if view.state.is_over or view.app_master is None:
+            return view, status_of(view)
+        try:
+            return view, (await view.app_master.ask(GetStatus(), Status, timeout_ms=_STATUS_MS)).status
+        except AskError:
+            return view, None
+
+    async def kill(self, app: str) -> ApplicationView:
+        """End an application; returns once the registry says so, its processes may still be ending.
+
+        Raises UnknownApplicationError, AlreadyOverError.
+        """
+        before = await self.application(app)
+
+        async def done() -> FoundApplication | None:
+            view = await self.application(before.app_id)
+            return FoundApplication(view) if view.state is ApplicationState.KILLED else None
+
+        return (await self._ask(Kill(before.app_id), FoundApplication, app, done)).application
+
+    async def restart(self, app: str) -> ApplicationView:
+        """Start an application again under its id, with its state, whether it is over or runs.
+
+        Raises UnknownApplicationError, ApplicationNameTakenError.
+        """
+        before = await self.application(app)
+
+        async def done() -> FoundApplication | None:
+            view = await self.application(before.app_id)
+            is_begun = view.epoch > before.epoch or (
+                view.state is ApplicationState.PENDING and before.state is not ApplicationState.PENDING
+            )
+            return FoundApplication(view) if is_begun else None
+
+        return (await self._ask(Restart(before.app_id), FoundApplication, app, done)).application
+
+    async def wait(self, app: str, *, timeout_ms: int) -> ApplicationView:
+        """Wait until an application is over; raises StillUnderWayError when it is not in time.
+
+        Without a leader it waits for one: only the timeout ends it.
+        """
+
+        async def is_over() -> ApplicationView | None:
+            view = await self.application(app)
+            return view if view.state.is_over else None
+
+        return await self._wait_for(is_over, timeout_ms, app, "the application is not over yet")
+
+    async def wait_gone(self, app: str, *, timeout_ms: int) -> None:
+        """Wait until no worker runs a process of an application that is over."""
+        app_id = (await self.application(app)).app_id
+
+        async def is_gone() -> bool | None:
+            running = [worker for worker in await self.workers() if runs_on(worker, app_id)]
+            return None if running else True
+
+        await self._wait_for(is_gone, timeout_ms, app, "processes of the application are still ending")
+
+    # ---- the cluster
+
+    async def workers(self) -> tuple[WorkerView, ...]:
+        """All registered workers, by name."""
+        return (await self._ask(GetWorkers(), Workers)).workers
+
+    async def masters(self) -> tuple[MasterView, ...]:
+        """All masters on the list, as the first one to answer knows them; needs no majority."""
+        return (await self.line.ask_any(GetMasters(), Masters)).masters
+
+    # ---- watching
+
+    async def follow(self, app: str, *, tick_ms: int = 200) -> AsyncIterator[Show | Say | End | None]:
+        """What happens to an application from now on; the last is its `End`.
+
+        A None comes when nothing has happened for `tick_ms`, so that the caller can look at other things.
+        Goes on through changes of leader and application master. Raises UnknownApplicationError.
+        """
+        view = await self.application(app)
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        attachment = Attachment(view.app_id)
+        follower = self.system.spawn(lambda: Follower(events.put_nowait))
+        events.put_nowait(ViewSeen(view, self.line.leader))
+        poller = asyncio.ensure_future(self._poll(view.app_id, events))
+        try:
+            while not attachment.has_ended:
+                try:
+                    event = await asyncio.wait_for(events.get(), tick_ms / 1000)
+                except TimeoutError:
+                    yield None
+                    continue
+                for effect in attachment.step(event, int(self.system.loop.time() * 1000)):
+                    if isinstance(effect, Follow):
+                        follower.tell(FollowThis(effect.app_master))
+                    else:
+                        yield effect
+        finally:
+            poller.cancel()
+            self.system.stop(follower)
+
+    async def _poll(self, app_id: str, events: asyncio.Queue[Event]) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            try:
+                found = await self.line.ask(GetApplication(app_id), FoundApplication, timeout_ms=_LOOK_MS)
+            except (NoLeaderError, NoMasterError):
+                events.put_nowait(LeaderMissing())
+            except ActorFailedError:
+                # A leader that is only just reading the registry; the next answer will tell.
+                continue
+            else:
+                events.put_nowait(ViewSeen(found.application, self.line.leader))
+
+    # ---- logs
+
+    async def logs(self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024) -> list[Piece]:
+        """The ends of the logs of an application's processes, or of one of them, at most `max_bytes` each.
+
+        Raises UnknownApplicationError, NoLogError.
+        """
+        return await self._logs.read(await self.application(app), process, max_bytes)
+
+    async def follow_logs(
+        self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024
+    ) -> AsyncIterator[Piece | None]:
+        """The ends of the logs, then what is written, until the application is over; None when nothing is."""
+        view = await self.application(app)
+        async for piece in self._logs.follow(view, process, max_bytes):
+            yield piece
+
+    # ---- inside
+
+    async def _ask(
+        self,
+        message: Message,
+        reply: type[R],
+        app: str = "",
+        done: Callable[[], Awaitable[R | None]] | None = None,
+    ) -> R:
+        try:
+            return await self.line.ask(message, reply, done=done)
+        except ActorFailedError as error:
+            if error.failure_code == NO_CODE:
+                raise
+            known: list[str] = []
+            if error.failure_code == "unknown-application":
+                answer = await self.line.ask(GetApplications(), Applications)
+                known = [name for view in answer.applications for name in (view.spec.name, view.app_id)]
+            raise error_of_answer(error, app, known) from error
+
+    async def _wait_for(
+        self, look: Callable[[], Awaitable[T | None]], timeout_ms: int, app: str, otherwise: str
+    ) -> T:
+        end_s = self.system.loop.time() + timeout_ms / 1000
+        while True:
+            try:
+                found = await look()
+            except (NoLeaderError, NoMasterError):
+                if self.system.loop.time() >= end_s:
+                    raise
+                found = None
+            if found is not None:
+                return found
+            if self.system.loop.time() >= end_s:
+                raise StillUnderWayError(
+                    otherwise,
+                    where=app,
+                    got=f"after {timeout_ms / 1000:g} s",
+                    remedy=f"wait longer; `drivetrain show {app}` says what it does",
+                )
+            await asyncio.sleep(POLL_S)
+
+
+def runs_on(worker: WorkerView, app_id: str) -> bool:
+    """Whether the worker runs a process of the application: a launch's id begins with the application's."""
+    begins = re.compile(rf"{re.escape(app_id)}(?![A-Za-z0-9_])")
+    return any(begins.match(launched) for launched in worker.launched)

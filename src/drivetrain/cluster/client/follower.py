@@ -1,0 +1,56 @@
+"""The actor that an application master tells its status to, and that watches it.
+
+Why an actor: only an actor has a reference that another process can tell things to, and only an actor can
+watch. It hands everything on and decides nothing; that is `attachment`.
+
+Called by `client.Client.follow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from drivetrain.actor import Actor, ActorRef, Message, Terminated
+from drivetrain.cluster.client.attachment import AppMasterLost, Event, StatusTold
+from drivetrain.cluster.messages.following import Follow, Status, Unfollow
+
+
+class FollowThis(Message, frozen=True, tag="dt.local.client-follow-this"):
+    """From the client: follow this application master, and no other."""
+
+    app_master: ActorRef
+
+
+class Follower(Actor):
+    """Calls `seen` with what an application master told, and when it was lost."""
+
+    def __init__(self, seen: Callable[[Event], None]) -> None:
+        self._seen: Final = seen
+        self._followed: ActorRef | None = None
+
+    def receive(self, message: Message) -> None:
+        """Hand on what comes."""
+        match message:
+            case FollowThis(app_master):
+                if app_master != self._followed:
+                    self._let_go()
+                self._followed = app_master
+                self.context.watch(app_master)
+                app_master.tell(Follow(self.context.me), self.context.me)
+            case Status(status):
+                self._seen(StatusTold(status))
+            case Terminated(actor):
+                self._seen(AppMasterLost(actor))
+            case _:
+                self.context.unhandled(message)
+
+    def post_stop(self) -> None:
+        """Be told nothing more."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        followed, self._followed = self._followed, None
+        if followed is not None:
+            self.context.unwatch(followed)
+            followed.tell(Unfollow(self.context.me), self.context.me)

@@ -1,0 +1,41 @@
+"""Opens a client: an actor system that listens, so that others can tell it things.
+
+Called by programs with an event loop, and by `blocking`.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping
+
+from drivetrain.actor import ActorSystem
+from drivetrain.actor.remote import Transport, attach_remote
+from drivetrain.actor.remote.remote import Entropy
+from drivetrain.cluster.client.client import Client
+from drivetrain.cluster.connection import masters_of, remote_settings
+from drivetrain.config import Config
+from drivetrain.config.catalog import client as keys
+
+
+async def open_client(
+    config: Config,
+    *,
+    environ: Mapping[str, str] | None = None,
+    rng: random.Random | None = None,
+    transport: Transport | None = None,
+    entropy: Entropy = secrets.token_bytes,
+) -> Client:
+    """A client of the cluster that `config` names; close it. Nothing is sent before its first request.
+
+    `environ` None means this process's; `rng`, `transport` and `entropy` are for the simulator. Raises
+    ConfigError, `InsecureBindError`, `BindError`.
+    """
+    settings, masters = remote_settings(config, environ=environ), masters_of(config)
+    system = ActorSystem("client", rng=rng, config=config)
+    try:
+        await attach_remote(system, settings, transport=transport, entropy=entropy)
+        return Client(system, masters, config[keys.TIMEOUT])
+    except BaseException:
+        await system.terminate()
+        raise

@@ -1,0 +1,118 @@
+"""What a client hands to the cluster: the specification of an application, and its code.
+
+Problem: a wrong graph, a missing import or a misspelt setting should be told to whoever typed the command,
+not found on some worker; and what is sent must be all that is needed to start the application anywhere, and
+again.
+
+Design: the application is loaded and planned here, with neither Spark nor data. A file that holds no
+application but an application master of its own has no graph to be planned. Settings travel as they were
+typed; of the configuration what differs from the defaults, without what is this process's own business (where
+the masters are, secrets, how long commands wait).
+
+Invariants:
+1. A `Submission` of a graph was planned: it is one that can run.
+2. No secret is in it.
+
+Called by the commands and by `blocking`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from drivetrain.cluster.app_master.custom_file import declared_app_master, spelled
+from drivetrain.cluster.client.failures import require_name
+from drivetrain.cluster.messages.applications import ApplicationSpec, Priority
+from drivetrain.code.application_file import ApplicationFileError, load_application, split_target
+from drivetrain.code.archive import Archive, pack
+from drivetrain.config import Config, split_sets
+from drivetrain.core.plan import Plan
+from drivetrain.core.planner import plan as make_plan
+
+_OWN: Final = ("cluster.", "client.")
+"""Keys of these topics say how this process meets the cluster; workers have their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """An application that can be submitted; `plan` is None for one with an application master of its own."""
+
+    spec: ApplicationSpec
+    archive: Archive
+    plan: Plan | None
+
+
+def prepare_submission(
+    target: str,
+    sets: Mapping[str, str],
+    config: Config,
+    *,
+    name: str | None = None,
+    directory: Path | None = None,
+    archives: Sequence[Path] = (),
+    fresh: bool = False,
+    priority: Priority = Priority.NORMAL,
+) -> Submission:
+    """Load and plan the application of `target` ("file.py" or "file.py:name"), and pack its code.
+
+    `sets` holds its settings, and may hold keys of the configuration, which `config` has read already.
+    `name` None means the application's own; `directory` and `archives` are as for `code.archive.pack`.
+    Raises ApplicationFileError with the user's traceback, GraphError, ConfigError, ApplicationNameError, and
+    what packing raises.
+    """
+    file, attribute = split_target(target)
+    found = _load(target, sets)
+    _, settings = split_sets(sets, found.settings)
+    chosen = found.name if name is None else name
+    require_name(chosen)
+    archive = pack(file, archives, directory=directory)
+    spec = ApplicationSpec(
+        name=chosen,
+        code=archive.sha256,
+        file=archive.file,
+        target=attribute,
+        settings=dict(settings),
+        config=sent_config(config),
+        directory=os.getcwd(),
+        priority=priority,
+        fresh=fresh,
+        app_master=found.app_master,
+    )
+    return Submission(spec, archive, found.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a file holds: a graph that was planned, or an application master's class."""
+
+    name: str
+    settings: Collection[str]
+    plan: Plan | None = None
+    app_master: str | None = None
+
+
+def _load(target: str, sets: Mapping[str, str]) -> _Found:
+    file, attribute = split_target(target)
+    try:
+        application = load_application(target, sets)
+    except ApplicationFileError as error:
+        custom = None if error.user_traceback else declared_app_master(file, attribute)
+        if custom is None:
+            raise
+        name = re.sub(r"[^a-zA-Z0-9_-]", "_", file.stem)
+        return _Found(name, custom.settings, app_master=spelled(file, custom))
+    return _Found(application.name, application.settings, make_plan(application.graph()))
+
+
+def sent_config(config: Config) -> dict[str, str]:
+    """The part of the configuration that goes with an application, by key, as a user would write it."""
+    return {
+        setting.key.name: setting.key.parse.show(setting.value)
+        for setting in config
+        if setting.place != "default" and not setting.key.name.startswith(_OWN)
+    }

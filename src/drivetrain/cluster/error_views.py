@@ -1,0 +1,49 @@
+"""Errors as other processes are told of them.
+
+Called by executors and application masters.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.errors import DrivetrainError
+
+_MOST_CHARACTERS = 8_000
+"""Of any field: an error must fit a message, and a screen."""
+
+
+def error_view(error: BaseException) -> ErrorView:
+    """`error` as others are told of it, with the user's own traceback where there is one.
+
+    What is not of Drivetrain's own tree was raised by the application.
+    """
+    if not isinstance(error, DrivetrainError):
+        told = "".join(traceback.format_exception(error))[-_MOST_CHARACTERS:]
+        what = f"{type(error).__name__}: {error}"
+        return ErrorView("application", what, remedy="correct the application", user_traceback=told)
+    got = error.got
+    if got is None and (message := getattr(error, "message", None)) is not None:
+        got = f"the message {message}"
+    return ErrorView(
+        code=error.code,
+        what=_cut(error.what) or "",
+        where=_cut(error.where),
+        expected=_cut(error.expected),
+        got=_cut(got),
+        remedy=_cut(error.remedy),
+        user_traceback=_cut(getattr(error, "user_traceback", None)),
+    )
+
+
+def _cut(text: object) -> str | None:
+    if text is None:
+        return None
+    told = str(text)
+    # The end of a traceback says most, the beginning of anything else.
+    if len(told) <= _MOST_CHARACTERS:
+        return told
+    if told.startswith("Traceback"):
+        return f"…\n{told[-_MOST_CHARACTERS:]}"
+    return f"{told[:_MOST_CHARACTERS]}…"

@@ -1,0 +1,124 @@
+"""`python -m drivetrain.cluster.executor LAUNCH_FILE`: the process of an executor, started by a worker.
+
+Exit codes: 0 when it was told to end or its application master is gone; 2 when it cannot start as it was told
+to; 70 when Spark was lost, or for a bug. An application with an application master of its own class gets that
+class's executor instead.
+
+What ends it, and Spark with it: its worker's death (see `cluster.parent`), its application master's, SIGTERM
+and SIGINT, which drain first. Spark's Java process waits on a pipe that only this process holds, and ends
+when it closes, whatever closed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from drivetrain.actor import ActorPath, ActorSystem
+from drivetrain.actor.remote import attach_remote
+from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.parent import wait_for_launch_file
+from drivetrain.config import Config
+from drivetrain.config.catalog import cluster as cluster_keys
+from drivetrain.core.supervision import Directive, SupervisionPolicy
+from drivetrain.errors import DrivetrainError, PeerViolationError
+
+_CLOSE_S: Final = 20.0
+"""How long Spark may take to stop before this process ends without waiting for it."""
+
+
+def main() -> int:
+    """Be the executor of the launch file; returns the exit code."""
+    try:
+        launch = wait_for_launch_file()
+        if launch.spec.app_master is not None:
+            from drivetrain.cluster.app_master.custom_executor import main as custom
+
+            return int(custom(launch) or 0)
+        _log()
+        _settle(launch)
+        return asyncio.run(_serve(launch))
+    except DrivetrainError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 2
+
+
+def _log() -> None:
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would tell every error of a batch twice
+
+
+def _settle(launch: LaunchFile) -> None:
+    """Stand where the client stood, so that relative paths mean the same; leave nothing behind elsewhere."""
+    scratch = Path(launch.work_directory) / "tmp"
+    scratch.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
+    if os.path.isdir(launch.spec.directory):
+        os.chdir(launch.spec.directory)
+
+
+async def _serve(launch: LaunchFile) -> int:
+    from drivetrain.cluster.executor.executor import EndNow, Executor
+    from drivetrain.cluster.executor.work import Work, executor_config
+
+    if launch.app_master is None:
+        raise PeerViolationError(
+            "an executor was launched without an application master", where=launch.app_id
+        )
+    config = executor_config(launch)
+    settings = remote_settings(_at(launch), 0)
+    os.environ.pop(SECRET_VARIABLE, None)  # what the user's code starts need not know it
+    escalate = SupervisionPolicy(directives={Exception: Directive.ESCALATE})
+    system = ActorSystem("executor", config=config, supervision=escalate)
+    await attach_remote(system, settings)
+    app_master = system.reference(ActorPath.parse(launch.app_master))
+    work = Work(launch, config, f"{launch.app_id}/{launch.epoch}/{launch.app_master}")
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(exit_code: int) -> None:
+        if not ended.done():
+            ended.set_result(exit_code)
+
+    executor = system.spawn(lambda: Executor(launch, work, app_master, end), "executor")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, executor.tell, EndNow(f"it was asked to by {number.name}"))
+    failed: asyncio.Future[None] = asyncio.ensure_future(system.wait_terminated())
+    try:
+        waited: set[asyncio.Future[Any]] = {ended, failed}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if failed.done() and (error := failed.exception()) is not None:
+            logging.getLogger(__name__).error("the executor's actor failed", exc_info=error)
+        return ended.result() if ended.done() else 70
+    finally:
+        _end_whatever_hangs()
+        with contextlib.suppress(DrivetrainError):  # actors that hang: the process ends all the same
+            await system.terminate()
+        failed.cancel()
+        await asyncio.to_thread(work.close)
+
+
+def _at(launch: LaunchFile) -> Config:
+    """The worker's configuration, at the host that the launch file names."""
+    return Config.load(None, None, {**launch.config, cluster_keys.HOST.name: launch.host})
+
+
+def _end_whatever_hangs() -> None:
+    timer = threading.Timer(_CLOSE_S, os._exit, args=(70,))
+    timer.daemon = True
+    timer.start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""One attempt of one fragment, in a thread of its own.
+
+The life of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has finished,
+has failed or is cancelled; stop the query, and only then give the lock back. What happens is told by `tell`,
+as `AttemptChanged`, from this thread.
+
+Invariants:
+1. `RUNNING` is told at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
+2. When the last is told the query is stopped and the lock is free, unless `lost` says that Spark did not
+   obey: then the process must end.
+
+Called by `executor`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from drivetrain.actor import Message
+from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.executor.failures import error_of, is_retryable
+from drivetrain.cluster.executor.work import PREDECESSOR_S, Work
+from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
+from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.core.progress import FragmentState
+from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.spark import session as spark_session
+from drivetrain.spark.fragment_lock import FragmentLock
+from drivetrain.spark.query import FragmentQuery
+
+POLL_S = 0.05
+DRAIN_S = 60.0
+_PROGRESS_S = 0.5
+"""How old progress may be: reading a channel's lag takes some system calls."""
+
+
+class AttemptChanged(Message, frozen=True, tag="dt.local.executor-attempt-changed"):
+    """An attempt tells its executor what has become of it."""
+
+    fragment: str
+    attempt: int
+    outcome: FragmentOutcome
+    error: ErrorView | None = None
+    retryable: bool = True
+    lost: bool = False
+
+
+class Attempt:
+    """Runs `fragment` once; `number` is the application master's for this attempt."""
+
+    def __init__(
+        self, fragment: str, number: int, work: Work, tell: Callable[[AttemptChanged], None]
+    ) -> None:
+        self.fragment = fragment
+        self.number = number
+        self.is_over = False
+        """Set by the executor, when it has heard the last."""
+        self._work = work
+        self._tell = tell
+        self._cancelled = threading.Event()
+        self._drained = True
+        self._query: FragmentQuery | None = None
+        self._progress: FragmentProgress | None = None
+        self._progress_s = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"attempt-{fragment}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def cancel(self, *, drain: bool) -> None:
+        """End it at the next batch boundary (`drain`) or now; may be called again, and from any thread."""
+        self._drained = drain and (self._drained or not self._cancelled.is_set())
+        self._cancelled.set()
+
+    @property
+    def progress(self) -> FragmentProgress | None:
+        """How far it has come; None before it runs. From any thread."""
+        return self._progress
+
+    def accumulators(self) -> dict[str, int | float]:
+        """The user's counters since it began. From any thread."""
+        return {} if self._query is None else self._query.counts.user.values()
+
+    # -- in its thread ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        outcome, error, lost = FragmentOutcome.FAILED, None, False
+        try:
+            outcome = self._until_over()
+        except BaseException as raised:  # noqa: BLE001 - whatever it is, the application master is told
+            if self._cancelled.is_set():
+                outcome = FragmentOutcome.CANCELED
+            else:
+                error = error_of(raised, f"fragment {self.fragment}")
+        if outcome is FragmentOutcome.FAILED and spark_session.is_lost():
+            error, lost = _lost(error), True
+        view = None if error is None else error_view(error)
+        retryable = error is None or is_retryable(error, running=True)
+        self._tell(AttemptChanged(self.fragment, self.number, outcome, view, retryable, lost))
+
+    def _until_over(self) -> FragmentOutcome:
+        execution = self._work.execution()
+        lock = execution.rundir.fragment_lock(self.fragment)
+        java = spark_session.java_process()
+        mark = lock.acquire(PREDECESSOR_S, None if java is None else java.pid, self._cancelled.is_set)
+        try:
+            with self._work.compiling:
+                query = self._query = execution.fragment(self.fragment, mark)
+            return self._query_until_over(query)
+        finally:
+            self._stop(lock)
+
+    def _query_until_over(self, query: FragmentQuery) -> FragmentOutcome:
+        if self._cancelled.is_set():
+            return FragmentOutcome.CANCELED
+        query.start()
+        self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
+        while not self._cancelled.is_set():
+            active = query.active  # first: if it ends while we look, the next round knows what failed
+            query.poll()
+            self._note_progress(query)
+            failure = query.failure()
+            if failure is not None:
+                raise failure
+            if query.state is FragmentState.FINISHED:
+                self._note_progress(query, final=True)
+                return FragmentOutcome.FINISHED
+            if not active:
+                raise UnavailableError("Spark has stopped the query", where=f"fragment {self.fragment}")
+            self._cancelled.wait(POLL_S)
+        if self._drained:
+            self._drain(query)
+        return FragmentOutcome.CANCELED
+
+    def _drain(self, query: FragmentQuery) -> None:
+        query.drain()
+        deadline = time.monotonic() + DRAIN_S
+        while self._drained and query.active and query.busy and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    def _stop(self, lock: FragmentLock) -> None:
+        if self._query is not None:
+            self._query.stop()  # if this raises the query may go on: the lock stays with this process
+            self._note_progress(self._query, final=True)
+        lock.release()
+
+    def _note_progress(self, query: FragmentQuery, *, final: bool = False) -> None:
+        now = time.monotonic()
+        known = self._progress
+        if not final and known is not None and now - self._progress_s < _PROGRESS_S:
+            return
+        out, into, late, dead = query.counts.copied()
+        taken, total = 0, 0 if query.trunk.sources else None
+        for source in query.trunk.sources:
+            position = query.position(source)
+            taken += position.done
+            total = None if position.total is None or total is None else total + position.total
+        self._progress_s = now
+        self._progress = FragmentProgress(
+            fragment=self.fragment,
+            attempt=self.number,
+            batch_id=query.batch_id,
+            rows_total=query.rows_total,
+            rows_per_s=query.rows_per_s,
+            batch_ms=query.batch_ms,
+            lag_rows=query.lag_rows(),
+            clock_ms=query.clock_ms,
+            out=out,
+            into=into,
+            late=late,
+            dead=dead,
+            taken=taken,
+            total=total,
+        )
+
+
+def _lost(error: DrivetrainError | None) -> DrivetrainError:
+    return UnavailableError(
+        "Spark has ended under a running fragment",
+        got=None if error is None else error.got or error.what,
+        remedy="a new executor goes on; see the log of this one, and that of Spark's master and workers",
+    )

@@ -1,0 +1,310 @@
+"""The executor's actor: between an application master and the threads that use Spark.
+
+Problem: Spark blocks for seconds, and an actor must not; messages to the application master get lost; and
+when that is gone, or another took its place, nothing may go on here.
+
+Design: the actor keeps its attempts by fragment and hears from their threads as local messages. What the
+application master must know (`FragmentChanged`) is put in a line and asked again and again until it is
+answered; before it the last figures are told, so that they are there when the outcome is. Preparing and
+concluding run in threads, too, and are answered when they are done.
+
+Invariants:
+1. Outcomes of one executor reach the application master in their order, each until it says `Known`.
+2. A fragment has one attempt here that is not over; a newer one waits until the older has stopped.
+3. Messages of another epoch change nothing.
+4. The executor ends when its application master is gone, has another epoch, or says so, and when Spark is
+   lost.
+
+Called by `__main__`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from drivetrain.actor import (
+    Actor,
+    ActorRef,
+    Failure,
+    Message,
+    Terminated,
+)
+from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.executor.attempt import Attempt, AttemptChanged
+from drivetrain.cluster.executor.failures import error_of, is_retryable
+from drivetrain.cluster.executor.outbox import STALE_EPOCH, Outbox
+from drivetrain.cluster.executor.registering import register
+from drivetrain.cluster.executor.work import Work
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.executing import (
+    CancelFragment,
+    Conclude,
+    Concluded,
+    Deploy,
+    EndExecutor,
+    ExecutorReport,
+    FragmentChanged,
+    FragmentOutcome,
+    Prepare,
+    PrepareFailed,
+    RegisterExecutor,
+)
+from drivetrain.spark import session as spark_session
+
+_FLUSH_S: Final = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class _Registered(Message, frozen=True, tag="dt.local.executor-registered"):
+    report_interval_ms: int
+
+
+class _Report(Message, frozen=True, tag="dt.local.executor-report"):
+    pass
+
+
+class _Done(Message, frozen=True, tag="dt.local.executor-done"):
+    """Something that ran beside the actor has come to its end; `broken` says why it should not have."""
+
+    broken: str | None = None
+
+
+class _Flushed(Message, frozen=True, tag="dt.local.executor-flushed"):
+    """Everything that the application master must know has been told; `end` why nobody listens."""
+
+    end: str | None = None
+
+
+class EndNow(Message, frozen=True, tag="dt.local.executor-end-now"):
+    """From the process: a signal asks to drain and end."""
+
+    why: str
+
+
+class Executor(Actor):
+    """`/user/executor`. `end` is called once with the exit code, when all of its attempts are over."""
+
+    def __init__(
+        self, launch: LaunchFile, work: Work, app_master: ActorRef, end: Callable[[int], None]
+    ) -> None:
+        self._launch = launch
+        self._work = work
+        self._app_master = app_master
+        self._end = end
+        self._attempts: dict[str, Attempt] = {}
+        self._waiting: dict[str, Deploy] = {}
+        self._cancelled: dict[str, int] = {}  # the newest attempt of a fragment that must not begin any more
+        self._outbox = Outbox(app_master, lambda change: self._drop(change.fragment, change.attempt))
+        self._exit_code: int | None = None
+
+    def pre_start(self) -> None:
+        """Register, as often as it takes."""
+        launch = self._launch
+        hello = RegisterExecutor(
+            launch.launch_id, launch.app_id, launch.epoch, self.context.me, os.getpid(), launch.host
+        )
+        self.context.pipe_to_self(
+            register(self._app_master, hello),
+            lambda answer: _Registered(answer.report_interval_ms),
+            lambda error: EndNow(f"not registered: {error}"),
+        )
+
+    def receive(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
+        """Handle one message."""
+        match message:
+            case _Registered(report_interval_ms):
+                self.context.watch(self._app_master)
+                self.context.timers.start_periodic("report", _Report(), interval_ms=report_interval_ms)
+            case _Report():
+                self._report()
+                if spark_session.java_has_ended() and all(a.is_over for a in self._attempts.values()):
+                    self._begin_to_end(70, "Spark has ended", drain=False)
+            case Prepare() | Deploy() | Conclude() | EndExecutor() if message.epoch != self._launch.epoch:
+                self._refuse(message.epoch)
+            case Prepare():
+                self._beside(self._prepare(message, self.context.sender))
+            case Deploy():
+                self._deploy(message)
+            case CancelFragment():
+                self._cancel(message)
+            case Conclude():
+                self._beside(self._conclude(message, self.context.sender))
+            case EndExecutor():
+                self._begin_to_end(0, message.why, drain=True)
+            case EndNow(why):
+                self._begin_to_end(0, why, drain=True)
+            case AttemptChanged():
+                self._changed(message)
+            case _Flushed(end):
+                if end is not None:
+                    self._outbox.close()
+                    self._begin_to_end(0, end, drain=False)
+                self._flush()
+            case _Done(broken):
+                if broken is not None:
+                    self._begin_to_end(70, broken, drain=False)
+            case Terminated():
+                self._begin_to_end(0, "the application master is gone", drain=False)
+            case _:
+                self.context.unhandled(message)
+
+    def _refuse(self, epoch: int) -> None:
+        told = f"this executor is of epoch {self._launch.epoch}, not {epoch}"
+        log.warning("refused: %s", told)
+        if self.context.sender is not None:
+            self.context.reply(Failure(STALE_EPOCH, told))
+
+    # -- preparing and concluding -------------------------------------------------------------------------
+
+    async def _prepare(self, message: Prepare, asker: ActorRef | None) -> None:
+        answer: Message
+        try:
+            answer = await self.context.system.run_blocking(partial(self._work.prepare, fresh=message.fresh))
+        except Exception as raised:  # noqa: BLE001 - whatever it is, it is the answer
+            answer = _failed(raised, running=False)
+        if asker is not None:
+            asker.tell(answer)
+
+    async def _conclude(self, message: Conclude, asker: ActorRef | None) -> None:
+        answer: Message
+        try:
+            answer = Concluded(await self.context.system.run_blocking(partial(self._work.conclude, message)))
+        except Exception as raised:  # noqa: BLE001 - as above: the user's hook, mostly
+            answer = _failed(raised, running=True)
+        if asker is not None:
+            asker.tell(answer)
+
+    def _beside(self, work: Awaitable[None]) -> None:
+        self.context.pipe_to_self(
+            work,
+            lambda _: _Done(),
+            lambda error: _Done(f"{type(error).__name__}: {error}"),
+        )
+
+    # -- fragments ----------------------------------------------------------------------------------------
+
+    def _deploy(self, message: Deploy) -> None:
+        if self._exit_code is not None:
+            return  # the application master hears of our end
+        before = self._attempts.get(message.fragment)
+        if before is not None and before.number >= message.attempt:
+            return  # told again
+        if self._cancelled.get(message.fragment, -1) >= message.attempt:
+            return  # overtaken by its cancelling
+        if before is not None and not before.is_over:
+            before.cancel(drain=False)
+            self._waiting[message.fragment] = message
+            return
+        system, me = self.context.system, self.context.me
+        attempt = Attempt(
+            message.fragment, message.attempt, self._work, lambda told: system.tell_threadsafe(me, told)
+        )
+        self._attempts[message.fragment] = attempt
+        attempt.start()
+
+    def _cancel(self, message: CancelFragment) -> None:
+        attempt, number = self._attempts.get(message.fragment), message.attempt
+        if attempt is not None and attempt.number >= number:
+            if attempt.number == number and not attempt.is_over:
+                attempt.cancel(drain=message.drain)
+        elif self._cancelled.get(message.fragment, -1) < number:
+            # It has not begun here, and never will.
+            self._cancelled[message.fragment] = number
+            self._waiting.pop(message.fragment, None)
+            self._tell(AttemptChanged(message.fragment, number, FragmentOutcome.CANCELED))
+
+    def _drop(self, fragment: str, number: int) -> None:
+        """The application master does not know this attempt: it must not go on."""
+        attempt = self._attempts.get(fragment)
+        if attempt is not None and attempt.number == number:
+            attempt.cancel(drain=False)
+
+    def _changed(self, message: AttemptChanged) -> None:
+        attempt = self._attempts.get(message.fragment)
+        report = None
+        if attempt is not None and attempt.number == message.attempt:
+            report = self._report()
+            attempt.is_over = message.outcome is not FragmentOutcome.RUNNING
+        if message.error is not None:
+            log.error(
+                "fragment %s failed: %s\n%s",
+                message.fragment,
+                message.error.what,
+                message.error.user_traceback or message.error.got or "",
+            )
+        self._tell(message, report)
+        waiting = self._waiting.pop(message.fragment, None)
+        if waiting is not None:
+            if attempt is not None and not attempt.is_over:
+                self._waiting[message.fragment] = waiting
+            else:
+                self._deploy(waiting)
+        if message.lost:
+            self._begin_to_end(70, "Spark has ended", drain=False)
+        self._end_if_over()
+
+    # -- telling ------------------------------------------------------------------------------------------
+
+    def _report(self) -> ExecutorReport:
+        going = [a for a in self._attempts.values() if not a.is_over]
+        report = ExecutorReport(
+            self._launch.launch_id,
+            self._launch.epoch,
+            tuple(p for a in going if (p := a.progress) is not None),
+            {a.fragment: counted for a in going if (counted := a.accumulators())},
+        )
+        self._app_master.tell(report, self.context.me)
+        return report
+
+    def _tell(self, message: AttemptChanged, report: ExecutorReport | None = None) -> None:
+        """Put it in the line; with an outcome goes what is final, as what was told may be lost."""
+        self._outbox.put(
+            FragmentChanged(
+                self._launch.launch_id,
+                message.fragment,
+                message.attempt,
+                message.outcome,
+                message.error,
+                message.retryable,
+                report,
+            )
+        )
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._outbox and not self._outbox.is_sending:
+            self._outbox.is_sending = True  # from now on, not from when the loop comes to it
+            self.context.pipe_to_self(self._outbox.send_all(), _Flushed, lambda error: _Flushed(str(error)))
+        self._end_if_over()
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def _begin_to_end(self, exit_code: int, why: str, *, drain: bool) -> None:
+        if self._exit_code is None:
+            self._exit_code = exit_code
+            log.info("ending: %s", why)
+            self._waiting.clear()
+        for attempt in self._attempts.values():
+            attempt.cancel(drain=drain)
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._exit_code is None or not all(a.is_over for a in self._attempts.values()):
+            return
+        if self._outbox and not self.context.timers.is_running("flush"):
+            self.context.timers.start_once(
+                "flush", _Flushed("nobody listens any more"), delay_ms=_FLUSH_S * 1000
+            )
+        if not self._outbox:
+            self._end(self._exit_code)
+
+
+def _failed(raised: Exception, *, running: bool) -> PrepareFailed:
+    error = error_of(raised)
+    log.error("%s", error)
+    return PrepareFailed(error_view(error), is_retryable(error, running=running))

@@ -1,0 +1,88 @@
+"""The launch file: all that a worker tells a process that it starts.
+
+Problem: an application master or an executor needs a page of values before it can say its first word, and
+they must be there to look at when it went wrong.
+
+Design: a JSON file in the process's own directory, readable by its owner only, whose path is the only
+argument of the process. Secrets are not in it: the shared secret comes in the environment
+(DRIVETRAIN_SECRET).
+
+Invariants:
+1. What `load` returns is what was given to `save`.
+2. The file never holds a secret.
+
+Written by the worker, read by `parent.wait_for_launch_file`, so by every launched process.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.cluster.messages.launching import ProcessKind
+from drivetrain.config import Config
+from drivetrain.errors import PeerViolationError, UnavailableError
+
+
+class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a launched process is to be.
+
+    `owner` and `worker` are actor paths with their incarnation (`str(ref.path)`); `app_master` is the one
+    that an executor registers with. `code_directory` holds the unpacked archive and must not be written to;
+    `work_directory` is the process's own, its current directory, and goes with it. `masters` are HOST:PORT;
+    `host` is what this process listens on and is reached at. `config` is keyed by configuration key, values
+    as a user writes them: the worker's own, overridden by the application's.
+    """
+
+    kind: ProcessKind
+    launch_id: str
+    app_id: str
+    epoch: int
+    spec: ApplicationSpec
+    slots: int
+    owner: str
+    app_master: str | None
+    code_directory: str
+    work_directory: str
+    worker_id: str
+    worker_name: str
+    worker: str
+    masters: list[str]
+    host: str
+    config: dict[str, str] = {}
+
+    def save(self, path: Path) -> None:
+        """Write the file at `path`, readable by its owner only; raises OSError."""
+        data = msgspec.json.format(msgspec.json.encode(self), indent=2)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+
+    @classmethod
+    def load(cls, path: Path) -> LaunchFile:
+        """Read the file at `path`; raises UnavailableError, or PeerViolationError for another version's."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UnavailableError(
+                "the launch file cannot be read",
+                where=str(path),
+                got=error.strerror,
+                remedy="workers start this process; it is not meant to be started by hand",
+            ) from error
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise PeerViolationError(
+                "not a launch file of this version of Drivetrain",
+                where=str(path),
+                got=str(error),
+                remedy="let the worker and what it starts be of one version",
+            ) from error
+
+    def load_config(self) -> Config:
+        """The configuration of the process; raises ConfigError."""
+        return Config.load(None, None, self.config)

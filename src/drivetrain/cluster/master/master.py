@@ -1,0 +1,262 @@
+"""The actor `/user/master`: the one address at which a master is reached.
+
+Design: what only the leader does is forwarded to its officers, `applications`, `workers` and `scheduler`,
+which are made anew from the registry at each beginning of a term and stopped at its end. Everybody else
+answers `NotLeader`, or, when nobody has led for `quorum_timeout_ms`, `Failure("no-quorum")`. What other
+masters say goes to `election`, `replica` and `code`, which live as long as the process.
+
+Invariants:
+1. Nothing reaches an officer unless this master holds the lease in the officer's term at that moment.
+2. Every request for the leader that cannot be forwarded is answered.
+
+Called by everybody; see `drivetrain.cluster.messages`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from drivetrain.actor import Actor, ActorRef, Failure, Message, Terminated
+from drivetrain.actor.disk import Disk
+from drivetrain.cluster.master.agreement import Agreement
+from drivetrain.cluster.master.applications import AppManager
+from drivetrain.cluster.master.code_store import CodeStore
+from drivetrain.cluster.master.election import ElectionActor, VoteStore
+from drivetrain.cluster.master.local import (
+    LeadershipBegan,
+    LeadershipEnded,
+    OfficeFailed,
+    Resign,
+    Standing,
+    TakenOver,
+)
+from drivetrain.cluster.master.registry import RegistryActor
+from drivetrain.cluster.master.replica import Replica, ReplicaStore
+from drivetrain.cluster.master.scheduler import Scheduler
+from drivetrain.cluster.master.settings import MasterSettings
+from drivetrain.cluster.master.workers import WorkerManager
+from drivetrain.cluster.messages.applications import (
+    GetApplication,
+    GetApplications,
+    GetMasters,
+    GetWorkers,
+    Kill,
+    Masters,
+    MasterView,
+    Restart,
+    Submit,
+)
+from drivetrain.cluster.messages.code import GetCode, PutCode
+from drivetrain.cluster.messages.launching import Launched, LaunchFailed, ProcessExited
+from drivetrain.cluster.messages.leadership import GetLeader, Leader, NotLeader
+from drivetrain.cluster.messages.registration import (
+    AppMasterReport,
+    RegisterAppMaster,
+    RegisterWorker,
+    WorkerReport,
+)
+from drivetrain.cluster.messages.replication import (
+    AskLease,
+    AskVote,
+    GetMasterList,
+    Gossip,
+    Lease,
+    ReadDigest,
+    ReadEntries,
+    ReplicateCode,
+    Vote,
+    WriteEntries,
+)
+from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots
+
+log = logging.getLogger("drivetrain.cluster")
+
+_ELECTION: Final = (AskVote, Vote, AskLease, Lease)
+_REPLICA: Final = (WriteEntries, ReadDigest, ReadEntries, Gossip)
+_FOR_APPLICATIONS: Final = (
+    Submit,
+    GetApplications,
+    GetApplication,
+    Kill,
+    Restart,
+    RegisterAppMaster,
+    AppMasterReport,
+    RequestSlots,
+    CancelRequest,
+    Launched,
+    LaunchFailed,
+    ProcessExited,
+)
+_FOR_WORKERS: Final = (RegisterWorker, WorkerReport, GetWorkers)
+
+
+class Master(Actor):
+    """One master; `store` and `standing` are shared with its children."""
+
+    def __init__(
+        self,
+        settings: MasterSettings,
+        disk: Disk,
+        store: ReplicaStore,
+        votes: VoteStore,
+        standing: Standing,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._settings: Final = settings
+        self._disk: Final = disk
+        self._store: Final = store
+        self._votes: Final = votes
+        self._standing: Final = standing
+        self._wall_ms: Final = wall_ms
+        self._term = 0
+        self._registry: ActorRef | None = None
+        self._officers: dict[str, ActorRef] = {}
+
+    def pre_start(self) -> None:
+        """Start what lives as long as the process."""
+        context, settings, standing = self.context, self._settings, self._standing
+        self._replica = context.spawn(lambda: Replica(settings, self._store, standing), "replica")
+        self._code = context.spawn(lambda: CodeStore(settings, self._disk, self._store, standing), "code")
+        self._agreement = context.spawn(lambda: Agreement(settings, standing), "agreement")
+        self._election = context.spawn(
+            lambda: ElectionActor(settings, self._votes, standing, self._agreement), "election"
+        )
+
+    def receive(self, message: Message) -> None:
+        """Route one message."""
+        match message:
+            case LeadershipBegan(term):
+                self._begin(term)
+            case TakenOver():
+                self._taken_over(message)
+            case LeadershipEnded(term, _):
+                if term == self._term:
+                    self._end()
+            case OfficeFailed(term, why):
+                log.error("%s", why)
+                self._election.tell(Resign(term, why))
+            case GetMasterList():
+                self.context.forward(self._agreement)
+            case GetLeader():
+                self.context.reply(self._leader())
+            case GetMasters():
+                self.context.reply(self._masters())
+            case Terminated():
+                pass  # nobody is watched any more
+            case _:
+                self._route(message)
+
+    def _route(self, message: Message) -> None:
+        if isinstance(message, _ELECTION):
+            self.context.forward(self._election)
+        elif isinstance(message, _REPLICA):
+            self.context.forward(self._replica)
+        elif isinstance(message, ReplicateCode | GetCode):
+            self.context.forward(self._code)
+        elif isinstance(message, _FOR_APPLICATIONS):
+            self._to_officer("applications")
+        elif isinstance(message, _FOR_WORKERS):
+            self._to_officer("workers")
+        elif isinstance(message, PutCode):
+            if self._is_leading:
+                self.context.forward(self._code)
+            else:
+                self._refuse()
+        else:
+            self.context.unhandled(message)
+
+    def _to_officer(self, name: str) -> None:
+        if self._is_leading:
+            self.context.forward(self._officers[name])
+        else:
+            self._refuse()
+
+    # ---- terms
+
+    @property
+    def _is_leading(self) -> bool:
+        """Whether the officers are there and may act."""
+        return bool(self._officers) and self._standing.leads(self._term)
+
+    def _begin(self, term: int) -> None:
+        self._end()
+        self._term = term
+        settings, standing = self._settings, self._standing
+        self._registry = self.context.spawn(
+            lambda: RegistryActor(settings, term, standing, self._store, self._replica, self._election),
+            f"registry-{term}",
+        )
+
+    def _taken_over(self, message: TakenOver) -> None:
+        term, registry = message.term, self._registry
+        if term != self._term or registry is None or self._officers or not self._standing.leads(term):
+            return
+        settings, standing, wall_ms, spawn = self._settings, self._standing, self._wall_ms, self.context.spawn
+        scheduler = spawn(lambda: Scheduler(settings, term, standing), f"scheduler-{term}")
+        applications = spawn(
+            lambda: AppManager(
+                settings, term, standing, message.values, wall_ms, scheduler, registry, self._code
+            ),
+            f"applications-{term}",
+        )
+        workers = spawn(
+            lambda: WorkerManager(settings, term, standing, wall_ms, scheduler, applications),
+            f"workers-{term}",
+        )
+        self._officers = {"scheduler": scheduler, "applications": applications, "workers": workers}
+        log.info("%s has taken over %d entries in term %d", settings.me, len(message.values), term)
+
+    def _end(self) -> None:
+        for officer in (*self._officers.values(), self._registry):
+            if officer is not None:
+                self.context.stop(officer)
+        self._officers = {}
+        self._registry = None
+
+    # ---- answers
+
+    def _leader(self) -> Leader:
+        """Who leads: this master only once it can do a leader's work."""
+        standing, me = self._standing, self._settings.me
+        term, address = standing.election.term, standing.election.leader
+        if address == me:
+            return Leader(term, me, self.context.me) if self._is_leading else Leader(term, None, None)
+        return Leader(term, address, standing.peers.get(address or ""))
+
+    def _refuse(self) -> None:
+        """Say who leads instead; after a while without a leader, that there is no majority."""
+        if self.context.sender is None:
+            return
+        now_ms = self._standing.now_ms()
+        leader = self._leader()
+        silence_ms = now_ms - self._standing.leader_seen_ms
+        if leader.address is None and silence_ms >= self._settings.quorum_timeout_ms:
+            self.context.reply(
+                Failure(
+                    "no-quorum",
+                    f"no master has led for {silence_ms} ms: {self._settings.quorum} of "
+                    f"{len(self._settings.masters)} are needed",
+                    self._settings.me,
+                    "start the missing masters; applications that run go on meanwhile",
+                )
+            )
+        else:
+            self.context.reply(NotLeader(leader))
+
+    def _masters(self) -> Masters:
+        standing, now_ms = self._standing, self._standing.now_ms()
+        views = []
+        for address in self._settings.masters:
+            heard_ms = standing.heard_ms.get(address)
+            is_me = address == self._settings.me
+            views.append(
+                MasterView(
+                    address,
+                    self._is_leading if is_me else standing.election.leader == address,
+                    standing.election.term,
+                    0 if is_me else None if heard_ms is None else now_ms - heard_ms,
+                )
+            )
+        return Masters(tuple(views))

@@ -1,0 +1,169 @@
+"""Client and leading master: applications.
+
+`Submit` is accepted once the application is in the replicated registry, before anything is scheduled.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from drivetrain.actor import ActorRef, Message
+from drivetrain.core.applications import ApplicationState as ApplicationState
+
+APPLICATION_NAME = r"[a-zA-Z_][a-zA-Z0-9_-]{0,99}"
+
+
+class Priority(Enum):
+    """Whose requests for slots come first."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
+    """All that is needed to start an application, anywhere and again.
+
+    `file` is the application file inside the archive `code`; `target` the `name` of `file.py:name` or None.
+    `settings` are the user's `--set`, unparsed; `config` the configuration that differs from the defaults, by
+    key, as text. `directory` is where the client stood: relative paths mean it wherever it exists.
+    `app_master` is the dotted class of a custom application master, `module:Class`, None for streams.
+    """
+
+    name: str
+    code: str
+    file: str
+    target: str | None = None
+    settings: dict[str, str] = {}
+    config: dict[str, str] = {}
+    directory: str = "."
+    priority: Priority = Priority.NORMAL
+    fresh: bool = False
+    app_master: str | None = None
+
+
+class Submit(Message, frozen=True, tag="cluster.submit"):
+    """Register and start an application; answered with `Accepted` or a `Failure`.
+
+    Failures: `name-taken`, `bad-name`, `no-code`, `no-quorum`. `submission_id` is the client's own: sent
+    again (after a lost answer, to a new leader), the same submission is accepted with the same id.
+    """
+
+    submission_id: str
+    spec: ApplicationSpec
+
+
+class Accepted(Message, frozen=True, tag="cluster.accepted"):
+    """The application is registered as `app_id` (its name, a dash, a number that is never used again)."""
+
+    app_id: str
+
+
+class ApplicationView(msgspec.Struct, frozen=True, array_like=True):
+    """An application as the leader knows it.
+
+    `epoch` counts its application masters; `app_master` is the one that is registered now, `worker` where it
+    runs. `why` says what ended it or what it waits for. `clock_ms` is the last start clock it told.
+    Times are ms since the Unix epoch.
+    """
+
+    app_id: str
+    spec: ApplicationSpec
+    state: ApplicationState
+    epoch: int
+    submitted_ms: int
+    ended_ms: int | None = None
+    app_master: ActorRef | None = None
+    worker: str | None = None
+    why: str | None = None
+    clock_ms: int | None = None
+    graph_version: int = 0
+    result: bytes | None = None
+    """The final `following.JobStatus` as msgpack, when it is over."""
+
+
+class GetApplications(Message, frozen=True, tag="cluster.get-applications"):
+    """Asks for all applications, over or not; answered with `Applications`."""
+
+
+class Applications(Message, frozen=True, tag="cluster.applications"):
+    """All applications, newest first."""
+
+    applications: tuple[ApplicationView, ...]
+
+
+class GetApplication(Message, frozen=True, tag="cluster.get-application"):
+    """Asks for one by id, or by name: the live one of that name, else the newest.
+
+    Answered with `FoundApplication` or `Failure("unknown-application", …)`.
+    """
+
+    app: str
+
+
+class FoundApplication(Message, frozen=True, tag="cluster.found-application"):
+    """The application."""
+
+    application: ApplicationView
+
+
+class Kill(Message, frozen=True, tag="cluster.kill"):
+    """End an application; answered with `FoundApplication` once the registry says so, its processes may still
+    be ending. Failures: `unknown-application`, `already-over`."""
+
+    app: str
+
+
+class Restart(Message, frozen=True, tag="cluster.restart"):
+    """Start an application again under its id, with its state, whether it is over or runs.
+
+    Answered with `FoundApplication`; failures: `unknown-application`, `name-taken`.
+    """
+
+    app: str
+
+
+class GetWorkers(Message, frozen=True, tag="cluster.get-workers"):
+    """Asks for the workers; answered with `Workers`."""
+
+
+class WorkerView(msgspec.Struct, frozen=True, array_like=True):
+    """A worker as the leader knows it. Memory in bytes, `cpu` the share of all cores in use, 0 to 1."""
+
+    worker_id: str
+    name: str
+    host: str
+    slots: int
+    free: int
+    registered_ms: int
+    cpu: float = 0.0
+    memory_free: int = 0
+    worker: ActorRef | None = None
+    launched: tuple[str, ...] = ()
+
+
+class Workers(Message, frozen=True, tag="cluster.workers"):
+    """All registered workers, by name."""
+
+    workers: tuple[WorkerView, ...]
+
+
+class GetMasters(Message, frozen=True, tag="cluster.get-masters"):
+    """Asks any master for the state of all; answered with `Masters`."""
+
+
+class MasterView(msgspec.Struct, frozen=True, array_like=True):
+    """A master as the answering one knows it; `heard_ms` ago it was last heard (None: never)."""
+
+    address: str
+    leads: bool
+    term: int
+    heard_ms: int | None
+
+
+class Masters(Message, frozen=True, tag="cluster.masters"):
+    """All masters on the list."""
+
+    masters: tuple[MasterView, ...]

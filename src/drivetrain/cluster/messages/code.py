@@ -1,0 +1,47 @@
+"""Moving an application's files: client to leader, master to master, master to worker.
+
+An archive is known by the SHA-256 of its bytes, in hexadecimal. It is moved in chunks, which stay well below
+the frame limit, so that control messages are not held up behind it.
+"""
+
+from __future__ import annotations
+
+from drivetrain.actor import Message
+
+CHUNK_BYTES = 256 * 1024
+
+
+class PutCode(Message, frozen=True, tag="cluster.put-code"):
+    """A chunk of an archive, at byte `offset` of `size_bytes`; answered with `CodeStored` or a `Failure`."""
+
+    sha256: str
+    offset: int
+    size_bytes: int
+    data: bytes
+
+
+class CodeStored(Message, frozen=True, tag="cluster.code-stored"):
+    """How much of the archive is there, from its beginning: send from here. `complete`: verified, durable.
+
+    A `PutCode` without data asks how much there is.
+    """
+
+    sha256: str
+    stored_bytes: int
+    complete: bool
+
+
+class GetCode(Message, frozen=True, tag="cluster.get-code"):
+    """Asks a master for a chunk; answered with `CodeChunk`, or `Failure("no-code", …)`."""
+
+    sha256: str
+    offset: int
+
+
+class CodeChunk(Message, frozen=True, tag="cluster.code-chunk"):
+    """A chunk of an archive of `size_bytes`."""
+
+    sha256: str
+    offset: int
+    size_bytes: int
+    data: bytes

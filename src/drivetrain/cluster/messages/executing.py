@@ -1,0 +1,168 @@
+"""Application master and executor: fragments.
+
+Both make the same plan from the same files and settings; only ids of fragments travel. The order: the
+executor registers; one executor of a new epoch is asked to `Prepare`; fragments are deployed; when all have
+finished, one executor is asked to `Conclude`. Executors watch their application master and end when it does.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from drivetrain.actor import ActorRef, Message
+from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.cluster.messages.following import ErrorView, OutputView
+
+
+class RegisterExecutor(Message, frozen=True, tag="cluster.register-executor"):
+    """An executor is there, its Spark session is not started yet; asked.
+
+    Answered with `ExecutorRegistered`, or `Failure("stale-epoch", …)` upon which it ends.
+    """
+
+    executor_id: str
+    app_id: str
+    epoch: int
+    executor: ActorRef
+    pid: int
+    host: str
+
+
+class ExecutorRegistered(Message, frozen=True, tag="cluster.executor-registered"):
+    """What the executor works for, and how often it reports."""
+
+    spec: ApplicationSpec
+    report_interval_ms: int
+
+
+class Prepare(Message, frozen=True, tag="cluster.prepare"):
+    """Start Spark, load the application, check every source and sink, and begin (or go on with) its state
+    directory; `fresh` forgets the state first. Asked; answered with `Prepared` or `PrepareFailed`."""
+
+    app_id: str
+    epoch: int
+    fresh: bool
+
+
+class Prepared(Message, frozen=True, tag="cluster.prepared"):
+    """Fragments may be deployed; or all was `finished` by an earlier run, and there is nothing to do."""
+
+    finished: bool
+    resumed: bool
+    spark_master: str
+    outputs: tuple[OutputView, ...] = ()
+
+
+class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):
+    """The application cannot run; `retryable` says that trying again may help."""
+
+    error: ErrorView
+    retryable: bool
+
+
+class Deploy(Message, frozen=True, tag="cluster.deploy"):
+    """Run a fragment from its last committed batch; told. The executor says how it goes by
+    `FragmentChanged`."""
+
+    fragment: str
+    attempt: int
+    epoch: int
+
+
+class CancelFragment(Message, frozen=True, tag="cluster.cancel-fragment"):
+    """Stop a fragment: at its next batch boundary (`drain`) or now; told."""
+
+    fragment: str
+    attempt: int
+    drain: bool = False
+
+
+class FragmentOutcome(Enum):
+    """What an executor says of a fragment it was told to run."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+
+class FragmentChanged(Message, frozen=True, tag="cluster.fragment-changed"):
+    """Asked, so that the executor knows it was heard; answered with `Known`."""
+
+    executor_id: str
+    fragment: str
+    attempt: int
+    outcome: FragmentOutcome
+    error: ErrorView | None = None
+    retryable: bool = True
+    """False for an error that another attempt would only repeat: a wrong graph, a missing input."""
+    report: ExecutorReport | None = None
+    """What is final with a `FINISHED`, again: the told one is lost when its connection breaks."""
+
+
+class Known(Message, frozen=True, tag="cluster.known"):
+    """Whether the application master knows that attempt; if not, the executor drops the fragment."""
+
+    known: bool
+
+
+class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
+    """How far an attempt has come, since it began; see `core.progress.FragmentProgressed`.
+
+    `out` and `into` are messages that left each processor and that reached each sink, `late` and `dead`
+    those late and dead-lettered, by processor id. `taken` of `total` is the bounded input (bytes or rows), if
+    known.
+    """
+
+    fragment: str
+    attempt: int
+    batch_id: int
+    rows_total: int
+    rows_per_s: float
+    batch_ms: int
+    lag_rows: int | None
+    clock_ms: int | None
+    out: dict[str, int] = {}
+    into: dict[str, int] = {}
+    late: dict[str, int] = {}
+    dead: dict[str, int] = {}
+    taken: int = 0
+    total: int | None = None
+
+
+class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):
+    """Told every `report_interval_ms`, and with what is final before a fragment's `FINISHED`.
+
+    `accumulators` are the user's counters by fragment and name, since that attempt began.
+    """
+
+    executor_id: str
+    epoch: int
+    fragments: tuple[FragmentProgress, ...]
+    accumulators: dict[str, dict[str, int | float]]
+
+
+class Conclude(Message, frozen=True, tag="cluster.conclude"):
+    """All fragments have finished: note it in the state directory and call the application's `when_finished`
+    with these counts. Asked; answered with `Concluded` or `PrepareFailed`."""
+
+    epoch: int
+    counts: dict[str, tuple[int, int, int, int]]
+    outputs: tuple[OutputView, ...]
+    duration_ms: int
+    clock_ms: int | None
+
+
+class Concluded(Message, frozen=True, tag="cluster.concluded"):
+    """Done; `printed` is what the application's hooks wrote to standard output."""
+
+    printed: str
+
+
+class EndExecutor(Message, frozen=True, tag="cluster.end-executor"):
+    """Drain the fragments that run, stop Spark, end the process; told."""
+
+    epoch: int
+    why: str

@@ -1,0 +1,91 @@
+"""Leading master or application master, and worker: processes.
+
+A worker starts one process per launch, with the arguments it makes from the message, in a directory of its
+own, with its output in log files. Told to a worker, so that neither side waits; answers go to `owner`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from drivetrain.actor import ActorRef, Message
+from drivetrain.cluster.messages.applications import ApplicationSpec
+
+
+class ProcessKind(Enum):
+    """What a worker starts."""
+
+    APP_MASTER = "app-master"
+    EXECUTOR = "executor"
+
+
+class Launch(Message, frozen=True, tag="cluster.launch"):
+    """Start a process; sent again with the same `launch_id` it is the same launch.
+
+    `launch_id` is the allocation id of the slots. `app_master` is the actor path that an executor registers
+    with. The process must register with its owner; the worker only says whether it lives.
+    """
+
+    launch_id: str
+    kind: ProcessKind
+    app_id: str
+    epoch: int
+    spec: ApplicationSpec
+    slots: int
+    owner: ActorRef
+    app_master: str | None = None
+
+
+class Launched(Message, frozen=True, tag="cluster.launched"):
+    """The process was started."""
+
+    launch_id: str
+    worker_id: str
+    pid: int
+
+
+class LaunchFailed(Message, frozen=True, tag="cluster.launch-failed"):
+    """There is no process: `code` is `no-code`, `no-slots`, `no-directory`, `stale-epoch` or `no-process`."""
+
+    launch_id: str
+    code: str
+    why: str
+    remedy: str | None = None
+
+
+class ProcessExited(Message, frozen=True, tag="cluster.process-exited"):
+    """The process has ended; `status` is its exit code, negative for a signal, `log` its output's end."""
+
+    launch_id: str
+    kind: ProcessKind
+    app_id: str
+    status: int
+    log: str
+
+
+class StopProcess(Message, frozen=True, tag="cluster.stop-process"):
+    """End a launched process and all its descendants: asked to end first, killed after `grace_ms`."""
+
+    launch_id: str
+    grace_ms: int = 5_000
+
+
+class ReadLog(Message, frozen=True, tag="cluster.read-log"):
+    """Asks a worker (or an application master, which knows where its executors run) for log lines.
+
+    `offset` None means the last `max_bytes`. Answered with `LogChunk` or `Failure("no-log", …)`.
+    """
+
+    app_id: str
+    process: str | None = None
+    offset: int | None = None
+    max_bytes: int = 64 * 1024
+
+
+class LogChunk(Message, frozen=True, tag="cluster.log-chunk"):
+    """A piece of a process's log; `next_offset` is where to read on, `processes` names all there are."""
+
+    process: str
+    data: bytes
+    next_offset: int
+    processes: tuple[str, ...] = ()

@@ -1,0 +1,87 @@
+"""What a launched process does first: tie its life to its worker's, and read what it is to be.
+
+Problem: whoever kills a worker, by whatever means, must not leave its processes behind.
+
+Design: three ties, as each of them fails somewhere. The kernel is asked for SIGKILL when the parent dies
+(Linux; it looks at the thread that started us, so workers start processes from their main thread). Standard
+input is a pipe whose other end only the worker holds: when it closes, a thread ends this process, anywhere.
+And a parent that was gone before either tie held is noticed by its process id. What these processes start
+themselves (Java, Python workers, a user's commands) is ended by the worker, by its guard when the worker is
+gone, and by the next worker in the same directory; see `worker.orphans`.
+
+Invariants:
+1. When `wait_for_launch_file` has returned, the process ends within a moment after its worker has.
+2. Nothing that the process starts inherits the pipe.
+
+Called by `python -m drivetrain.cluster.app_master` and `python -m drivetrain.cluster.executor`, and by the
+masters and workers that `drivetrain local` starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.errors import UserError
+
+PARENT_VARIABLE: Final = "_DRIVETRAIN_PARENT"
+"""Where the parent says its process id, so that a child that starts too late sees that it is gone."""
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def wait_for_launch_file(arguments: Sequence[str] | None = None) -> LaunchFile:
+    """Tie this process to its worker and read the launch file, the only argument.
+
+    `arguments` None means those of the command line. Raises UserError without the argument, and what
+    `LaunchFile.load` raises. Ends the process when the worker is gone already.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if len(given) != 1:
+        raise UserError(
+            "this process is started by a worker",
+            expected="one argument: the path of a launch file",
+            got=" ".join(given) or "none",
+            remedy="start applications with `drivetrain submit`, or run them with `drivetrain run`",
+        )
+    tie_to_parent()
+    return LaunchFile.load(Path(given[0]))
+
+
+def tie_to_parent() -> None:
+    """Let this process die with the one that started it; without such a parent nothing happens."""
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):
+        _end()  # it died before the kernel knew
+    pipe = os.dup(0)  # not inheritable
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    threading.Thread(target=_wait_closed, args=(pipe,), name="parent-watch", daemon=True).start()
+
+
+def _wait_closed(pipe: int) -> None:
+    try:
+        while os.read(pipe, 4096):
+            continue
+    finally:
+        _end()
+
+
+def _end() -> None:
+    """End this process and what is in its group, which its parent gave it as its own."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(128 + signal.SIGKILL)

@@ -1,0 +1,346 @@
+"""Starts the processes of a worker on this machine.
+
+Problem: between the wish for a process and the process lie a download, files and a fork, each of which may
+fail, take long, or be overtaken by the wish to stop.
+
+Design: a launch is a coroutine beside the actor: code into the cache, the process's directory with its launch
+file, the durable record, the start, the record with the process id. What blocks runs in threads; only the
+start itself runs in the thread of the loop, see `parent`. All is below the worker's directory:
+
+    code/       unpacked archives, see `code.cache`; its lock is the worker's
+    launches/   records, see `records`
+    work/<launch id>/           the process's current directory, removed after its end
+    logs/<application>/         see `logs`
+
+Invariants:
+1. A process is started only after its record is durable, and its record is removed only after its end.
+2. After `stop`, a launch that has not started its process never does.
+3. Names from messages become parts of paths only when they are plain.
+
+Called by the `Worker` actor. Stopping a launch twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from drivetrain.actor import ActorSystem
+from drivetrain.cluster.code_transfer import NO_CODE, fetch
+from drivetrain.cluster.connection import SECRET_VARIABLE
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.launching import Launch, LogChunk, ProcessKind
+from drivetrain.cluster.worker import orphans
+from drivetrain.cluster.worker.launching import LaunchError, OnEnd, Surroundings
+from drivetrain.cluster.worker.logs import Logs, is_plain_name
+from drivetrain.cluster.worker.process import LaunchedProcess
+from drivetrain.cluster.worker.records import Record, Records, boot_id
+from drivetrain.cluster.worker.settings import WorkerSettings, config_for
+from drivetrain.code.cache import CodeCache
+from drivetrain.errors import ConfigError, DrivetrainError
+
+COMMANDS: Final[Mapping[ProcessKind, tuple[str, ...]]] = {
+    ProcessKind.APP_MASTER: ("-m", "drivetrain.cluster.app_master"),
+    ProcessKind.EXECUTOR: ("-m", "drivetrain.cluster.executor"),
+}
+"""What Python is told to run; the path of the launch file follows."""
+
+_LOG_END_BYTES: Final = 8 * 1024
+_CLOSE_GRACE_MS: Final = 3_000
+_CLOSE_S: Final = 6.0
+_NO_PROCESS: Final = "no-process"
+
+
+class _Running:
+    """A launch under way or a running process; `process` None until it is started."""
+
+    def __init__(self, launch: Launch, name: str) -> None:
+        self.launch: Final = launch
+        self.name: Final = name
+        self.process: LaunchedProcess | None = None
+        self.is_stopped = False
+        self.recorded: Final = asyncio.Event()
+        self.ended: Final = asyncio.Event()
+
+
+class ProcessLauncher:
+    """The processes of one worker; `commands` says what is run for each kind, after the interpreter."""
+
+    def __init__(
+        self,
+        system: ActorSystem,
+        settings: WorkerSettings,
+        secret: str | None,
+        commands: Mapping[ProcessKind, Sequence[str]] = COMMANDS,
+    ) -> None:
+        self._system: Final = system
+        self._settings: Final = settings
+        self._secret: Final = secret
+        self._commands: Final = commands
+        self._running: Final[dict[str, _Running]] = {}
+        self._finishing: Final[set[asyncio.Task[None]]] = set()
+        self._fetching: Final[dict[str, asyncio.Lock]] = {}
+        directory = settings.directory
+        self._work: Final = directory / "work"
+        self._logs: Final = Logs(directory / "logs", settings.log_size_bytes, settings.log_count)
+        self._code: CodeCache | None = None
+        self._records: Records | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._on_end: OnEnd | None = None
+        self._worker_id = ""
+        self._cleaned: list[str] = []
+
+    async def prepare(self) -> None:
+        """Lock the directory and clean up what is in it; raises UnavailableError, ConfigError."""
+        try:
+            self._cleaned = await self._blocking(self._open)
+        except OSError as error:
+            raise ConfigError(
+                "the worker cannot use its directory",
+                where=str(self._settings.directory),
+                got=str(error),
+                remedy="make it writable, or choose another with --directory (worker.directory)",
+            ) from error
+
+    async def open(self, worker_id: str, on_end: OnEnd) -> list[str]:
+        """Start the guard; `prepare` must have been called."""
+        self._worker_id, self._on_end = worker_id, on_end
+        # From the loop's thread, as everything that is started.
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", orphans.__file__, f"{worker_id}/"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
+        return list(self._cleaned)
+
+    def _open(self) -> list[str]:
+        self._code = CodeCache(self._settings.directory / "code")
+        self._records = Records(self._settings.directory / "launches")
+        cleaned = self._records.clean_up()
+        self._work.mkdir(exist_ok=True)
+        for left in self._work.iterdir():
+            if not self._records.has(left.name):  # made for a launch that came no further
+                shutil.rmtree(left, ignore_errors=True)
+        return cleaned
+
+    async def launch(self, launch: Launch, surroundings: Surroundings) -> int:
+        """See `Launcher.launch`."""
+        name = process_name(launch)
+        if not all(map(is_plain_name, (launch.launch_id, launch.app_id, name))):
+            raise LaunchError("a name in the launch cannot be a file's", failure_code=_NO_PROCESS)
+        running = self._running[launch.launch_id] = _Running(launch, name)
+        assert self._code is not None
+        self._code.use(launch.spec.code, launch.launch_id)
+        try:
+            code = await self._wait_for_code(launch, surroundings)
+            self._require_wanted(running)
+            await self._start(running, code, surroundings)
+        except BaseException as error:
+            await self._forget(running)
+            if isinstance(error, OSError):
+                raise LaunchError(
+                    f"the process cannot be started: {error}",
+                    failure_code="no-directory" if error.filename else _NO_PROCESS,
+                    remedy=f"make room and rights below {self._settings.directory}",
+                ) from error
+            raise
+        assert running.process is not None
+        return running.process.pid
+
+    async def _wait_for_code(self, launch: Launch, surroundings: Surroundings) -> Path:
+        assert self._code is not None
+        sha256 = launch.spec.code
+        lock = self._fetching.setdefault(sha256, asyncio.Lock())
+        async with lock:
+            path = self._code.path(sha256)
+            if path is None:
+                try:
+                    await fetch(
+                        surroundings.search,
+                        sha256,
+                        self._code,
+                        self._blocking,
+                        timeout_ms=self._settings.code_timeout_ms,
+                    )
+                    path = await self._blocking(self._code.install, sha256)
+                except DrivetrainError as error:
+                    raise LaunchError(error.what, failure_code=NO_CODE, remedy=error.remedy) from error
+        return path
+
+    async def _start(self, running: _Running, code: Path, surroundings: Surroundings) -> None:
+        launch, settings = running.launch, self._settings
+        work = self._work / launch.launch_id
+        tag = f"{self._worker_id}/{launch.launch_id}"
+        file = LaunchFile(
+            kind=launch.kind,
+            launch_id=launch.launch_id,
+            app_id=launch.app_id,
+            epoch=launch.epoch,
+            spec=launch.spec,
+            slots=launch.slots,
+            owner=str(launch.owner.path),
+            app_master=launch.app_master,
+            code_directory=str(code),
+            work_directory=str(work),
+            worker_id=surroundings.worker_id,
+            worker_name=surroundings.worker_name,
+            worker=surroundings.worker,
+            masters=list(surroundings.masters),
+            host=surroundings.host,
+            config=config_for(settings.config, launch.spec.config),
+        )
+        record = Record(launch.launch_id, tag, str(work), boot=boot_id())
+        output = await self._blocking(self._prepare, file, work, record, running.name)
+        self._require_wanted(running)
+        loop = self._system.loop
+
+        def ended(status: int) -> None:
+            loop.call_soon_threadsafe(self._process_ended, running, status)
+
+        running.process = LaunchedProcess(
+            [sys.executable, *self._commands[launch.kind], str(work / "launch.json")],
+            work,
+            self._environ(),
+            tag,
+            output,
+            ended,
+        )
+        process = running.process
+        known = Record(launch.launch_id, tag, str(work), process.pid, process.started_ticks, record.boot)
+        assert self._records is not None
+        try:
+            await self._blocking(self._records.put, known)
+        except OSError:
+            self._running.pop(launch.launch_id)  # so that its end is not told: there was no launch
+            process.kill()
+            raise
+        finally:
+            running.recorded.set()
+
+    def _prepare(self, file: LaunchFile, work: Path, record: Record, name: str) -> Any:
+        work.mkdir(parents=True)
+        file.save(work / "launch.json")
+        assert self._records is not None
+        self._records.put(record)
+        return self._logs.writer(file.app_id, name)
+
+    def _environ(self) -> dict[str, str]:
+        # The configuration is in the launch file: what the worker's environment says of it is in there.
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("DRIVETRAIN_")}
+        if self._secret is not None:
+            environ[SECRET_VARIABLE] = self._secret
+        environ["PYTHONUNBUFFERED"] = "1"
+        return environ
+
+    def _require_wanted(self, running: _Running) -> None:
+        if running.is_stopped:
+            raise LaunchError("the launch was stopped before its process was", failure_code=_NO_PROCESS)
+
+    async def stop(self, launch_id: str, grace_ms: int) -> None:
+        """See `Launcher.stop`."""
+        running = self._running.get(launch_id)
+        if running is None:
+            return
+        running.is_stopped = True
+        process = running.process
+        if process is None:
+            return
+        if grace_ms <= 0:
+            process.kill()
+            return
+        process.ask_to_end()
+        self._system.loop.call_later(grace_ms / 1000, self._kill_if_running, running)
+
+    def _kill_if_running(self, running: _Running) -> None:
+        if running.process is not None and not running.ended.is_set():
+            running.process.kill()
+
+    def _process_ended(self, running: _Running, status: int) -> None:
+        task = self._system.loop.create_task(self._finish(running, status))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _finish(self, running: _Running, status: int) -> None:
+        launch = running.launch
+        await running.recorded.wait()  # else the record would be written after it was removed
+        piece = await self._blocking(self._logs.read, launch.app_id, running.name, None, _LOG_END_BYTES)
+        was_launched = self._running.get(launch.launch_id) is running
+        await self._forget(running)
+        if was_launched and self._on_end is not None:
+            self._on_end(launch.launch_id, status, piece.data.decode("utf-8", "replace"))
+
+    async def _forget(self, running: _Running) -> None:
+        """No process of the launch is there (any more): remove what was made for it."""
+        launch_id = running.launch.launch_id
+        if self._running.get(launch_id) is running:
+            del self._running[launch_id]
+        assert self._code is not None
+        self._code.release(running.launch.spec.code, launch_id, self._system.loop.time())
+        await self._blocking(self._remove, launch_id)
+        running.ended.set()
+
+    def _remove(self, launch_id: str) -> None:
+        shutil.rmtree(self._work / launch_id, ignore_errors=True)
+        assert self._records is not None
+        self._records.remove(launch_id)
+
+    async def read_log(
+        self, app_id: str, process: str | None, offset: int | None, max_bytes: int
+    ) -> LogChunk | None:
+        """See `Launcher.read_log`; `process` may also be a launch id."""
+        chunk: LogChunk | None = await self._blocking(self._read_log, app_id, process, offset, max_bytes)
+        return chunk
+
+    def _read_log(
+        self, app_id: str, process: str | None, offset: int | None, max_bytes: int
+    ) -> LogChunk | None:
+        processes = self._logs.processes(app_id)
+        names = [name for name in processes if process in (None, name) or name.endswith(f"-{process}")]
+        if not names:
+            return None
+        piece = self._logs.read(app_id, names[-1], offset, max_bytes)
+        return LogChunk(names[-1], piece.data, piece.next_offset, tuple(sorted(processes)))
+
+    async def tidy(self) -> None:
+        """See `Launcher.tidy`."""
+        assert self._code is not None
+        now_s = self._system.loop.time()
+        for sha256 in self._code.unused(now_s, self._settings.code_retention_ms / 1000):
+            async with self._fetching.setdefault(sha256, asyncio.Lock()):
+                await self._blocking(self._code.remove, sha256)
+        alive = frozenset((one.launch.app_id, one.name) for one in self._running.values())
+        await self._blocking(self._logs.remove_old, self._settings.log_retention_ms / 1000, alive)
+
+    async def close(self) -> None:
+        """End every process and the guard."""
+        waits = [asyncio.ensure_future(running.ended.wait()) for running in self._running.values()]
+        for launch_id in list(self._running):
+            await self.stop(launch_id, _CLOSE_GRACE_MS)
+        if waits:
+            await asyncio.wait(waits, timeout=_CLOSE_S)
+            for wait in waits:
+                wait.cancel()
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()  # it ends what is left, and itself
+            await self._blocking(self._guard.wait)
+        if self._code is not None:
+            self._code.close()
+
+    def _blocking(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return self._system.run_blocking(lambda: function(*args))
+
+
+def process_name(launch: Launch) -> str:
+    """How the log of a launched process is called."""
+    if launch.kind is ProcessKind.APP_MASTER:
+        return f"{launch.kind.value}-{launch.epoch}"
+    return f"{launch.kind.value}-{launch.launch_id}"

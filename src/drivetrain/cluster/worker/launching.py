@@ -1,0 +1,69 @@
+"""How a worker gets its processes: what the actor asks for, without saying how.
+
+The real one is `launcher.ProcessLauncher`; in simulations another stands in its place.
+
+Called by the `Worker` actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from drivetrain.cluster.leader import LeaderSearch
+from drivetrain.cluster.messages.launching import Launch, LogChunk
+from drivetrain.errors import UnavailableError
+
+
+class LaunchError(UnavailableError):
+    """A launch came to nothing; `failure_code` is one of `LaunchFailed`."""
+
+    code = "launch"
+
+    def __init__(self, what: str, *, failure_code: str, remedy: str | None = None) -> None:
+        super().__init__(what, remedy=remedy)
+        self.failure_code = failure_code
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a launched process is told of its worker; `search` finds the masters that have its code."""
+
+    worker_id: str
+    worker_name: str
+    worker: str
+    masters: tuple[str, ...]
+    host: str
+    search: LeaderSearch
+
+
+OnEnd = Callable[[str, int, str], None]
+"""Told (launch id, status, the end of the log) in the thread of the event loop, once for each launch."""
+
+
+class Launcher(Protocol):
+    """Starts, stops and knows processes, by launch id."""
+
+    async def open(self, worker_id: str, on_end: OnEnd) -> list[str]:
+        """Get ready; returns the launches of an earlier worker whose remains were cleaned up."""
+
+    async def launch(self, launch: Launch, surroundings: Surroundings) -> int:
+        """Start a process and return its id; raises LaunchError. Afterwards `on_end` is called once."""
+
+    async def stop(self, launch_id: str, grace_ms: int) -> None:
+        """Ask a process to end, kill it and its descendants after `grace_ms`; unknown ones are ignored.
+
+        A launch under way ends with LaunchError. Returns at once; the end is told by `on_end`.
+        """
+
+    async def read_log(
+        self, app_id: str, process: str | None, offset: int | None, max_bytes: int
+    ) -> LogChunk | None:
+        """A piece of a process's log, None when there is none; `process` None means the newest."""
+
+    async def tidy(self) -> None:
+        """Remove code and logs that nobody needs any more; called now and then."""
+
+    async def close(self) -> None:
+        """End every process, and wait for that."""

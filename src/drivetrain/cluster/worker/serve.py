@@ -1,0 +1,84 @@
+"""The process of a worker: its actor system, until it is told to stop or has ended by itself.
+
+Called by `drivetrain worker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from drivetrain.actor import ActorSystem
+from drivetrain.actor.remote import attach_remote
+from drivetrain.cluster.connection import masters_of, read_secret, remote_settings
+from drivetrain.cluster.leader import require_secret
+from drivetrain.cluster.messages.launching import ProcessKind
+from drivetrain.cluster.worker.launcher import COMMANDS, ProcessLauncher
+from drivetrain.cluster.worker.machine import Machine
+from drivetrain.cluster.worker.settings import WorkerSettings
+from drivetrain.cluster.worker.worker import Worker
+from drivetrain.config import Config
+from drivetrain.core.supervision import Directive, SupervisionPolicy
+from drivetrain.errors import UnavailableError
+
+log: Final = logging.getLogger("drivetrain.worker")
+
+_SECRET_CHECK_S: Final = 1.0
+_END_MS: Final = 20_000
+
+
+async def serve_worker(
+    config: Config, stop: asyncio.Event, *, commands: Mapping[ProcessKind, Sequence[str]] = COMMANDS
+) -> None:
+    """Run a worker until `stop` is set; everything that it launched has ended then.
+
+    `commands` says what is run for each kind of process. Raises ConfigError, InsecureBindError, BindError,
+    UnavailableError when another worker has the directory, SecretRefusedError and LeaderTimeoutError.
+    """
+    masters, settings = masters_of(config), WorkerSettings.from_config(config)
+    secret = read_secret(config)
+    # A worker that fails is not patched up: it ends, with all it has launched, and is started again.
+    system = ActorSystem(
+        "worker", config=config, supervision=SupervisionPolicy(directives={Exception: Directive.ESCALATE})
+    )
+    ends: list[UnavailableError] = []
+    try:
+        await attach_remote(system, remote_settings(config))
+        launcher = ProcessLauncher(system, settings, secret, commands)
+        await launcher.prepare()
+        worker = system.spawn(
+            lambda: Worker(settings, masters, launcher, Machine(), _wall_clock_ms, ends.append), "worker"
+        )
+        log.info("worker %s at %s, %s slots", settings.name, system.address, settings.slots)
+        waits = [
+            asyncio.ensure_future(stop.wait()),
+            asyncio.ensure_future(system.wait_stopped(worker)),
+            asyncio.ensure_future(system.wait_terminated()),
+            asyncio.ensure_future(_wait_refused(system, masters)),
+        ]
+        done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in pending:
+            wait.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+    finally:
+        if not system.is_terminated:
+            await system.terminate(timeout_ms=_END_MS)
+    await system.wait_terminated()
+    for wait in done:
+        wait.result()
+    if ends:
+        raise ends[0]
+
+
+async def _wait_refused(system: ActorSystem, masters: Sequence[str]) -> None:
+    """Raises SecretRefusedError once the masters have refused the secret: waiting would not help."""
+    while True:
+        await asyncio.sleep(_SECRET_CHECK_S)
+        require_secret(system, masters, by_all=True)
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,324 @@
+"""An application's code as one archive: packed where it is submitted, unpacked where it runs.
+
+Problem: what is imported beside an application's file must be there too, byte by byte, on machines that have
+never seen it; what happens to lie beside it (data, state, environments, the rest of a home directory) must
+not. And an archive comes from the network: it must not write outside of its directory.
+
+Design: a zip, named by the SHA-256 of its bytes. Members are sorted and carry neither times nor owners, so
+that the same files make the same archive. What goes in:
+
+- without `directory`: the file, the Python files beside it, and the packages beside it (folders with an
+  `__init__.py`), whole;
+- with `directory`: everything in it, the file among it;
+- the content of each extra archive (.zip, .whl, .tar, .tar.gz, ...) and each extra file, at the top;
+
+but never, below a folder: names that begin with a dot (.git, .venv, .drivetrain, ...), `SKIPPED_NAMES`,
+`*.pyc`, Python environments (`pyvenv.cfg`), state directories (`application.json` beside `fragments`) and the
+output of sinks (`_drivetrain`, `_spark_metadata`, `_SUCCESS`).
+
+Invariants:
+1. The same files make the same archive, wherever and whenever it is packed with the same zlib.
+2. Nothing outside of the given paths is packed: a symbolic link that leads out is refused.
+3. Unpacking verifies the hash first, writes only below its target, and makes only files and folders.
+4. A target directory of `unpack` is there whole or not at all.
+
+Called by clients (`pack`) and by the worker's `CodeCache` (`unpack`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from drivetrain.errors import PeerViolationError, UserError
+
+LARGEST_BYTES: Final = 128 * 2**20
+"""How large the files of an application may be together, unpacked."""
+MOST_FILES: Final = 20_000
+
+SKIPPED_NAMES: Final = frozenset({"__pycache__", "venv", "node_modules", "__pypackages__"})
+_OUTPUT_MARKS: Final = ("_drivetrain", "_spark_metadata", "_SUCCESS")
+_ARCHIVES: Final = (".zip", ".whl", ".egg", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_SHOWN: Final = 3
+
+
+class ArchiveError(UserError):
+    """An application's files cannot be packed: too many, too large, or they lead out of their folder."""
+
+    code = "archive"
+
+
+class BadArchiveError(PeerViolationError):
+    """An archive that arrived is not what it was named, or not one that `pack` made."""
+
+    code = "bad-archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A packed application: `file` is the application's file within, `data` the bytes of the zip."""
+
+    sha256: str
+    file: str
+    data: bytes = field(repr=False)
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is."""
+        return len(self.data)
+
+
+def pack(
+    file: Path,
+    archives: Sequence[Path] = (),
+    *,
+    directory: Path | None = None,
+    largest_bytes: int = LARGEST_BYTES,
+) -> Archive:
+    """Pack the application of `file` with what it needs; see the module for what goes in.
+
+    `largest_bytes` limits the files before compression. Raises ArchiveError.
+    """
+    members = _Members(largest_bytes)
+    if not file.is_file():
+        raise ArchiveError("there is no such file", where=str(file), remedy="check the path")
+    root = file.parent if directory is None else directory
+    name = _within(file, root)
+    members.add(name, _read(file), str(file))
+    found = _beside(file) if directory is None else _below(directory, directory)
+    for path in found:
+        if (member := path.relative_to(root).as_posix()) != name:
+            members.add(member, _read(path), str(path))
+    for extra in archives:
+        _add_extra(members, extra)
+    data = _zip(members.content)
+    return Archive(hashlib.sha256(data).hexdigest(), name, data)
+
+
+def unpack(data: bytes, sha256: str, target: Path, *, largest_bytes: int = LARGEST_BYTES) -> None:
+    """Unpack an archive into the new directory `target`, when its bytes have that hash.
+
+    Raises BadArchiveError, or OSError, and leaves nothing at `target` then.
+    """
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise BadArchiveError("the code that arrived is not the code that was sent", where=sha256)
+    aside = target.with_name(f"{target.name}.unpacking")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _extract(archive, aside, largest_bytes)
+        aside.rename(target)
+    except zipfile.BadZipFile as error:
+        raise BadArchiveError("the archive cannot be read", where=sha256, got=str(error)) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+class _Members:
+    """What is packed, by name in the archive, with where it came from."""
+
+    def __init__(self, largest_bytes: int) -> None:
+        self.content: Final[dict[str, bytes]] = {}
+        self._places: Final[dict[str, str]] = {}
+        self._largest_bytes: Final = largest_bytes
+        self._bytes = 0
+
+    def add(self, name: str, data: bytes, place: str) -> None:
+        if name in self.content:
+            if self.content[name] == data:
+                return
+            raise ArchiveError(
+                "two files of the application would have the same place",
+                where=name,
+                got=f"{self._places[name]} and {place}",
+                remedy="rename one of them",
+            )
+        self.content[name], self._places[name] = data, place
+        self._bytes += len(data)
+        if self._bytes > self._largest_bytes or len(self.content) > MOST_FILES:
+            raise self._too_large()
+
+    def _too_large(self) -> ArchiveError:
+        largest = sorted(self.content, key=lambda name: -len(self.content[name]))[:_SHOWN]
+        sizes = ", ".join(
+            f"{self._places[name]} ({len(self.content[name]) // 2**10} KiB)" for name in largest
+        )
+        return ArchiveError(
+            "the application's files are too large to be sent around",
+            expected=f"at most {self._largest_bytes // 2**20} MiB in {MOST_FILES} files",
+            got=f"more; so far {len(self.content)} files, the largest are {sizes}",
+            remedy="keep data out of the application's folder: on storage that all machines share",
+        )
+
+
+def _beside(file: Path) -> Iterator[Path]:
+    folder = file.parent
+    for path in sorted(folder.iterdir()):
+        if _is_skipped(path):
+            continue
+        if path.is_dir() and (path / "__init__.py").is_file():
+            yield from _below(path, folder)
+        elif path.suffix == ".py" and path.is_file():
+            _require_inside(path, folder)
+            yield path
+
+
+def _below(folder: Path, root: Path) -> Iterator[Path]:
+    _require_inside(folder, root)
+    for path in sorted(folder.iterdir()):
+        if _is_skipped(path):
+            continue
+        if path.is_dir():
+            if path.is_symlink():
+                raise _leads_out(path, "a link to a folder")
+            yield from _below(path, root)
+        elif path.is_file():
+            _require_inside(path, root)
+            yield path
+
+
+def _is_skipped(path: Path) -> bool:
+    if path.name.startswith(".") or path.name in SKIPPED_NAMES or path.suffix == ".pyc":
+        return True
+    if not path.is_dir():
+        return False
+    is_state = (path / "application.json").is_file() and (path / "fragments").is_dir()
+    is_environment = (path / "pyvenv.cfg").is_file()
+    return is_state or is_environment or any((path / mark).exists() for mark in _OUTPUT_MARKS)
+
+
+def _require_inside(path: Path, root: Path) -> None:
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise _leads_out(path, f"a link to {path.resolve()}")
+
+
+def _leads_out(path: Path, got: str) -> ArchiveError:
+    return ArchiveError(
+        "a symbolic link leads out of the application's folder",
+        where=str(path),
+        got=got,
+        remedy="put a copy there, or keep the link elsewhere",
+    )
+
+
+def _within(file: Path, root: Path) -> str:
+    try:
+        return file.resolve().relative_to(root.resolve()).as_posix()
+    except ValueError as error:
+        raise ArchiveError(
+            "the application's file is not in the given directory", where=str(file), got=str(root)
+        ) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise ArchiveError(
+                "a file is too large to be sent around",
+                where=str(path),
+                expected=f"at most {LARGEST_BYTES // 2**20} MiB",
+                got=f"{path.stat().st_size // 2**20} MiB",
+                remedy="keep data out of the application's folder",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise ArchiveError("a file cannot be read", where=str(path), got=error.strerror) from error
+
+
+def _add_extra(members: _Members, extra: Path) -> None:
+    if not extra.is_file():
+        raise ArchiveError(
+            "there is no such archive",
+            where=str(extra),
+            expected=f"a file ({', '.join(_ARCHIVES)}), or a Python file",
+            remedy="check the path",
+        )
+    if not extra.name.endswith(_ARCHIVES):
+        members.add(extra.name, _read(extra), str(extra))
+        return
+    try:
+        entries = _tar_entries(extra) if ".t" in extra.name[-8:] else _zip_entries(extra)
+        for name, data in entries:
+            _require_plain(name, str(extra))
+            members.add(name, data, f"{extra}:{name}")
+    except (zipfile.BadZipFile, tarfile.TarError, OSError, EOFError) as error:
+        raise ArchiveError("the archive cannot be read", where=str(extra), got=str(error)) from error
+
+
+def _zip_entries(path: Path) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.file_size > LARGEST_BYTES:
+                raise ArchiveError("a file in the archive is too large", where=f"{path}:{info.filename}")
+            if not info.is_dir():
+                yield info.filename, archive.read(info)
+
+
+def _tar_entries(path: Path) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path) as archive:
+        for info in archive:
+            if info.size > LARGEST_BYTES:
+                raise ArchiveError("a file in the archive is too large", where=f"{path}:{info.name}")
+            if info.isfile():
+                content = archive.extractfile(info)
+                assert content is not None
+                yield str(PurePosixPath(info.name)), content.read()
+            elif not info.isdir():
+                raise ArchiveError(
+                    "the archive holds something else than files and folders",
+                    where=f"{path}:{info.name}",
+                    remedy="pack copies in place of links",
+                )
+
+
+def _require_plain(name: str, where: str) -> None:
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or ":" in parts[0]:
+        raise ArchiveError("a name in the archive leads out of it", where=where, got=repr(name))
+
+
+def _zip(content: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(content):
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            info.create_system = 3
+            archive.writestr(info, content[name])
+    return buffer.getvalue()
+
+
+def _extract(archive: zipfile.ZipFile, target: Path, largest_bytes: int) -> None:
+    infos = archive.infolist()
+    if len(infos) > MOST_FILES:
+        raise BadArchiveError("the archive holds too many files", got=str(len(infos)))
+    written = 0
+    for info in infos:
+        try:
+            _require_plain(info.filename, "the archive")
+        except ArchiveError as error:
+            raise BadArchiveError(error.what, got=error.got) from error
+        if info.is_dir() or not stat.S_ISREG(info.external_attr >> 16):
+            raise BadArchiveError("the archive holds something else than files", got=repr(info.filename))
+        path = target.joinpath(*PurePosixPath(info.filename).parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(info) as source, path.open("xb") as file:
+            # What the archive says of its sizes is not to be believed.
+            while block := source.read(2**20):
+                written += len(block)
+                if written > largest_bytes:
+                    raise BadArchiveError("the archive is larger than allowed when unpacked")
+                file.write(block)
+        os.chmod(path, 0o444)

@@ -1,0 +1,78 @@
+"""Keys of a worker: what it offers, where it keeps things, how long it waits for a leader."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drivetrain.config.key import Key
+from drivetrain.config.units import duration_ms, integer, local_path, size_bytes, text
+
+SLOTS: Final = Key(
+    "worker.slots",
+    integer(minimum=0, maximum=10_000),
+    0,
+    "How many slots the worker offers: tasks that it runs at the same time. 0 means one per core.",
+)
+
+NAME: Final = Key(
+    "worker.name",
+    text(empty_allowed=True),
+    "",
+    "The worker's name, another for each worker of the cluster. Empty means the machine's host name.",
+)
+
+DIRECTORY: Final = Key(
+    "worker.directory",
+    local_path(),
+    ".drivetrain/worker",
+    "Where the worker keeps logs, code and the directories of its processes; each worker has its own.",
+)
+
+LEADER_TIMEOUT: Final = Key(
+    "worker.leader-timeout",
+    duration_ms(minimum_ms=1_000),
+    "30 s",
+    "How long a worker goes on without a leading master; then it ends, and what it started with it.",
+)
+
+REPORT_INTERVAL: Final = Key(
+    "worker.report-interval",
+    duration_ms(minimum_ms=100),
+    "3 s",
+    "How often a worker tells the leader what it runs, and how busy its machine is.",
+)
+
+CODE_TIMEOUT: Final = Key(
+    "worker.code-timeout",
+    duration_ms(minimum_ms=1_000),
+    "60 s",
+    "How long a worker tries to get an application's code from the masters.",
+)
+
+CODE_RETENTION: Final = Key(
+    "worker.code-retention",
+    duration_ms(),
+    "10 min",
+    "How long a worker keeps an application's code that no process of it uses any more.",
+)
+
+LOG_SIZE: Final = Key(
+    "worker.log-size",
+    size_bytes(minimum_bytes=1024),
+    "10 MiB",
+    "How large a log file of a process becomes before the next one is begun.",
+)
+
+LOG_COUNT: Final = Key(
+    "worker.log-count",
+    integer(minimum=2),
+    5,
+    "How many log files of one process are kept, the newest.",
+)
+
+LOG_RETENTION: Final = Key(
+    "worker.log-retention",
+    duration_ms(minimum_ms=1_000),
+    "7 d",
+    "How long the logs of a process are kept after its last line.",
+)

@@ -1,0 +1,401 @@
+"""The applications that a cluster knows: what may happen to a record, and when.
+
+Problem. Requests about applications come twice (a client that lost an answer), late (an application master
+that was replaced), and at the same time (two submissions of one name). The registry must stay right under all
+of them, and through every change of leader.
+
+Design. An application is one immutable record. `ApplicationRegistry` holds all of them; its methods return
+the record that an event leads to, already taken over here; the caller makes it durable before anybody hears
+of it. What an event does to a state stands in `TRANSITIONS`; anything else is refused (`RefusedError`)
+and changes nothing. Each start of an application master has the record's next *epoch*; whoever speaks for an
+older one is refused. Deaths of application masters are counted within a window; one too many is the end.
+
+Invariants:
+1. Of live applications no two have the same name.
+2. An id is never used again; a submission has one id, however often it comes.
+3. The epoch of a record never decreases; who speaks for an epoch that was not launched, or was declared
+   dead, is refused.
+4. A record that is over has an end, and a live one has none.
+5. What an application is started with is what it was submitted with, until a report of the current epoch says
+   what it is from now on (`--fresh` is obeyed once).
+
+Called by `drivetrain.cluster.master.applications`.
+Source: Gearpump's AppManager; epochs as fencing tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from drivetrain.errors import DrivetrainError, InternalError
+
+
+class ApplicationState(Enum):
+    """The life of an application in the registry."""
+
+    PENDING = "pending"  # accepted; its application master is not registered (yet, or again)
+    ACTIVE = "active"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    KILLED = "killed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self in (ApplicationState.SUCCEEDED, ApplicationState.FAILED, ApplicationState.KILLED)
+
+
+class RefusedError(DrivetrainError):
+    """A request does not fit the registry; `reason` is the stable code that the asker gets."""
+
+    code = "application-refused"
+    exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        reason: str = "refused",
+        where: str | None = None,
+        expected: str | None = None,
+        got: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(what, where=where, expected=expected, got=got, remedy=remedy)
+        self.reason = reason
+
+
+class ApplicationRecord(msgspec.Struct, frozen=True, array_like=True):
+    """All that is kept of an application; `spec` is opaque here. Times are ms since the Unix epoch.
+
+    `worker_id` and `launch_id` say where the application master of `epoch` was launched; `deaths_ms` when
+    masters of it died within the window; `result` and `restarts` are what they last reported.
+    """
+
+    app_id: str
+    name: str
+    submission_id: str
+    spec: bytes
+    code: str
+    state: ApplicationState
+    epoch: int
+    submitted_ms: int
+    ended_ms: int | None = None
+    worker_id: str | None = None
+    worker: str | None = None
+    launch_id: str | None = None
+    why: str | None = None
+    clock_ms: int | None = None
+    graph_version: int = 0
+    restarts: bytes | None = None
+    result: bytes | None = None
+    deaths_ms: tuple[int, ...] = ()
+
+
+class Happening(Enum):
+    """What can happen to a record."""
+
+    LAUNCH = "is launched"
+    REGISTER = "registers its application master"
+    REPORT = "reports"
+    DIE = "loses its application master"
+    KILL = "is killed"
+    RESTART = "is restarted"
+
+
+_S = ApplicationState
+_H = Happening
+_OVER: Final = (_S.SUCCEEDED, _S.FAILED, _S.KILLED)
+
+TRANSITIONS: Final[Mapping[tuple[ApplicationState, Happening], tuple[ApplicationState, ...]]] = (
+    MappingProxyType(
+        {
+            # (state, happening): the states that may follow
+            (_S.PENDING, _H.LAUNCH): (_S.PENDING,),
+            (_S.PENDING, _H.REGISTER): (_S.ACTIVE,),
+            (_S.ACTIVE, _H.REGISTER): (_S.ACTIVE,),  # with a new leader
+            (_S.PENDING, _H.REPORT): (_S.ACTIVE, *_OVER),
+            (_S.ACTIVE, _H.REPORT): (_S.ACTIVE, *_OVER),
+            (_S.PENDING, _H.DIE): (_S.PENDING, _S.FAILED),
+            (_S.ACTIVE, _H.DIE): (_S.PENDING, _S.FAILED),
+            (_S.PENDING, _H.KILL): (_S.KILLED,),
+            (_S.ACTIVE, _H.KILL): (_S.KILLED,),
+            **{(state, _H.RESTART): (_S.PENDING,) for state in _S},
+        }
+    )
+)
+
+
+class ApplicationRegistry:
+    """All records, keyed by id; `max_deaths` within `window_ms` are tolerated, one more is the end."""
+
+    def __init__(
+        self,
+        records: Iterable[ApplicationRecord] = (),
+        *,
+        last_number: int = 0,
+        max_deaths: int,
+        window_ms: int,
+    ) -> None:
+        self._records: dict[str, ApplicationRecord] = {record.app_id: record for record in records}
+        self._last_number = last_number
+        self._max_deaths: Final = max_deaths
+        self._window_ms: Final = window_ms
+        self._by_submission = {r.submission_id: r.app_id for r in self._records.values()}
+        self._live = {r.name: r.app_id for r in self._records.values() if not r.state.is_over}
+
+    @property
+    def records(self) -> Mapping[str, ApplicationRecord]:
+        """Every record, by id."""
+        return MappingProxyType(self._records)
+
+    @property
+    def last_number(self) -> int:
+        """The highest number that an id was made of; keep it with the records."""
+        return self._last_number
+
+    def find(self, app: str) -> ApplicationRecord:
+        """The record with this id, or the live one of this name, else the newest. Raises `RefusedError`."""
+        record = self._records.get(app) or self._records.get(self._live.get(app, ""))
+        if record is None:
+            named = [each for each in self._records.values() if each.name == app]
+            record = max(named, key=lambda each: (each.submitted_ms, _number(each.app_id)), default=None)
+        if record is None:
+            raise RefusedError(
+                f"there is no application {app!r}",
+                reason="unknown-application",
+                remedy="drivetrain apps lists them",
+            )
+        return record
+
+    # ---- events
+
+    def submit(
+        self, submission_id: str, name: str, spec: bytes, code: str, now_ms: int
+    ) -> tuple[ApplicationRecord, bool]:
+        """Accept a submission: its record, and whether that is new. Raises `RefusedError`."""
+        known = self._by_submission.get(submission_id)
+        if known is not None:
+            return self._records[known], False
+        self._require_free(name)
+        self._last_number += 1
+        record = ApplicationRecord(
+            f"{name}-{self._last_number}",
+            name,
+            submission_id,
+            spec,
+            code,
+            ApplicationState.PENDING,
+            0,
+            now_ms,
+            why="its application master is not started yet",
+        )
+        return self._put(record), True
+
+    def launch(self, app_id: str, launch_id: str, worker_id: str, worker: str) -> ApplicationRecord:
+        """The next application master is to be started there: a new epoch."""
+        record = self._after(app_id, Happening.LAUNCH, ApplicationState.PENDING)
+        return self._put(
+            msgspec.structs.replace(
+                record,
+                epoch=record.epoch + 1,
+                launch_id=launch_id,
+                worker_id=worker_id,
+                worker=worker,
+                why=f"its application master is starting on {worker}",
+            )
+        )
+
+    def register(self, app_id: str, epoch: int) -> ApplicationRecord:
+        """The application master of an epoch is there. Raises `RefusedError` for one of another epoch."""
+        self._require_epoch(app_id, epoch)
+        record = self._after(app_id, Happening.REGISTER, ApplicationState.ACTIVE)
+        return self._put(msgspec.structs.replace(record, state=ApplicationState.ACTIVE, why=None))
+
+    def report(
+        self,
+        app_id: str,
+        epoch: int,
+        state: ApplicationState,
+        now_ms: int,
+        *,
+        clock_ms: int | None,
+        graph_version: int,
+        why: str | None,
+        result: bytes | None,
+        restarts: bytes | None,
+        spec: bytes | None = None,
+    ) -> ApplicationRecord:
+        """Take an application master's report; the start clock and the graph version never go back.
+
+        `spec`, if given, is what the application is started with from now on. A report that comes again after
+        the end has no effect. Raises `RefusedError` for another epoch.
+        """
+        record = self._require_epoch(app_id, epoch)
+        if record.state.is_over and record.state is state:
+            return record
+        if state is ApplicationState.PENDING:
+            state = record.state
+            if state.is_over:
+                raise self._illegal(record, Happening.REPORT)
+        else:
+            self._after(app_id, Happening.REPORT, state)
+        clocks = [clock for clock in (record.clock_ms, clock_ms) if clock is not None]
+        return self._put(
+            msgspec.structs.replace(
+                record,
+                spec=record.spec if spec is None else spec,
+                state=state,
+                ended_ms=now_ms if state.is_over else None,
+                clock_ms=max(clocks, default=None),
+                graph_version=max(record.graph_version, graph_version),
+                why=why,
+                result=record.result if result is None else result,
+                restarts=record.restarts if restarts is None else restarts,
+            )
+        )
+
+    def die(self, app_id: str, epoch: int, why: str, now_ms: int) -> ApplicationRecord:
+        """The application master of an epoch is gone before its end: start another, or give up.
+
+        Raises `RefusedError` when that epoch is not the current one any more.
+        """
+        record = self._require_epoch(app_id, epoch)
+        deaths = (*(at for at in record.deaths_ms if at > now_ms - self._window_ms), now_ms)
+        is_over = len(deaths) > self._max_deaths
+        state = ApplicationState.FAILED if is_over else ApplicationState.PENDING
+        self._after(app_id, Happening.DIE, state)
+        if is_over:
+            why = (
+                f"{why}; that was failure {len(deaths)} of an application master within {self._window_ms} ms"
+            )
+        return self._put(
+            msgspec.structs.replace(
+                record,
+                state=state,
+                why=why,
+                deaths_ms=deaths,
+                ended_ms=now_ms if is_over else None,
+                launch_id=None,
+                worker_id=None,
+                worker=None,
+            )
+        )
+
+    def kill(self, app: str, now_ms: int) -> ApplicationRecord:
+        """End an application. Raises `RefusedError` when there is none or it is over."""
+        record = self.find(app)
+        if record.state.is_over:
+            raise RefusedError(
+                f"{record.app_id} is {record.state.value} already",
+                reason="already-over",
+                remedy="drivetrain apps lists what runs",
+            )
+        self._after(record.app_id, Happening.KILL, ApplicationState.KILLED)
+        return self._put(
+            msgspec.structs.replace(
+                record, state=ApplicationState.KILLED, ended_ms=now_ms, why="killed by a user"
+            )
+        )
+
+    def restart(self, app: str) -> ApplicationRecord:
+        """Start an application again under its id, whatever its state. Raises `RefusedError`.
+
+        Its epoch goes up at once, so that whoever still acts for it is refused.
+        """
+        record = self.find(app)
+        if record.state.is_over:
+            self._require_free(record.name)
+        self._after(record.app_id, Happening.RESTART, ApplicationState.PENDING)
+        return self._put(
+            msgspec.structs.replace(
+                record,
+                state=ApplicationState.PENDING,
+                epoch=record.epoch + 1,
+                ended_ms=None,
+                result=None,
+                restarts=None,
+                launch_id=None,
+                worker_id=None,
+                worker=None,
+                deaths_ms=(),
+                why="it is being restarted",
+            )
+        )
+
+    def surplus(self, keep: int) -> list[ApplicationRecord]:
+        """Forget all but the newest `keep` that are over; returns those that are forgotten now."""
+        over = [record for record in self._records.values() if record.state.is_over]
+        over.sort(key=lambda record: (record.ended_ms or 0, _number(record.app_id)))
+        gone = over[: max(0, len(over) - keep)]
+        for record in gone:
+            del self._records[record.app_id]
+            self._by_submission.pop(record.submission_id, None)
+        return gone
+
+    def check(self) -> None:
+        """Verify the invariants; raise `InternalError` naming the first broken."""
+        live = [record for record in self._records.values() if not record.state.is_over]
+        if len({record.name for record in live}) != len(live):
+            raise InternalError("invariant 1: two live applications have the same name")
+        if {record.name: record.app_id for record in live} != self._live:
+            raise InternalError("invariant 1: the table of names is not that of the live applications")
+        if any(_number(app_id) > self._last_number for app_id in self._records):
+            raise InternalError("invariant 2: an id above the last number")
+        for record in self._records.values():
+            if record.state is ApplicationState.ACTIVE and record.epoch == 0:
+                raise InternalError(f"invariant 3: {record.app_id} is active in epoch 0")
+            if record.state.is_over != (record.ended_ms is not None):
+                raise InternalError(f"invariant 4: {record.app_id} is {record.state.value}")
+
+    # ---- inside
+
+    def _require_free(self, name: str) -> None:
+        holder = self._live.get(name)
+        if holder is not None:
+            raise RefusedError(
+                f"a live application has the name {name!r}: {holder}",
+                reason="name-taken",
+                remedy="choose another name, or kill it first",
+            )
+
+    def _require_epoch(self, app_id: str, epoch: int) -> ApplicationRecord:
+        record = self._records.get(app_id)
+        if record is None or record.epoch != epoch or record.launch_id is None:
+            newest = "unknown" if record is None else f"in epoch {record.epoch}, {record.why}"
+            raise RefusedError(
+                f"epoch {epoch} of {app_id} is not current: it is {newest}", reason="stale-epoch"
+            )
+        return record
+
+    def _after(self, app_id: str, happening: Happening, state: ApplicationState) -> ApplicationRecord:
+        record = self._records.get(app_id)
+        if record is None:
+            raise RefusedError(f"there is no application {app_id!r}", reason="unknown-application")
+        if state not in TRANSITIONS.get((record.state, happening), ()):
+            raise self._illegal(record, happening)
+        return record
+
+    def _illegal(self, record: ApplicationRecord, happening: Happening) -> RefusedError:
+        return RefusedError(
+            f"{record.app_id} is {record.state.value}: it cannot be that it {happening.value}",
+            reason="stale-epoch",
+        )
+
+    def _put(self, record: ApplicationRecord) -> ApplicationRecord:
+        self._records[record.app_id] = record
+        self._by_submission[record.submission_id] = record.app_id
+        if not record.state.is_over:
+            self._live[record.name] = record.app_id
+        elif self._live.get(record.name) == record.app_id:
+            del self._live[record.name]
+        return record
+
+
+def _number(app_id: str) -> int:
+    return int(app_id.rsplit("-", 1)[1])

@@ -1,0 +1,215 @@
+"""An application in one process: prepared, its fragments compiled and run one by one, concluded.
+
+Problem: `drivetrain run` runs all fragments of an application in one process, a cluster runs them in several,
+each restarted alone. Both must check the same things before anything is written and run a fragment in the
+same way.
+
+Design: `prepare` looks at all of the application: every fragment is compiled, every source and sink checked,
+before its state begins. It is done by one process alone. Others `join`: of the fragments that they do not
+run they only need what the channels carry, and that is noted in the state directory. Either gives an
+`Execution`, which makes a `FragmentQuery` for each attempt of a fragment.
+
+What if we die here: `prepare` leaves nothing that counts before `begin`, at its end; all else is Spark's
+checkpoints, sinks and channels, which skip what they have.
+
+Invariants:
+
+1. Nothing is written to a sink or a channel before every fragment has compiled.
+2. An attempt is compiled from what the state directory says now; one that was compiled while preparing is
+   used only if nobody has run the fragment since.
+
+Called by `embedded` and by the cluster's executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from drivetrain.api.graph import Read, Table, Write
+from drivetrain.core.plan import Fragment, Plan
+from drivetrain.errors import GraphError
+from drivetrain.spark.branches import Branches
+from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.counting import Counts
+from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
+from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.session import session
+from drivetrain.spark.shipping import ship
+from drivetrain.spark.sinks import SinkContext, SinkWriter, open_sink, sink_path
+from drivetrain.spark.sources import validate_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivetrain.api.application import Application
+    from drivetrain.config import Config
+    from drivetrain.core.progress import RunResult
+    from drivetrain.spark.rundir import RunDirectory
+
+
+@dataclass
+class Execution:
+    """An application that may run in this process: what its fragments share."""
+
+    context: CompileContext
+    sinks: Mapping[str, SinkWriter]
+    _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the application."""
+        return self.context.plan
+
+    @property
+    def rundir(self) -> RunDirectory:
+        """Its state directory."""
+        return self.context.rundir
+
+    def fragment(self, id: str, mark: str | None = None) -> FragmentQuery:
+        """A new attempt of a fragment, compiled. Raises the error of the operator that Spark refuses.
+
+        In a cluster the fragment's lock is held, and `mark` is what it said before that.
+        """
+        before, query = self._compiled.pop(id, ("", None))
+        if query is not None and mark in (None, before):
+            return query
+        known = {fragment.id: fragment for fragment in self.plan.fragments}
+        if id not in known:
+            raise GraphError(
+                "the application has no such fragment here",
+                where=id,
+                expected=", ".join(known),
+                remedy="the application's file makes another graph each time it is loaded: let it depend on "
+                "its settings only",
+            )
+        return self._compile(known[id])
+
+    def compile_all(self) -> None:
+        """Compile every fragment, in topological order; what a channel carries is known behind its
+        producer."""
+        for fragment in self.plan.fragments:
+            self._compiled[fragment.id] = (
+                self.rundir.fragment_lock(fragment.id).mark,
+                self._compile(fragment),
+            )
+
+    def schemas(self) -> dict[str, Any]:
+        """What the channels carry, as Spark's JSON, once all is compiled."""
+        return {c.id: self.context.schemas[c.id].jsonValue() for c in self.plan.channels}
+
+    def _compile(self, fragment: Fragment) -> FragmentQuery:
+        """Compile a trunk and, on no data, its branches: so every operator is checked by Spark."""
+        context, plan, rundir = self.context, self.plan, self.rundir
+        counts = Counts()
+        with counts.user.active():
+            trunk: Trunk = TrunkCompiler(context, fragment).compile()
+        stores = {
+            c.id: ChannelStore(rundir.channel(c.id), fragment=fragment.id) for c in plan.outputs(fragment.id)
+        }
+        letters = ChannelStore(rundir.dead_letters(fragment.id), fragment=fragment.id)
+        branches = Branches(context, fragment, trunk, self.sinks, stores, letters, counts)
+        empty = context.spark.createDataFrame([], trunk.df.schema)
+        context.schemas.update({id: df.schema for id, df in branches.schemas(empty).items()})
+        channels = {c.id for c in plan.channels}
+        readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
+        return FragmentQuery(plan, fragment, trunk, branches, rundir.fragment(fragment.id), readers, counts)
+
+
+def prepare(plan: Plan, rundir: RunDirectory, config: Config, *, fresh: bool = False) -> Execution:
+    """Compile everything, check every source and sink, begin the state; nothing runs yet.
+
+    `rundir` is locked by this process alone. `fresh` forgets what earlier runs did, outputs included. Raises
+    what is wrong with the application, and leaves no state of a first run behind then.
+    """
+    sinks = open_sinks(plan, rundir)
+    if fresh:
+        # The state first: a state whose results are gone would go on, one that is gone is refused.
+        rundir.clear()
+        for sink in sinks.values():
+            sink.fresh()
+    rundir.refuse_another_graph(plan)
+    first_run = not rundir.started
+    if first_run:
+        # What can be found wrong without Spark is told at once. Later runs go on with what they listed.
+        for node in plan.graph.nodes.values():
+            if isinstance(node.operation, Read | Table):
+                validate_source(node.operation.source)
+    for sink in sinks.values():
+        sink.validate()
+    execution = _started(plan, rundir, config, sinks)
+    try:
+        execution.compile_all()
+    except BaseException:
+        if first_run:
+            rundir.clear()  # nothing has run: the next try lists its inputs anew
+        raise
+    rundir.begin(plan)
+    return execution
+
+
+def join(plan: Plan, rundir: RunDirectory, config: Config) -> Execution:
+    """An application that another process has prepared (`rundir.note_prepared`); `rundir` is shared."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir))
+    for id, schema in rundir.prepared_schemas().items():
+        execution.context.schemas[id] = StructType.fromJson(schema)
+    return execution
+
+
+def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
+    """Compile everything for what Spark says of it; `rundir` is a scratch directory."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir))
+    execution.compile_all()
+    return execution.context
+
+
+def printed_by_hooks(application: Application, result: RunResult) -> str:
+    """Call the `when_finished` hooks of an application; returns what they printed. Raises what they raise."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        application.tell_finished(result)
+    return printed.getvalue()
+
+
+def finish(rundir: RunDirectory, result: RunResult) -> None:
+    """Note in the state directory that the application has finished."""
+    rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
+
+
+def open_sinks(plan: Plan, rundir: RunDirectory) -> dict[str, SinkWriter]:
+    """The sinks of an application by processor id."""
+    opened: dict[str, SinkWriter] = {}
+    for node in plan.graph.nodes.values():
+        if isinstance(node.operation, Write):
+            directory = str(rundir.path / "sinks" / node.id)
+            opened[node.id] = open_sink(node.operation.sink, SinkContext(rundir.app_id, node.id, directory))
+    return opened
+
+
+def refuse_shared_targets(plan: Plan) -> None:
+    """Raise `GraphError` when two sinks write to one place: each would take the other's for its own."""
+    taken: dict[str, str] = {}
+    for node in plan.graph.nodes.values():
+        target = sink_path(node.operation.sink) if isinstance(node.operation, Write) else None
+        if target is None:
+            continue
+        if target in taken:
+            raise GraphError(
+                f"two sinks write to {target}",
+                where=str(node),
+                got=f"the other is {taken[target]}",
+                remedy="give each sink a directory of its own, or union the streams before one sink",
+            )
+        taken[target] = str(node)
+
+
+def _started(plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter]) -> Execution:
+    spark = session(config, plan.application)
+    ship(plan.graph)
+    return Execution(CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex), sinks)
