@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from harness import Harness, at, events, ms
 
-from drivetrain import Application, agg, sources, windows
+from drivetrain import Application, agg, col, sources, windows
 from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError, OperatorTypeError
 
@@ -72,6 +73,35 @@ def test_a_union_takes_the_smaller_of_two_clocks(drive: Harness) -> None:
         total[r["key"]] += r["count"]
     assert total == {"slow": 100, "fast": 100}
     assert result.late == 0
+
+
+def test_windows_behind_a_union_of_endless_sources_fire_while_it_runs(drive: Harness) -> None:
+    for side in ("left", "right"):
+        (drive.directory / side).mkdir()
+        rows = "".join(f"{i * 10},{side}\n" for i in range(60))  # ten minutes
+        (drive.directory / side / "a.csv").write_text(f"s,key\n{rows}")
+
+    def read(app: Application, side: str) -> Stream[Any]:
+        read = app.read(sources.csv(drive.directory / side, schema="s bigint, key string", watch=True))
+        return read.event_time(col("s") * 1000)
+
+    class UntilOneFires:
+        until_s = time.monotonic() + 60
+
+        def on_event(self, event: object) -> None:
+            pass
+
+        def stop_requested(self) -> bool:
+            return bool(drive.rows("counts")) or time.monotonic() > self.until_s
+
+    app = Application("endless_union")
+    both = read(app, "left").union(read(app, "right"))
+    drive.sink(both, "all")  # somebody else reads it, so the window is behind a channel
+    drive.sink(both.group_by("key").window(windows.tumbling("1 min")).count(), "counts")
+    drive.run(app, listener=UntilOneFires())
+    fired = {(r["key"], r["count"]) for r in drive.rows("counts")}
+    assert fired == {("left", 6), ("right", 6)}
+    assert len(drive.rows("counts")) == 2 * 9
 
 
 def test_a_union_of_different_columns_names_them(drive: Harness) -> None:

@@ -26,7 +26,8 @@ FLIGHTS = "ts timestamp, carrier string, delay double"
 
 
 def context(spark: SparkSession, tmp_path: Path, **limits: Any) -> SourceContext:
-    return SourceContext(spark, str(tmp_path / "state"), "app", "source-1", **limits)
+    spark_log = str(tmp_path / "checkpoint" / "sources" / "0")
+    return SourceContext(spark, str(tmp_path / "state"), "app", "source-1", spark_log=spark_log, **limits)
 
 
 class Batches:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.cli.application_file import MODULE_PREFIX, ApplicationFileError, load_application
+from drivetrain.code.application_file import MODULE_PREFIX, ApplicationFileError, load_application
 from drivetrain.errors import ConfigError, GraphError
 
 HEAD = "from drivetrain.api import Application, sinks, sources\n"

@@ -98,7 +98,7 @@ def test_config_as_json_can_be_read_back(application_file: Path, command) -> Non
     by_key = {entry["key"]: entry for entry in listed}
     assert set(by_key) == set(ALL_KEYS)
     assert by_key["run.max-batch-bytes"]["value"] == "1 MiB"
-    assert by_key["run.max-batch-bytes"]["default"] == "256 MiB"
+    assert by_key["run.max-batch-bytes"]["default"] == "512 MiB"
     assert by_key["spark.master"]["environment"] == "DRIVETRAIN_SPARK_MASTER"
 
 

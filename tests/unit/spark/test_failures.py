@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import importlib
+import pkgutil
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import drivetrain.core.channel
-import drivetrain.spark.channel.segments  # noqa: F401 - its errors cross Spark too
+import drivetrain.core
+import drivetrain.spark.channel.segments
 from drivetrain.errors import (
     DiskFullError,
     DrivetrainError,
@@ -23,6 +25,10 @@ from drivetrain.errors import (
 from drivetrain.spark.failures import EmbeddedError, analysis_error, embedded, recovered, translated
 
 OPTIONAL = st.none() | st.text()
+
+# All modules whose errors cross Spark, so that it does not depend on other tests which classes there are.
+for module in pkgutil.walk_packages(drivetrain.core.__path__, "drivetrain.core."):
+    importlib.import_module(module.name)
 
 
 def tree(root: type[DrivetrainError] = DrivetrainError) -> list[type[DrivetrainError]]:

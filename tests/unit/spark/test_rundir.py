@@ -204,3 +204,45 @@ def test_places_are_inside_the_directory_and_only_fragments_are_made_at_once(hel
         path = Path(place("x"))
         assert path.is_relative_to(held.path)
         assert path.exists() is made
+
+
+# -- several executors ------------------------------------------------------------------------------------
+
+
+def test_one_executor_prepares_and_the_others_share_while_nobody_else_gets_in(tmp_path: Path) -> None:
+    first, second, stranger = (directory(tmp_path) for _ in range(3))
+    assert first.acquire_or_share("app-1/1", 0)
+    with pytest.raises(UnavailableError):
+        second.acquire_or_share("app-1/1", 0.1)
+    first.note_prepared("app-1/1", {"c": {"type": "struct", "fields": []}})
+    first.share()
+    assert not second.acquire_or_share("app-1/1", 0)
+    assert second.prepared_schemas() == {"c": {"type": "struct", "fields": []}}
+    with pytest.raises(UnavailableError, match="already running"):
+        stranger.acquire()
+    with pytest.raises(UnavailableError, match="already running"):
+        stranger.acquire_or_share("app-1/2", 0.1)
+    first.release()
+    second.release()
+    assert stranger.acquire_or_share("app-1/2", 0), "another life of the application master prepares anew"
+
+
+def test_who_asks_again_joins_even_when_all_others_have_gone(tmp_path: Path) -> None:
+    first, second = directory(tmp_path), directory(tmp_path)
+    first.acquire_or_share("app-1/1", 0)
+    first.note_prepared("app-1/1", {})
+    first.release()
+    assert not second.acquire_or_share("app-1/1", 0)
+    with pytest.raises(UnavailableError):
+        first.acquire()
+
+
+def test_half_a_directory_is_no_prepared_one(tmp_path: Path) -> None:
+    first, second = directory(tmp_path), directory(tmp_path)
+    first.acquire_or_share("app-1/1", 0)
+    first.note_prepared("app-1/1", {})
+    (first.path / "clearing").touch()
+    assert first.prepared_by is None
+    first.release()
+    assert second.acquire_or_share("app-1/1", 0)
+    assert not (second.path / "clearing").exists()

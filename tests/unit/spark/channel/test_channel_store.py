@@ -81,6 +81,39 @@ def test_a_replayed_batch_adds_nothing_and_its_files_are_orphans(store: ChannelS
     assert values_of(store) == [1]
 
 
+def test_a_producer_that_starts_again_leaves_a_subscriber_at_work_alone(store: ChannelStore) -> None:
+    store.append(0, [some_segment(store, 1)], clock_ms=1)
+    subscriber = ChannelStore(store.uri)
+    subscriber.record_position("s", 0)
+    folder = Path(store.uri) / "positions"
+    (folder / ".s.0.tmp").write_bytes(b"1")  # it is just about to replace its position
+    (folder / ".s-2.0.tmp").write_bytes(b"1")
+    assert ChannelStore(store.uri, fragment="f").clean_orphans() == 0
+    subscriber.record_position("s", 1)
+    assert (folder / ".s.0.tmp").exists(), "an own file of this life is not a dead one's"
+    ChannelStore(store.uri).record_position("s", 1)  # its next life
+    assert sorted(p.name for p in folder.iterdir()) == [".s-2.0.tmp", "s"]
+
+
+def test_a_producer_elsewhere_trims_what_the_reader_has_passed_and_the_reader_reads_on(
+    store: ChannelStore,
+) -> None:
+    reader = ChannelStore(store.uri)
+    for n in range(4):
+        store.append(n, [some_segment(store, n)], clock_ms=n)
+    assert reader.length() == 4
+    reader.record_position("s", 3)
+    assert store.trim(store.positions()) == 3
+    assert reader.last() == store.last()
+    store.append(4, [some_segment(store, 4)], clock_ms=9)
+    assert [e.number for e in reader.entries(3)] == [3, 4]
+    late_producer = ChannelStore(store.uri, fragment="f", incarnation=0)
+    store_of_next_life = ChannelStore(store.uri, fragment="f")
+    store_of_next_life.append(5, [], clock_ms=10)
+    with pytest.raises(StaleIncarnationError):
+        late_producer.append(6, [], clock_ms=11)
+
+
 def test_a_reader_notices_news_without_listing_the_log_again(
     store: ChannelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

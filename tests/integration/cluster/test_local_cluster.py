@@ -1,0 +1,178 @@
+"""`drivetrain local`, `master` and `worker` as a user runs them: real processes, and none of them left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+DEADLINE_S = 90.0
+SECRET = "a secret that is long enough for anybody"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.05)
+
+
+def left(directory: Path) -> list[psutil.Process]:
+    """The processes that run in this directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(directory) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+class Shell:
+    """Runs commands in a directory of their own, and ends them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.started: list[subprocess.Popen[str]] = []
+        self.environ = {name: value for name, value in os.environ.items() if "DRIVETRAIN" not in name}
+
+    def start(self, *arguments: object, **environ: str) -> subprocess.Popen[str]:
+        with (self.directory / "stderr").open("a") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "drivetrain.cli", *map(str, arguments)],
+                cwd=self.directory,
+                env={**self.environ, **environ},
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        self.started.append(process)
+        return process
+
+    def run(self, *arguments: object, **environ: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "drivetrain.cli", *map(str, arguments)],
+            cwd=self.directory,
+            env={**self.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def local(self, *more: object, **environ: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        """A cluster with what it said of itself."""
+        process = self.start("local", "--json", "--port", free_port(), *more, **environ)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (self.directory / "stderr").read_text()
+        return process, json.loads(line)
+
+    @property
+    def stderr(self) -> str:
+        return (self.directory / "stderr").read_text()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path)
+    yield made
+    for process in made.started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    until(lambda: left(tmp_path) == [], "no process is left by the test")
+
+
+def test_a_local_cluster_is_found_says_who_dies_and_ends_without_a_trace(shell: Shell) -> None:
+    process, told = shell.local("--masters", 1, "--workers", 2, "--slots", 3)
+    assert [one["name"] for one in told["processes"]] == ["master-1", "worker-1", "worker-2"]
+    for one in told["processes"]:
+        assert psutil.Process(one["pid"]).memory_info().rss < 80 * 2**20, one
+
+    code, out, err = shell.run("apps", "--json")  # nobody says where the masters are
+    assert (code, json.loads(out)) == (0, {"applications": []}), err
+
+    os.kill(told["processes"][2]["pid"], signal.SIGKILL)
+    until(lambda: "worker-2 has ended (exit code -9)" in shell.stderr, "the death is told")
+    assert process.poll() is None
+
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE_S) == 0
+    assert not (shell.directory / ".drivetrain" / "cluster.toml").exists()
+    until(lambda: left(shell.directory) == [], "nothing is left")
+
+
+def test_the_death_of_the_command_is_the_end_of_its_cluster(shell: Shell) -> None:
+    process, told = shell.local("--masters", 1, "--workers", 1)
+    process.kill()
+    process.wait()
+    for one in told["processes"]:
+        until(lambda pid=one["pid"]: not psutil.pid_exists(pid), f"{one['name']} ends")  # type: ignore[misc]
+    until(lambda: left(shell.directory) == [], "nothing is left")
+
+
+def test_a_port_in_use_is_one_screen_with_the_remedy(shell: Shell) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = shell.run("local", "--port", port)
+        assert code == 2
+        assert f"127.0.0.1:{port}" in err
+        assert "--port" in err
+        code, _, err = shell.run("master", "--masters", f"127.0.0.1:{port}")
+        assert code == 2
+        assert "in use" in err
+        assert "Traceback" not in err
+
+
+def test_another_secret_ends_a_worker_with_the_reason(shell: Shell) -> None:
+    _, told = shell.local("--masters", 1, "--workers", 0, DRIVETRAIN_SECRET=SECRET)
+    arguments = ("worker", "--masters", ",".join(told["masters"]), "--directory", "another")
+    code, _, err = shell.run(*arguments, DRIVETRAIN_SECRET=SECRET[::-1])
+    assert code == 2
+    assert "do not accept this process's secret" in err
+    assert "DRIVETRAIN_SECRET" in err
+    assert SECRET[::-1] not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("worker", "--masters", "nonsense"), "HOST:PORT"),
+        (("worker", "--set", "cluster.host=10.0.0.1"), "shared secret"),
+        (("worker", "--set", "worker.slot=2"), "worker.slots"),
+        (("worker", "--set", "cluster.secret-file=none"), "cannot be read"),
+        (("master", "--masters", "127.0.0.1:1,127.0.0.1:1"), "named twice"),
+        (("local", "--set", "worker.log-size=many"), "10 MiB"),
+        (("worker", "--directory", "/dev/null/worker"), "--directory"),
+        (("local", "--port", "17999", "--directory", "/dev/null/cluster"), "--directory"),
+    ],
+)
+def test_mistakes_are_one_screen(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = shell.run(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "remedy" in err
+    assert "Traceback" not in err

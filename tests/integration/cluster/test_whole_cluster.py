@@ -1,0 +1,282 @@
+"""A whole cluster with real Spark: everything that can die is killed, and the output is an undisturbed run's.
+
+One application runs through all of it, held by gates; see `gated_application`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
+
+from drivetrain.cluster.messages.applications import ApplicationState
+
+pytestmark = pytest.mark.timeout(600)
+
+ROWS, STAGE = 5_000, 500
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeCluster]:
+    directory = tmp_path_factory.mktemp("whole")
+    shutil.copy(HERE / "gated_application.py", directory / "gated.py")
+    shutil.copy(EXAMPLES / "wordcount.py", directory)
+    with whole_cluster(directory) as made:
+        yield made
+
+
+def table(directory: Path) -> list[tuple[str, ...]]:
+    """All rows of the CSV files, whatever is there twice included."""
+    rows: list[tuple[str, ...]] = []
+    for file in directory.glob("*.csv"):
+        with file.open(newline="") as lines:
+            reader = csv.reader(lines)
+            next(reader)
+            rows += map(tuple, reader)
+    return sorted(rows)
+
+
+def require_whole(output: Path, rows: int) -> None:
+    """The gated application wrote what an undisturbed run writes: nothing twice, nothing missing."""
+    for name, minutes in (("hourly", 60), ("daily", 24 * 60)):
+        expected = Counter((f"w{number % 3}", number // minutes) for number in range(rows))
+        found = [(word, int(count)) for word, _, _, count in table(output / name)]
+        assert Counter(found) == Counter((word, count) for (word, _), count in expected.items()), name
+
+
+class Gates:
+    """Opens one stage after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        for folder in ("gates", "passed"):
+            (directory / folder).mkdir(parents=True)
+        self.directory = directory
+        self.next = 0
+
+    def open(self) -> int:
+        stage = self.next
+        self.next += 1
+        (self.directory / "gates" / str(stage)).touch()
+        return stage
+
+    def pass_one(self) -> None:
+        """Open a stage and see messages go through."""
+        stage = self.open()
+        wait_for(
+            lambda: (self.directory / "passed" / str(stage)).exists(), f"messages of stage {stage} to pass"
+        )
+
+
+def test_word_count_detached_then_attached_and_its_name_is_free_again(cluster: WholeCluster) -> None:
+    text = cluster.directory / "text"
+    text.mkdir()
+    (text / "a.txt").write_text("to be or not to be\nthat is the question\n" * 50)
+    given = ("--name", "wc", "--set", "input=text", "--set", "format=csv")
+    detached = cluster.submit("wordcount.py", "--detached", "--json", *given, "--set", "output=first")
+    assert detached.returncode == 0, detached.stderr
+    assert json.loads(detached.stdout) == {"outcome": "accepted", "app_id": "wc-1"}
+    taken = cluster.submit("wordcount.py", "--detached", *given, "--set", "output=second")
+    assert taken.returncode == 2
+    assert "--name" in taken.stderr
+    assert cluster.client.wait("wc", timeout_ms=180_000).state is ApplicationState.SUCCEEDED
+
+    attached = cluster.submit("wordcount.py", "--json", *given, "--set", "output=second")
+    assert attached.returncode == 0, attached.stderr
+    result = json.loads(attached.stdout)
+    assert result["outcome"] == "finished"
+    assert result["app_id"] != "wc-1"
+    words = {"to": 2, "be": 2, "or": 1, "not": 1, "that": 1, "is": 1, "the": 1, "question": 1}
+    expected = sorted((word, str(50 * count)) for word, count in words.items())
+    assert table(cluster.directory / "first") == table(cluster.directory / "second") == expected
+    wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
+
+
+def test_a_command_on_every_worker(cluster: WholeCluster) -> None:
+    ended = cluster.submit(str(EXAMPLES / "distributed_shell.py"), "--set", "command=echo $((40 + 2))")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-2:] == ["worker-1: 42", "worker-2: 42"]
+
+
+def test_a_failure_is_the_users_and_restart_and_kill_keep_id_and_state(cluster: WholeCluster) -> None:
+    place = cluster.directory / "again"
+    gates = Gates(place)
+    gates.open()
+    failed = cluster.submit(
+        "gated.py",
+        *("--name", "fails", "--set", "rows=1000", "--set", "output=again/out", "--set", f"place={place}"),
+        *("--set", "raises_at=0", "--set", "restart.strategy=none", "--set", f"run.max-batch-rows={STAGE}"),
+    )
+    assert failed.returncode == 3, failed.stderr
+    assert "only the first attempt raises" in failed.stderr
+    assert "in open_gate" in failed.stderr
+    app_id = cluster.client.application("fails").app_id
+    shown = cluster.command("show", "fails", expect=0).stdout
+    assert "failed" in shown
+    assert "ValueError: only the first attempt raises" in shown
+
+    assert app_id in cluster.command("restart", "fails", expect=0).stdout
+    cluster.wait_running(app_id)
+    wait_for(lambda: (place / "passed" / "0").exists(), "the first stage, after the restart")
+    killed = cluster.command("kill", "fails", "--wait", expect=0).stdout
+    assert killed == f"{app_id} is killed\n"
+    assert not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER)
+    assert cluster.client.application(app_id).state is ApplicationState.KILLED
+
+    gates.open()
+    cluster.command("restart", app_id, expect=0)
+    assert cluster.client.wait(app_id, timeout_ms=180_000).state is ApplicationState.SUCCEEDED
+    require_whole(place / "out", 1000)
+    assert "ValueError" in cluster.command("logs", "fails", expect=0).stdout
+
+
+def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: WholeCluster) -> None:
+    place = cluster.directory / "held"
+    gates = Gates(place)
+    attached = cluster.attached(
+        "gated.py",
+        *("--set", f"rows={ROWS}", "--set", "output=out", "--set", f"place={place}"),
+        *("--set", "raises_at=1", "--set", f"run.max-batch-rows={STAGE}", "--set", "restart.delay=100 ms"),
+    )
+    try:
+        app_id = wait_for(
+            lambda: next((v.app_id for v in cluster.client.applications() if v.spec.name == "gated"), None),
+            "the application",
+        )
+        gates.pass_one()
+        gates.pass_one()  # in which a function raises, on the first attempt only
+        assert (place / "raised").exists()
+        kill_an_executor(cluster, app_id, gates)
+        kill_the_application_master(cluster, app_id, gates)
+        kill_its_worker(cluster, app_id, gates)
+        kill_the_leader(cluster, app_id, gates)
+        freeze_the_leader(cluster, app_id, gates)
+        kill_two_of_three_masters(cluster, app_id, gates)
+        kill_all_masters(cluster, app_id, gates)
+        while gates.next * STAGE < ROWS:
+            gates.open()
+        output, _ = attached.communicate(timeout=180)
+        assert attached.returncode == 0, cluster.said()
+    finally:
+        attached.kill()
+        attached.wait()
+    assert f"{app_id} finished" in output
+    view, status = cluster.status(app_id)
+    assert view.state is ApplicationState.SUCCEEDED
+    assert status is not None
+    require_whole(cluster.directory / "out", ROWS)
+    wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
+    assert "let_through" in cluster.command("show", "gated", expect=0).stdout
+
+
+def kill_an_executor(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
+    epoch, pid = cluster.wait_running(app_id)
+    signal_to(pid)
+    gates.open()
+    assert cluster.wait_running(app_id, other_than=pid)[0] == epoch, "the application master is the same"
+    gates.pass_one()
+
+
+def kill_the_application_master(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
+    epoch, executor = cluster.wait_running(app_id)
+    before = cluster.client.application(app_id)
+    (app_master,) = cluster.processes(APP_MASTER)
+    signal_to(app_master)
+    gates.open()
+    assert cluster.wait_running(app_id, epoch=epoch + 1)[0] == epoch + 1
+    wait_for(lambda: executor not in cluster.processes(EXECUTOR), "its executors to stop themselves")
+    after = cluster.client.application(app_id)
+    assert (after.app_id, after.submitted_ms, after.graph_version) == (
+        app_id,
+        before.submitted_ms,
+        before.graph_version,
+    )
+    assert (after.clock_ms or 0) >= (before.clock_ms or 0)
+    wait_for(lambda: "has taken over" in cluster.said(), "who is attached to hear of it")
+    gates.pass_one()
+
+
+def kill_its_worker(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
+    epoch, _ = cluster.wait_running(app_id)
+    worker = cluster.worker_of(app_id)
+    launched = cluster.processes(APP_MASTER)
+    cluster.kill(worker)
+    wait_for(lambda: not set(launched) & set(cluster.processes(APP_MASTER)), "what it had launched to end")
+    cluster.start_again(worker)
+    cluster.wait_running(app_id, epoch=epoch + 1)
+    gates.pass_one()
+
+
+def kill_the_leader(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
+    running = cluster.wait_running(app_id)
+    leader = cluster.wait_leader()
+    cluster.kill(leader)
+    cluster.wait_leader(other_than=leader)
+    cluster.start_again(leader)
+    assert cluster.wait_running(app_id) == running, "nothing of the application was started again"
+
+
+def freeze_the_leader(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
+    """A leader that slept through its lease must not act as one when it wakes."""
+    running = cluster.wait_running(app_id)
+    frozen = cluster.wait_leader()
+    cluster.freeze(frozen)
+    try:
+        successor = cluster.wait_leader(other_than=frozen)
+    finally:
+        cluster.thaw(frozen)
+    address = next(place for place, name in cluster.places.items() if name == frozen)
+    for _ in range(20):
+        views = {view.address: view for view in cluster.client.masters()}
+        leading = [view.address for view in views.values() if view.leads]
+        assert address not in leading
+        time.sleep(0.05)
+    assert cluster.wait_leader() == successor
+    assert cluster.wait_running(app_id) == running
+
+
+def kill_two_of_three_masters(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
+    running = cluster.wait_running(app_id)
+    gone = [f"master-{number}" for number in (1, 2)]
+    for name in gone:
+        cluster.kill(name)
+    given = ("--detached", "--name", "late", "--set", "client.timeout=3 s")
+    refused = cluster.submit("gated.py", *given)
+    assert refused.returncode == 4, refused.stderr
+    assert "2 of 3 masters" in refused.stderr
+    gates.pass_one()  # the application does not mind
+    cluster.start_again(gone[0])
+    cluster.wait_leader()
+    assert cluster.wait_running(app_id) == running
+    assert "no master leads right now" in cluster.said()
+    assert all(view.spec.name != "late" for view in cluster.client.applications())
+    cluster.start_again(gone[1])
+
+
+def kill_all_masters(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
+    running = cluster.wait_running(app_id)
+    before = cluster.client.applications()
+    names = [name for name in cluster.pids if name.startswith("master")]
+    for name in names:
+        cluster.kill(name)
+    gates.pass_one()
+    for name in names:
+        cluster.start_again(name)
+    cluster.wait_leader()
+    after = cluster.client.applications()
+    assert [(v.app_id, v.epoch, v.spec) for v in after] == [(v.app_id, v.epoch, v.spec) for v in before]
+    assert cluster.wait_running(app_id) == running
+
+
+def signal_to(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,46 @@
+"""What a worker is, and what configuration its processes get."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+from drivetrain.cluster.worker.settings import WorkerSettings, config_for
+from drivetrain.config import Config
+
+
+def config(**sets: str) -> Config:
+    return Config.load(None, {}, {name.replace("__", "."): value for name, value in sets.items()})
+
+
+def test_what_is_left_open_comes_from_the_machine() -> None:
+    settings = WorkerSettings.from_config(Config())
+    assert (settings.name, settings.slots) == (socket.gethostname(), os.cpu_count())
+    assert settings.directory.is_absolute()
+    told = WorkerSettings.from_config(config(worker__name="box", worker__slots="7"))
+    assert (told.name, told.slots) == ("box", 7)
+
+
+def test_a_process_gets_the_workers_configuration_overridden_by_the_applications() -> None:
+    worker = config(spark__master="local[1]", cluster__masters="a:1", worker__slots="3")
+    given = config_for(worker, {"spark.master": "local[2]", "state.dir": "/shared"})
+    assert given == {"spark.master": "local[2]", "cluster.masters": "a:1", "state.dir": "/shared"}
+    Config.load(None, None, given)
+
+
+def test_an_application_cannot_say_who_the_masters_are() -> None:
+    worker = config(cluster__masters="a:1")
+    assert config_for(worker, {"cluster.masters": "evil:1", "worker.slots": "99"}) == {
+        "cluster.masters": "a:1"
+    }
+
+
+def test_tables_are_merged_and_files_are_named_absolutely() -> None:
+    worker = Config.load(
+        None, {}, {"spark.conf": '{"spark.a": "1", "spark.b": "1"}', "cluster.secret-file": "secret"}
+    )
+    given = config_for(worker, {"spark.conf": '{"spark.b": "2"}'})
+    assert json.loads(given["spark.conf"]) == {"spark.a": "1", "spark.b": "2"}
+    assert given["cluster.secret-file"] == str(Path("secret").resolve())

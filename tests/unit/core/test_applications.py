@@ -1,0 +1,182 @@
+"""The life of applications in the registry."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from drivetrain.core.applications import (
+    ApplicationRecord,
+    ApplicationRegistry,
+    ApplicationState,
+    RefusedError,
+)
+
+
+def registry() -> ApplicationRegistry:
+    return ApplicationRegistry(max_deaths=2, window_ms=1_000)
+
+
+def submit(registry: ApplicationRegistry, name: str = "wc", submission: str = "s1") -> ApplicationRecord:
+    return registry.submit(submission, name, b"spec", "code", 5)[0]
+
+
+def report(
+    registry: ApplicationRegistry, app_id: str, epoch: int, state: ApplicationState, **more: object
+) -> ApplicationRecord:
+    values = {"clock_ms": None, "graph_version": 0, "why": None, "result": None, "restarts": None} | more
+    return registry.report(app_id, epoch, state, 50, **values)  # type: ignore[arg-type]
+
+
+def reason(error: pytest.ExceptionInfo[RefusedError]) -> str:
+    return error.value.reason
+
+
+def test_a_submission_that_comes_again_is_the_same_application() -> None:
+    core = registry()
+    record, is_new = core.submit("s1", "wc", b"", "", 1)
+    assert (record.app_id, is_new) == ("wc-1", True)
+    assert core.submit("s1", "wc", b"", "", 2) == (record, False)
+
+
+def test_a_name_is_unique_while_its_application_lives_and_ids_are_never_used_again() -> None:
+    core = registry()
+    first = submit(core)
+    with pytest.raises(RefusedError) as error:
+        submit(core, submission="s2")
+    assert reason(error) == "name-taken"
+    core.kill("wc", 10)
+    second = submit(core, submission="s3")
+    assert (first.app_id, second.app_id) == ("wc-1", "wc-2")
+    assert core.find("wc").app_id == "wc-2"
+    assert core.find("wc-1").state is ApplicationState.KILLED
+
+
+def test_each_launch_has_the_next_epoch_and_older_ones_are_refused() -> None:
+    core = registry()
+    app = submit(core).app_id
+    assert core.launch(app, "l1", "w1", "worker").epoch == 1
+    assert core.register(app, 1).state is ApplicationState.ACTIVE
+    assert core.die(app, 1, "gone", 100).state is ApplicationState.PENDING
+    assert core.launch(app, "l2", "w2", "worker").epoch == 2
+    for stale in (lambda: core.register(app, 1), lambda: report(core, app, 1, ApplicationState.SUCCEEDED)):
+        with pytest.raises(RefusedError) as error:
+            stale()
+        assert reason(error) == "stale-epoch"
+    core.check()
+
+
+def test_one_death_too_many_within_the_window_is_the_end_with_the_reason() -> None:
+    core = registry()
+    app = submit(core).app_id
+    for epoch, at in ((1, 100), (2, 200)):
+        core.launch(app, "l", "w", "worker")
+        assert core.die(app, epoch, "killed", at).state is ApplicationState.PENDING
+    core.launch(app, "l", "w", "worker")
+    over = core.die(app, 3, "killed", 300)
+    assert over.state is ApplicationState.FAILED
+    assert over.why == "killed; that was failure 3 of an application master within 1000 ms"
+
+
+def test_deaths_outside_of_the_window_do_not_count() -> None:
+    core = registry()
+    app = submit(core).app_id
+    for epoch in range(1, 10):
+        core.launch(app, "l", "w", "worker")
+        assert core.die(app, epoch, "killed", epoch * 600).state is ApplicationState.PENDING
+
+
+def test_the_clock_and_the_version_never_go_back_and_a_repeated_end_changes_nothing() -> None:
+    core = registry()
+    app = submit(core).app_id
+    core.launch(app, "l", "w", "worker")
+    report(core, app, 1, ApplicationState.ACTIVE, clock_ms=9, graph_version=2, restarts=b"r")
+    record = report(core, app, 1, ApplicationState.ACTIVE, clock_ms=4, graph_version=1)
+    assert (record.clock_ms, record.graph_version, record.restarts) == (9, 2, b"r")
+    over = report(core, app, 1, ApplicationState.SUCCEEDED, result=b"done")
+    assert report(core, app, 1, ApplicationState.SUCCEEDED, result=b"again") == over
+    with pytest.raises(RefusedError):
+        report(core, app, 1, ApplicationState.FAILED)
+    with pytest.raises(RefusedError) as error:
+        core.kill(app, 60)
+    assert reason(error) == "already-over"
+
+
+def test_restart_keeps_the_id_and_the_clock_and_fences_who_ran() -> None:
+    core = registry()
+    app = submit(core).app_id
+    core.launch(app, "l", "w", "worker")
+    report(core, app, 1, ApplicationState.ACTIVE, clock_ms=9)
+    record = core.restart("wc")
+    assert (record.app_id, record.clock_ms, record.state) == (app, 9, ApplicationState.PENDING)
+    with pytest.raises(RefusedError):
+        core.register(app, 1)
+
+
+def test_what_a_report_says_of_the_spec_holds_through_deaths_and_restarts() -> None:
+    core = registry()
+    app = submit(core).app_id
+    core.launch(app, "l1", "w1", "worker")
+    assert report(core, app, 1, ApplicationState.ACTIVE).spec == b"spec"
+    assert report(core, app, 1, ApplicationState.ACTIVE, spec=b"later").spec == b"later"
+    core.die(app, 1, "gone", 100)
+    assert core.launch(app, "l2", "w1", "worker").spec == b"later"
+    with pytest.raises(RefusedError):
+        report(core, app, 1, ApplicationState.ACTIVE, spec=b"of an epoch that is gone")
+    assert core.restart(app).spec == b"later"
+    assert core.submit("s1", "wc", b"spec", "code", 6) == (core.find(app), False)
+
+
+def test_restart_of_one_that_is_over_needs_its_name() -> None:
+    core = registry()
+    app = submit(core).app_id
+    core.kill(app, 10)
+    submit(core, submission="s2")
+    with pytest.raises(RefusedError) as error:
+        core.restart(app)
+    assert reason(error) == "name-taken"
+
+
+def test_unknown_applications_are_refused() -> None:
+    with pytest.raises(RefusedError) as error:
+        registry().find("x")
+    assert reason(error) == "unknown-application"
+
+
+def test_the_oldest_that_are_over_are_forgotten_and_their_ids_not_reused() -> None:
+    core = registry()
+    for number in range(4):
+        submit(core, f"a{number}", f"s{number}")
+        core.kill(f"a{number}", number)
+    assert [record.name for record in core.surplus(1)] == ["a0", "a1", "a2"]
+    assert submit(core, "b", "s9").app_id == "b-5"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_invariants_hold_whatever_happens_and_records_bring_it_back(seed: int) -> None:
+    random = Random(seed)
+    core = registry()
+    for step in range(200):
+        app = f"{random.choice('abc')}-{random.randrange(1, 8)}"
+        epoch, state = random.randrange(5), random.choice(list(ApplicationState))
+        acts = [
+            lambda step=step: core.submit(f"s{step % 30}", random.choice("abc"), b"", "", step),
+            lambda app=app: core.launch(app, "l", "w", "n"),
+            lambda app=app, epoch=epoch: core.register(app, epoch),
+            lambda app=app, epoch=epoch, state=state: report(core, app, epoch, state),
+            lambda app=app, epoch=epoch, step=step: core.die(app, epoch, "x", step),
+            lambda app=app, step=step: core.kill(app, step),
+            lambda app=app: core.restart(app),
+        ]
+        before = dict(core.records)
+        try:
+            random.choice(acts)()
+        except RefusedError:
+            assert dict(core.records) == before
+        core.check()
+    again = ApplicationRegistry(
+        core.records.values(), last_number=core.last_number, max_deaths=2, window_ms=1_000
+    )
+    again.check()
+    assert again.records == core.records

@@ -1,0 +1,44 @@
+"""What is found out before Spark is started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import pytest
+
+from drivetrain.config import Config
+from drivetrain.errors import UnavailableError
+from drivetrain.spark import session
+
+
+def test_a_standalone_master_must_listen_and_one_of_several_will_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        session.require_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    with pytest.raises(UnavailableError, match="no Spark master listens there") as caught:
+        session.require_master(f"spark://127.0.0.1:{port},nonsense")
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert "nonsense" in str(caught.value)
+    session.require_master("local[2]")
+    session.require_master("yarn")
+
+
+def test_on_a_cluster_the_user_may_say_which_python_runs_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")
+
+    def chosen(**sets: str) -> str:
+        session._choose_python(Config.load(None, None, {k.replace("__", "."): v for k, v in sets.items()}))
+        return os.environ["PYSPARK_PYTHON"]
+
+    assert chosen(spark__master="spark://h:7077") == sys.executable
+    assert (
+        chosen(spark__master="yarn", spark__conf__spark__pyspark__python="./env/bin/python")
+        == "./env/bin/python"
+    )
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert chosen(spark__master="yarn") == "/opt/python"
+    assert chosen(spark__master="local[1]") != "/opt/python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
