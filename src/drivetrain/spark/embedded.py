@@ -162,9 +162,9 @@ def _tell(running: Running, query: FragmentQuery, told: dict[str, tuple[int, Fra
         FragmentProgressed(
             query.fragment.id,
             query.batch_id,
-            query.rows_total,
-            query.rows_per_s,
-            query.batch_ms,
+            query.progress.rows_total,
+            query.progress.rows_per_s,
+            query.progress.batch_ms,
             query.lag_rows(),
             query.clock_ms,
         )

@@ -4,13 +4,7 @@ Spark calls `_on_batch` for every batch. What the batch is made of (offsets of t
 watermark) is read from Spark's own offset log, which was written before the batch began: so a batch
 that is run again sees the clock it saw the first time.
 
-The clock of a fragment after a batch:
-
-- with state: Spark's watermark during the batch, which is the clock of the inputs: every window that
-  ends at or before it has been emitted, so what comes later is later;
-- without state, behind channels: the smallest clock of the last entries that were read;
-- without state, at a source: the largest timestamp seen minus the declared disorder, per source, the
-  smallest taken.
+How its clock follows from that is in `fragment_clock`; what Spark reports of batches, in `query_progress`.
 
 Invariants:
 
@@ -30,7 +24,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Process, Read, Refine
+from drivetrain.api.graph import Process
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.progress import FragmentState
@@ -40,7 +34,9 @@ from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
-from drivetrain.spark.fragment import Trunk, newest_name, source_event_time
+from drivetrain.spark.fragment import Trunk
+from drivetrain.spark.fragment_clock import FragmentClock, known_clock
+from drivetrain.spark.query_progress import QueryProgress
 from drivetrain.spark.sources import Position
 
 REPORT_S = 2.0
@@ -77,21 +73,17 @@ class FragmentQuery:
         self.checkpoint = directory / "checkpoint"
         self.readers = readers
         self.counts = counts
+        self.progress = QueryProgress(fragment, trunk, readers, counts)
         self.state = FragmentState.STARTING
         self.clock_ms: int | None = None
         self.batch_id = -1
         self.batches = 0
-        self.rows_total = 0
-        self.rows_per_s = 0.0
-        self.batch_ms = 0
         self.busy = False
         self.error: BaseException | None = None
         self._offsets: list[str | None] = []
-        self._counted: dict[str, int] = {}
-        self._newest: dict[str, int] = {}
+        self._clock = FragmentClock(plan, fragment, trunk, frozenset(readers))
         self._draining = threading.Event()
         self._query: StreamingQuery | None = None
-        self._seen = -1
         self._trimmed_s = time.monotonic()
         self._replay_until = max(_numbers(self.checkpoint / "offsets"), default=-1)
         if self._replay_until <= max(_numbers(self.checkpoint / "commits"), default=-1):
@@ -159,9 +151,8 @@ class FragmentQuery:
                 df.write.format("noop").mode("overwrite").save()  # Spark's state goes on, nothing is told
             else:
                 self.branches.run(batch)
-            for id, ms in {**self.branches.newest_ms(batch), **self._observed_in_trunk()}.items():
-                self._newest[id] = max(ms, self._newest.get(id, ms))
-            clock_ms = self._clock_after(int(metadata.get("batchWatermarkMs", 0)), offsets)
+            self._clock.saw({**self.branches.newest_ms(batch), **self._clock.observed_in_trunk(self._query)})
+            clock_ms = self._clock_after(metadata, offsets)
             if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
                 self.clock_ms = clock_ms
             self.branches.append(batch, self._told_clock())
@@ -180,19 +171,6 @@ class FragmentQuery:
         if self._draining.is_set():
             raise DrainedError(self.fragment.id)
 
-    def _observed_in_trunk(self) -> dict[str, int]:
-        """The largest timestamp of the batch, of each event time that the trunk assigns, in ms."""
-        if not self.trunk.observed or self._query is None:
-            return {}
-        # Spark tells Python only when the batch is over, and the batch's entry must say its clock.
-        told = self._query._jsq.streamingQuery().lastExecution().observedMetrics()
-        found: dict[str, int] = {}
-        for id in self.trunk.observed:
-            row = told.get(newest_name(id))
-            if row.isDefined() and not row.get().isNullAt(0):
-                found[id] = int(row.get().getLong(0))
-        return found
-
     def _check_sources(self, offsets: list[str | None]) -> None:
         for id, offset in zip(self.trunk.inputs, offsets, strict=False):
             if id is not None and id in self.trunk.sources:
@@ -210,57 +188,9 @@ class FragmentQuery:
                 return False
         return True
 
-    def _clock_after(self, watermark_ms: int, offsets: list[str | None]) -> int | None:
-        if self.trunk.only_at_end:
-            return FINAL_CLOCK_MS if self._ends_input(offsets) else None
-        if self.fragment.stateful is not None:
-            return self._state_clock(watermark_ms)
-        clocks: list[int | None] = []
-        for id, offset in zip(self.trunk.inputs, offsets, strict=False):
-            if id is None:
-                continue
-            if self._carries_clock(id):
-                # The offset says the clock of the last entry below it, which the producer may have trimmed.
-                clocks.append(_known(json.loads(offset)["clock"]) if offset else None)
-        for id, disorder_ms in self._event_times().items():
-            newest = self._newest.get(id)
-            clocks.append(None if newest is None else newest - disorder_ms)
-        known = [c for c in clocks if c is not None]
-        return min(known) if known and len(known) == len(clocks) else None
-
-    def _carries_clock(self, id: str) -> bool:
-        """Whether an input's log says the clock: a channel, or a source's store without event time."""
-        return id in self.readers or (id in self.trunk.stored and not self._event_times())
-
-    def _state_clock(self, watermark_ms: int) -> int | None:
-        if watermark_ms == 0:
-            return None
-        if watermark_ms >= FINAL_CLOCK_MS:
-            return FINAL_CLOCK_MS
-        operation = self.plan.graph.nodes[str(self.fragment.stateful)].operation
-        if (
-            isinstance(operation, Refine)
-            and watermark_ms >= FINAL_CLOCK_MS - operation.aggregate.window.allowed_lateness_ms
-        ):
-            return FINAL_CLOCK_MS
-        if isinstance(operation, Fold | Process):
-            return watermark_ms - 1  # see compile.keyed
-        if isinstance(operation, JoinStream) and operation.how == "left":
-            return watermark_ms - operation.within_ms - 1
-        if isinstance(operation, Deduplicate | JoinStream):
-            return watermark_ms
-        return watermark_ms
-
-    def _event_times(self) -> dict[str, int]:
-        """Disorder in ms of every event time that this fragment assigns, by processor id."""
-        found: dict[str, int] = {}
-        for id in self.fragment.processors:
-            operation = self.plan.graph.nodes[id].operation
-            if isinstance(operation, EventTime):
-                found[id] = operation.max_disorder_ms
-            elif isinstance(operation, Read) and getattr(operation.source, "event_time", None):
-                found[id] = source_event_time(operation.source).max_disorder_ms
-        return found
+    def _clock_after(self, metadata: dict[str, Any], offsets: list[str | None]) -> int | None:
+        watermark_ms = int(metadata.get("batchWatermarkMs", 0))
+        return self._clock.after(watermark_ms, offsets, ends_input=self._ends_input(offsets))
 
     def _recover(self) -> None:
         """Take up the position and the clock of the last committed batch, and what channels were told.
@@ -268,21 +198,21 @@ class FragmentQuery:
         Without it, a run that died between its last batch and its end would wait for a batch for ever.
         """
         told = [s.last() for s in self.branches.stores.values()]
-        clocks = [_known(entry.clock_ms) for entry in told if entry is not None]
+        clocks = [known_clock(entry.clock_ms) for entry in told if entry is not None]
         committed = max(_numbers(self.checkpoint / "commits"), default=-1)
         if committed >= 0:
             metadata, self._offsets = read_offsets(self.checkpoint / "offsets" / str(committed))
             self.batch_id = committed
             for id, source in self.trunk.sources.items():
-                self._counted[id] = source.position(self._offset(id)).done
-            clocks.append(self._clock_after(int(metadata.get("batchWatermarkMs", 0)), self._offsets))
+                self.progress.counted[id] = source.position(self._offset(id)).done
+            clocks.append(self._clock_after(metadata, self._offsets))
         self.clock_ms = max((c for c in clocks if c is not None), default=None)
 
     # -- the end -------------------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Look whether the fragment has come to its end, and do what the end asks for."""
-        self._read_progress()
+        self.progress.read(self._query)
         self._trim()
         if self.state is not FragmentState.RUNNING or not self._committed():
             return
@@ -316,9 +246,9 @@ class FragmentQuery:
         for store in self.branches.stores.values():
             store.append_clock(FINAL_CLOCK_MS)
         deadline = time.monotonic() + REPORT_S
-        while self._seen < self.batch_id and self.batches and time.monotonic() < deadline:
+        while self.progress.seen < self.batch_id and self.batches and time.monotonic() < deadline:
             time.sleep(0.01)  # Spark reports a batch a moment after it has committed it
-            self._read_progress()
+            self.progress.read(self._query)
         self.stop()
 
     def _told_clock(self) -> int | None:
@@ -376,40 +306,6 @@ class FragmentQuery:
         """Whether Spark has committed the newest batch that ran."""
         return self.batch_id < 0 or (self.checkpoint / "commits" / str(self.batch_id)).exists()
 
-    def _read_progress(self) -> None:
-        if self._query is None:
-            return
-        for progress in self._query.recentProgress:
-            if progress.batchId <= self._seen or "addBatch" not in progress.durationMs:
-                continue
-            self._seen = progress.batchId
-            self.batch_ms = int(progress.durationMs.get("triggerExecution", 0))
-            rows = 0
-            for id, source in zip(self.trunk.inputs, progress.sources, strict=False):
-                if id is None:
-                    continue
-                n = int(source.numInputRows)
-                is_log = id in self.readers or id in self.trunk.stored
-                n = max(0, n - 1) if is_log and n else n  # one of the rows is the punctuation
-                if id in self.trunk.sources and self.trunk.sources[id].unit == "rows" and not is_log:
-                    n = self._rows_since(id, source.endOffset)  # one input row stands for a range
-                elif n and id in self.trunk.sources and self.trunk.sources[id].says_end:
-                    n -= self.trunk.sources[id].position(source.endOffset).finished
-                rows += n
-                if id in self.trunk.sources:
-                    self.counts.add(self.counts.out, id, n)
-            self.rows_total += rows
-            self.rows_per_s = rows * 1000 / max(self.batch_ms, 1)
-            late = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
-            if late and self.fragment.stateful is not None:
-                self.counts.add(self.counts.late, self.fragment.stateful, late)
-
-    def _rows_since(self, id: str, offset: str | None) -> int:
-        """How many rows a source that counts rows has given since the last time it was asked."""
-        done = self.trunk.sources[id].position(offset).done
-        before, self._counted[id] = self._counted.get(id, 0), done
-        return max(0, done - before)
-
 
 def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
     """Spark's record of a batch: its metadata, and the end offset of every source, in plan order."""
@@ -419,11 +315,6 @@ def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
             f"Spark's offset log has version {version}, this is made for v1", where=str(path)
         )
     return json.loads(metadata), [None if o == "-" else o for o in offsets]
-
-
-def _known(clock_ms: int) -> int | None:
-    """The clock that a channel's entry says; a producer that knows none yet says 0."""
-    return clock_ms if clock_ms > 0 else None
 
 
 def _numbers(directory: Path) -> list[int]:

@@ -1,0 +1,119 @@
+"""The clock of one fragment after a batch.
+
+Problem: everything behind a fragment, and the application's min clock, rest on one number: below it nothing
+more will come. It must follow from what Spark has recorded of the batch, so that a batch that runs again
+says what it said the first time.
+
+Design: what the batch is made of (offsets of the inputs, the watermark) comes from Spark's own offset log.
+
+- with state: Spark's watermark during the batch, which is the clock of the inputs: every window that
+  ends at or before it has been emitted, so what comes later is later;
+- without state, behind channels: the smallest clock of the last entries that were read;
+- without state, at a source: the largest timestamp seen minus the declared disorder, per source, the
+  smallest taken.
+
+Invariants:
+
+1. Without a word from one of its inputs a fragment has no clock.
+
+Called by `query`, in the thread that runs batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.streaming import StreamingQuery
+
+from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Process, Read, Refine
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.plan import Fragment, Plan
+from drivetrain.spark.fragment import Trunk, newest_name, source_event_time
+
+
+class FragmentClock:
+    """What the batches of one fragment say of its clock; `channels` are the ids of its channel inputs."""
+
+    def __init__(self, plan: Plan, fragment: Fragment, trunk: Trunk, channels: frozenset[str]) -> None:
+        self.plan = plan
+        self.fragment = fragment
+        self.trunk = trunk
+        self.channels = channels
+        self._newest: dict[str, int] = {}
+
+    def saw(self, newest_ms: Mapping[str, int]) -> None:
+        """Take note of the largest timestamps of a batch, by the processor that assigned them."""
+        for id, ms in newest_ms.items():
+            self._newest[id] = max(ms, self._newest.get(id, ms))
+
+    def after(self, watermark_ms: int, offsets: list[str | None], *, ends_input: bool) -> int | None:
+        """The clock after a batch with that watermark and those end offsets, in ms; None if not known yet."""
+        if self.trunk.only_at_end:
+            return FINAL_CLOCK_MS if ends_input else None
+        if self.fragment.stateful is not None:
+            return self._state_clock(watermark_ms)
+        clocks: list[int | None] = []
+        for id, offset in zip(self.trunk.inputs, offsets, strict=False):
+            if id is None:
+                continue
+            if self._carries_clock(id):
+                # The offset says the clock of the last entry below it, which the producer may have trimmed.
+                clocks.append(known_clock(json.loads(offset)["clock"]) if offset else None)
+        for id, disorder_ms in self._event_times().items():
+            newest = self._newest.get(id)
+            clocks.append(None if newest is None else newest - disorder_ms)
+        known = [c for c in clocks if c is not None]
+        return min(known) if known and len(known) == len(clocks) else None
+
+    def observed_in_trunk(self, query: StreamingQuery | None) -> dict[str, int]:
+        """The largest timestamp of the batch, of each event time that the trunk assigns, in ms."""
+        if not self.trunk.observed or query is None:
+            return {}
+        # Spark tells Python only when the batch is over, and the batch's entry must say its clock.
+        told = query._jsq.streamingQuery().lastExecution().observedMetrics()
+        found: dict[str, int] = {}
+        for id in self.trunk.observed:
+            row = told.get(newest_name(id))
+            if row.isDefined() and not row.get().isNullAt(0):
+                found[id] = int(row.get().getLong(0))
+        return found
+
+    def _carries_clock(self, id: str) -> bool:
+        """Whether an input's log says the clock: a channel, or a source's store without event time."""
+        return id in self.channels or (id in self.trunk.stored and not self._event_times())
+
+    def _state_clock(self, watermark_ms: int) -> int | None:
+        if watermark_ms == 0:
+            return None
+        if watermark_ms >= FINAL_CLOCK_MS:
+            return FINAL_CLOCK_MS
+        operation = self.plan.graph.nodes[str(self.fragment.stateful)].operation
+        if (
+            isinstance(operation, Refine)
+            and watermark_ms >= FINAL_CLOCK_MS - operation.aggregate.window.allowed_lateness_ms
+        ):
+            return FINAL_CLOCK_MS
+        if isinstance(operation, Fold | Process):
+            return watermark_ms - 1  # see compile.keyed
+        if isinstance(operation, JoinStream) and operation.how == "left":
+            return watermark_ms - operation.within_ms - 1
+        if isinstance(operation, Deduplicate | JoinStream):
+            return watermark_ms
+        return watermark_ms
+
+    def _event_times(self) -> dict[str, int]:
+        """Disorder in ms of every event time that this fragment assigns, by processor id."""
+        found: dict[str, int] = {}
+        for id in self.fragment.processors:
+            operation = self.plan.graph.nodes[id].operation
+            if isinstance(operation, EventTime):
+                found[id] = operation.max_disorder_ms
+            elif isinstance(operation, Read) and getattr(operation.source, "event_time", None):
+                found[id] = source_event_time(operation.source).max_disorder_ms
+        return found
+
+
+def known_clock(clock_ms: int) -> int | None:
+    """The clock that a channel's entry says; a producer that knows none yet says 0."""
+    return clock_ms if clock_ms > 0 else None
