@@ -31,6 +31,8 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.kafka_sink import kafka as kafka  # re-exported beside the functions of this module
 from drivetrain.errors import GraphError
 
 Guarantee: TypeAlias = Literal["exactly once", "at least once", "at most once"]
@@ -119,7 +121,7 @@ class NullSink:
     guarantee: ClassVar[Guarantee] = "exactly once"
 
 
-Sink: TypeAlias = FileSink | ConsoleSink | BatchesSink | MemorySink | NullSink
+Sink: TypeAlias = FileSink | ConsoleSink | BatchesSink | MemorySink | NullSink | KafkaSink
 
 
 def files(

@@ -149,6 +149,7 @@ def guarantees(graph: Graph) -> tuple[tuple[PlannedSink, ...], str]:
             given, why = str(node.operation.sink.guarantee), "every channel and this sink are idempotent"
             if given != "exactly once":
                 why = "a batch that is replayed after a crash is written again"
+            why = getattr(node.operation.sink, "why", why)
             if limit is not None and _STRENGTH.index(given) > 0:
                 why += f"; what {limit.id} had not stored yet when a process died is lost at its origin"
             sinks.append(PlannedSink(node.id, target(node.operation.sink), given, why))
