@@ -11,6 +11,7 @@ Called by `submit` and `show --watch`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Final
 
@@ -40,6 +41,9 @@ _STATES: Final = {
     ExecutionState.CANCELED: FragmentState.STOPPED,
     ExecutionState.FAILED: FragmentState.FAILED,
 }
+
+_FIGURES: Final = tuple(field.name for field in dataclasses.fields(FragmentProgressed))
+"""A view of a fragment has all that its progress says, by the same names."""
 
 
 class StatusEvents:
@@ -109,7 +113,7 @@ def _fragment_events(before: FragmentView | None, view: FragmentView) -> list[Pr
         events.append(FragmentStateChanged(view.fragment, state, _reason(view, state, is_news)))
     figures = _figures(view)
     if view.batch_id >= 0 and (before is None or _figures(before) != figures):
-        events.append(FragmentProgressed(*figures))
+        events.append(figures)
     return events
 
 
@@ -121,13 +125,5 @@ def _reason(view: FragmentView, state: FragmentState, is_news: bool) -> str | No
     return view.error.what if attempt is None else f"{attempt}: {view.error.what}"
 
 
-def _figures(view: FragmentView) -> tuple[str, int, int, float, int, int | None, int | None]:
-    return (
-        view.fragment,
-        view.batch_id,
-        view.rows_total,
-        view.rows_per_s,
-        view.batch_ms,
-        view.lag_rows,
-        view.clock_ms,
-    )
+def _figures(view: FragmentView) -> FragmentProgressed:
+    return FragmentProgressed(**{name: getattr(view, name) for name in _FIGURES})

@@ -1,7 +1,7 @@
 """How far a channel and its subscriber have come: what users are shown of it.
 
-Problem: the engine of an embedded run, the executors of a cluster and whoever shows an application must mean the
-same by lag, by unacknowledged and by blocked.
+Problem: the engine of an embedded run, the executors of a cluster and whoever shows an application must
+mean the same by lag, by unacknowledged and by blocked.
 
 Design: one frozen record a channel, as the process that runs its subscriber sees it. A record may be sent.
 
@@ -25,11 +25,11 @@ class ChannelProgress(msgspec.Struct, frozen=True, array_like=True):
     """One channel at one moment.
 
     `clock_ms` is the clock that its last entry says (None: none yet). Lag is what the subscriber has not
-    committed: in messages, bytes, and event time (the channel's clock minus the subscriber's). Unacknowledged is
-    what the producer has sent and not heard of; at `window_rows` or `window_bytes` it is blocked, since
-    `blocked_ms` milliseconds (0: it is not). `losses` counts damaged or missing segments and entries that were
-    found, `replays` the entries that were made again, both since the application began. `kept_bytes` is what the
-    channel takes on disk.
+    committed: in messages, bytes, and event time (the channel's clock minus the subscriber's; behind the end
+    of the input, the newest timestamp instead of the clock). Unacknowledged is what the producer has sent and
+    not heard of; at `window_rows` or `window_bytes` it is blocked, since `blocked_ms` milliseconds (0: it is
+    not). `losses` counts damaged or missing segments and entries that were found, `replays` the entries that
+    were made again, both since the application began. `kept_bytes` is what the channel takes on disk.
     """
 
     channel: str

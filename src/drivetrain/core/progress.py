@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
+from drivetrain.core.channel_progress import ChannelProgress
 from drivetrain.errors import InternalError
 
 
@@ -75,6 +76,11 @@ class FragmentProgressed:
     messages known to wait in its inputs (None when the source cannot tell), `clock_ms` its event-time
     clock in ms since the epoch (None before the first message), `batch_ms` the duration of its last
     batch.
+
+    `channels` are its inputs that are channels. `watermark_delay_ms` is the newest timestamp that it took
+    minus its clock (None: one of them is not known, or the input has ended). `stalled_ms` says for how long
+    its clock has stood (0: it moves), `waiting_for` whom it waits for, `blocked_by` the subscriber whose
+    window is full.
     """
 
     fragment: str
@@ -84,6 +90,11 @@ class FragmentProgressed:
     batch_ms: int
     lag_rows: int | None = None
     clock_ms: int | None = None
+    channels: tuple[ChannelProgress, ...] = ()
+    watermark_delay_ms: int | None = None
+    stalled_ms: int = 0
+    waiting_for: str | None = None
+    blocked_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,11 @@ class StreamProgress:
             progress.lag_rows,
             progress.clock_ms,
             self._failures.get(fragment),
+            progress.channels,
+            progress.watermark_delay_ms,
+            progress.stalled_ms,
+            progress.waiting_for,
+            progress.blocked_by,
         )
 
 

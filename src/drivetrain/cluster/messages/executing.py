@@ -14,6 +14,7 @@ import msgspec
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView, OutputView
+from drivetrain.core.channel_progress import ChannelProgress
 
 
 class RegisterExecutor(Message, frozen=True, tag="cluster.register-executor"):
@@ -130,6 +131,11 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
     dead: dict[str, int] = {}
     taken: int = 0
     total: int | None = None
+    channels: tuple[ChannelProgress, ...] = ()
+    watermark_delay_ms: int | None = None
+    stalled_ms: int = 0
+    waiting_for: str | None = None
+    blocked_by: str | None = None
 
 
 class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):

@@ -7,6 +7,7 @@ from enum import Enum
 import msgspec
 
 from drivetrain.actor import ActorRef, Message
+from drivetrain.core.channel_progress import ChannelProgress
 
 
 class JobState(Enum):
@@ -49,6 +50,11 @@ class FragmentView(msgspec.Struct, frozen=True, array_like=True):
     lag_rows: int | None = None
     clock_ms: int | None = None
     error: ErrorView | None = None
+    channels: tuple[ChannelProgress, ...] = ()
+    watermark_delay_ms: int | None = None
+    stalled_ms: int = 0
+    waiting_for: str | None = None
+    blocked_by: str | None = None
 
 
 class OutputView(msgspec.Struct, frozen=True, array_like=True):
