@@ -6,7 +6,8 @@ each kind of worker, for every query with a Python source, at every start.
 
 The design: on this machine, workers run the very Python of the driver, which has the same PySpark
 installed, with its bytecode. So Spark is given a script of a few lines that takes the zip off the path
-and becomes that Python.
+and becomes that Python. It also keeps Ctrl-C from workers: a terminal sends it to every process of the group,
+and one that plans a source would die of it, with a traceback, while the driver drains the batch.
 
 Measured on two busy cores: query start to the end of its first four small batches from 14 s to 6 s for the
 first query, from 3.1 s to 2.1 s for a later one.
@@ -35,6 +36,7 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=$kept
 export PYTHONPATH
+trap '' INT
 exec {python} "$@"
 """
 

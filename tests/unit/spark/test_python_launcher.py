@@ -31,3 +31,9 @@ def test_an_empty_path_stays_empty() -> None:
 
 def test_there_is_one_launcher_per_process() -> None:
     assert worker_python() == worker_python()
+
+
+def test_workers_survive_the_ctrl_c_that_a_terminal_sends_to_all() -> None:
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
+    done = subprocess.run([worker_python(), "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "alive\n"
