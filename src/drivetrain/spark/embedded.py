@@ -38,6 +38,8 @@ from drivetrain.spark.rundir import RunDirectory
 
 POLL_S = 0.05
 DRAIN_S = 60.0
+LOOK_S = 0.5
+"""How often a fragment is looked at between its batches: it may be blocked, and what waits for it grows."""
 
 
 @dataclass
@@ -46,6 +48,8 @@ class Running:
 
     listener: RunListener
     queries: dict[str, FragmentQuery] = field(default_factory=dict)
+    shown: dict[str, tuple[float, FragmentProgressed]] = field(default_factory=dict)
+    """When a fragment's progress was looked at without a new batch, and what the listener was told last."""
 
 
 def run(
@@ -155,20 +159,15 @@ def _drain(running: Running, told: dict[str, tuple[int, FragmentState | None]]) 
 def _tell(running: Running, query: FragmentQuery, told: dict[str, tuple[int, FragmentState | None]]) -> None:
     _tell_state(running, query, told)
     batch, state = told.get(query.fragment.id, (-1, None))
-    if query.batch_id == batch:
+    now_s = time.monotonic()
+    looked_s, before = running.shown.get(query.fragment.id, (now_s, None))
+    if query.batch_id == batch and (before is None or now_s - looked_s < LOOK_S):
         return
-    told[query.fragment.id] = (query.batch_id, state)
-    running.listener.on_event(
-        FragmentProgressed(
-            query.fragment.id,
-            query.batch_id,
-            query.progress.rows_total,
-            query.progress.rows_per_s,
-            query.progress.batch_ms,
-            query.lag_rows(),
-            query.clock_ms,
-        )
-    )
+    progress = query.progressed()
+    told[query.fragment.id], running.shown[query.fragment.id] = (query.batch_id, state), (now_s, progress)
+    if progress == before:
+        return
+    running.listener.on_event(progress)
     fraction = _fraction(running)
     if fraction is not None:
         running.listener.on_event(InputProgressed(fraction))

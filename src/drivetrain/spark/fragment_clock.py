@@ -42,6 +42,11 @@ class FragmentClock:
         self.channels = channels
         self._newest: dict[str, int] = {}
 
+    @property
+    def newest_ms(self) -> dict[str, int]:
+        """The largest timestamps so far, by the processor that assigned them; from any thread."""
+        return dict(self._newest)
+
     def saw(self, newest_ms: Mapping[str, int]) -> None:
         """Take note of the largest timestamps of a batch, by the processor that assigned them."""
         for id, ms in newest_ms.items():

@@ -27,7 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 from drivetrain.api.graph import Process
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.plan import Fragment, Plan
-from drivetrain.core.progress import FragmentState
+from drivetrain.core.progress import FragmentProgressed, FragmentState
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.branches import Batch, Branches
 from drivetrain.spark.channel.clock_source import publish_clock
@@ -73,7 +73,7 @@ class FragmentQuery:
         self.checkpoint = directory / "checkpoint"
         self.readers = readers
         self.counts = counts
-        self.progress = QueryProgress(fragment, trunk, readers, counts)
+        self.progress = QueryProgress(plan, fragment, trunk, readers, counts)
         self.state = FragmentState.STARTING
         self.clock_ms: int | None = None
         self.batch_id = -1
@@ -286,17 +286,13 @@ class FragmentQuery:
         """How far a source has been taken by committed batches."""
         return self.trunk.sources[source].position(self._offset(source))
 
-    def lag_rows(self) -> int | None:
-        """Messages that wait in the fragment's channels; None without channels."""
-        if not any(id in self.readers for id in self.trunk.inputs):
-            return None
-        lag = 0
-        for id in self.trunk.inputs:
-            if id is not None and id in self.readers:
-                offset = self._offset(id)
-                start = json.loads(offset)["entry"] if offset else self.readers[id].start()
-                lag += sum(e.rows for e in self.readers[id].entries(start))
-        return lag
+    def progressed(self) -> FragmentProgressed:
+        """How far it has come, its channels included; for the thread that polls."""
+        entries: dict[str, int | None] = {}
+        for id in self.readers:
+            offset = self._offset(id)
+            entries[id] = json.loads(offset)["entry"] if offset else None
+        return self.progress.told(self.batch_id, self.clock_ms, entries, self._clock.newest_ms)
 
     def _offset(self, id: str) -> str | None:
         index = self.trunk.inputs.index(id)

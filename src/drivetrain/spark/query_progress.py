@@ -1,7 +1,11 @@
-"""What Spark reports of a fragment's batches, as the counts and rates that users see.
+"""How far a fragment has come, as users see it: the counts, rates and lags of one query.
 
 Problem: Spark's progress counts rows of its inputs, among them our punctuations, rows that stand for ranges,
-and rows that say an end; and it tells of a batch a moment after the batch.
+and rows that say an end; and it tells of a batch a moment after the batch. What waits in channels, and how
+far the clock is behind what was read, Spark does not know.
+
+Design: Spark's reports are taken once each; channels are looked at by `channel_watch`. What only others
+know of a channel (what its producer has not heard of, what was lost) they add by `notes`.
 
 Invariants:
 
@@ -13,12 +17,17 @@ Called by `query`, from the thread that polls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from pyspark.sql.streaming import StreamingQuery
 
-from drivetrain.core.plan import Fragment
+from drivetrain.core.channel_progress import ChannelProgress
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.plan import Fragment, Plan
+from drivetrain.core.progress import FragmentProgressed
 from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.channel_watch import ChannelWatch
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.fragment import Trunk
 
@@ -27,7 +36,12 @@ class QueryProgress:
     """The batches of one query that Spark has reported; durations in ms."""
 
     def __init__(
-        self, fragment: Fragment, trunk: Trunk, readers: Mapping[str, ChannelStore], counts: Counts
+        self,
+        plan: Plan,
+        fragment: Fragment,
+        trunk: Trunk,
+        readers: Mapping[str, ChannelStore],
+        counts: Counts,
     ) -> None:
         self.fragment = fragment
         self.trunk = trunk
@@ -40,6 +54,15 @@ class QueryProgress:
         """The newest batch that was reported."""
         self.counted: dict[str, int] = {}
         """Rows taken up to the last look, of sources that count rows."""
+        self.notes: list[Callable[[ChannelProgress], ChannelProgress]] = []
+        """Each adds to the record of an input channel what it knows of it."""
+        self.blocked_by: str | None = None
+        """The subscriber whose full window the fragment waits for."""
+        self._newest_ms: int | None = None  # of the rows that a source gave to the trunk's watermark
+        producers = {c.id: c.producer_fragment for c in plan.channels}
+        self._watches = {
+            id: ChannelWatch(id, producers[id], fragment.id, store) for id, store in readers.items()
+        }
 
     def read(self, query: StreamingQuery | None) -> None:
         """Take what Spark has reported since the last time."""
@@ -66,9 +89,56 @@ class QueryProgress:
                     self.counts.add(self.counts.out, id, n)
             self.rows_total += rows
             self.rows_per_s = rows * 1000 / max(self.batch_ms, 1)
+            self._see_event_time(progress.eventTime.get("max"))
             late = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
             if late and self.fragment.stateful is not None:
                 self.counts.add(self.counts.late, self.fragment.stateful, late)
+
+    def told(
+        self,
+        batch_id: int,
+        clock_ms: int | None,
+        positions: Mapping[str, int | None],
+        newest_ms: Mapping[str, int],
+    ) -> FragmentProgressed:
+        """The fragment now.
+
+        `positions` are entry numbers by channel, None before the first batch; `newest_ms` the largest
+        timestamps that the fragment's own event times gave.
+        """
+        channels = tuple(
+            self._noted(watch.look(positions[id], clock_ms)) for id, watch in self._watches.items()
+        )
+        taken = [self._newest_ms, *newest_ms.values(), *(w.newest_taken_ms for w in self._watches.values())]
+        newest = max((ms for ms in taken if ms is not None), default=None)
+        delay_ms = None
+        if newest is not None and clock_ms is not None and clock_ms < FINAL_CLOCK_MS - 1:
+            delay_ms = max(0, newest - clock_ms)
+        return FragmentProgressed(
+            self.fragment.id,
+            batch_id,
+            self.rows_total,
+            self.rows_per_s,
+            self.batch_ms,
+            sum(channel.lag_rows for channel in channels) if channels else None,
+            clock_ms,
+            channels,
+            delay_ms,
+            blocked_by=self.blocked_by,
+        )
+
+    def _noted(self, channel: ChannelProgress) -> ChannelProgress:
+        for note in self.notes:
+            channel = note(channel)
+        return channel
+
+    def _see_event_time(self, text: str | None) -> None:
+        """Take Spark's largest value of the watermark's column: of sources that is their event time."""
+        if text is None:
+            return
+        ms = int(datetime.fromisoformat(text).timestamp() * 1000)
+        if 0 < ms < FINAL_CLOCK_MS and (self._newest_ms is None or ms > self._newest_ms):
+            self._newest_ms = ms
 
     def _rows_since(self, id: str, offset: str | None) -> int:
         """How many rows a source that counts rows has given since the last time it was asked."""

@@ -158,22 +158,28 @@ class Attempt:
             position = query.position(source)
             taken += position.done
             total = None if position.total is None or total is None else total + position.total
+        told = query.progressed()
         self._progress_s = now
         self._progress = FragmentProgress(
             fragment=self.fragment,
             attempt=self.number,
-            batch_id=query.batch_id,
-            rows_total=query.progress.rows_total,
-            rows_per_s=query.progress.rows_per_s,
-            batch_ms=query.progress.batch_ms,
-            lag_rows=query.lag_rows(),
-            clock_ms=query.clock_ms,
+            batch_id=told.batch_id,
+            rows_total=told.rows_total,
+            rows_per_s=told.rows_per_s,
+            batch_ms=told.batch_ms,
+            lag_rows=told.lag_rows,
+            clock_ms=told.clock_ms,
             out=out,
             into=into,
             late=late,
             dead=dead,
             taken=taken,
             total=total,
+            channels=told.channels,
+            watermark_delay_ms=told.watermark_delay_ms,
+            stalled_ms=told.stalled_ms,
+            waiting_for=told.waiting_for,
+            blocked_by=told.blocked_by,
         )
 
 

@@ -92,6 +92,14 @@ class ChannelStore:
             self.length()
             return self._start
 
+    def oldest(self) -> int:
+        """The number of the oldest retained entry now, whoever trimmed. Cheap to poll."""
+        with self._lock:
+            end = self.length()
+            while self._start < end - 1 and not self.files.exists(_entry_path(self._start)):
+                self._start += 1  # what is trimmed is trimmed from the oldest on, and the newest stays
+            return self._start
+
     def last(self) -> Entry | None:
         """The newest entry, or None if the channel is empty."""
         length = self.length()
