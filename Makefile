@@ -9,7 +9,7 @@ export PYTHON
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: ## prepare .venv, Java and a browser: everything that the checks need
+setup: ## prepare .venv, Java, a browser and Kafka's jars: everything that the checks need
 	@scripts/setup.sh --browser
 
 demo: ## run examples/flights.py on real flights

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout on a Debian-like machine that has Python 3.11 or later: a virtual environment in .venv with
-# the pinned packages and this one, Java for Spark, and with --browser the Chromium that the browser tests drive.
+# the pinned packages and this one, Java for Spark, and with --browser what the checks need besides: the Chromium that
+# the browser tests drive, and the jars of Kafka's broker and of Spark's connector to it.
 # Whatever is there already is used as it is, so a second run takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -152,11 +153,21 @@ warm_up() { # the checks start Spark dozens of times
   "$VENV/bin/drivetrain" warm-up || say "that did not work; everything runs without it, only slower"
 }
 
+fetch_kafka() {
+  "$VENV/bin/python" tests/integration/kafka/broker.py fetched && return
+  say "fetching Kafka's broker and Spark's connector to it for the tests (50 MB of the cache, once)"
+  "$VENV/bin/python" tests/integration/kafka/broker.py fetch >"$log" 2>&1 || {
+    tail -n 5 "$log" >&2
+    give_up "Kafka's jars could not be fetched" "see the lines above, and docs/guide/kafka.md for proxies and mirrors"
+  }
+}
+
 install_packages
 install_java
 if [ "$want_browser" = yes ]; then
   install_browser
   "$VENV/bin/python" -c 'import sys; from drivetrain.spark.class_archive import archive_path as a; sys.exit(not a().is_file())' ||
     warm_up
+  fetch_kafka
 fi
 say "ready: $("$VENV/bin/python" -V), $("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | head -n 1)"

@@ -27,6 +27,7 @@ settings.load_profile("check")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run, as applications get it: two cores, one gibibyte."""
     from drivetrain.config import Config
+    from drivetrain.spark.kafka_connector import connector_jars
     from drivetrain.spark.session import session
 
     scratch = tmp_path_factory.mktemp("spark")
@@ -36,6 +37,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.conf.spark.local.dir": str(scratch / "local"),
         "spark.conf.spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
-    made = session(Config.load(None, {}, sets), "drivetrain-tests")
+    config = Config.load(None, {}, sets)
+    # Kafka's tests share this session, and jars cannot be added to it later; `make setup` has fetched them.
+    made = session(config, "drivetrain-tests", kafka=connector_jars(config, fetch=False) is not None)
     yield made
     made.stop()

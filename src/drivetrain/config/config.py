@@ -35,7 +35,9 @@ T = TypeVar("T")
 CONFIG_VARIABLE: Final = "DRIVETRAIN_CONFIG"
 """The environment variable that names the TOML file; it is read by the commands and is not a key."""
 
-_SECRET: Final = re.compile(r"secret|password|token|credential|access[.-]?key", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"secret|password|token|credential|jaas|access[.-]?key|ssl\.key(store\.key|\.pem)?$", re.IGNORECASE
+)
 
 _NO_KEYS: Final = frozenset(
     {CONFIG_VARIABLE, "DRIVETRAIN_SECRET", "DRIVETRAIN_SEEDS", "DRIVETRAIN_SEED", "DRIVETRAIN_TRACE"}

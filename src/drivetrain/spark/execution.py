@@ -39,6 +39,7 @@ from drivetrain.spark.branches import Branches
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
+from drivetrain.spark.kafka_connector import uses_kafka
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.session import session
 from drivetrain.spark.shipping import ship
@@ -210,6 +211,6 @@ def refuse_shared_targets(plan: Plan) -> None:
 
 
 def _started(plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter]) -> Execution:
-    spark = session(config, plan.application)
+    spark = session(config, plan.application, kafka=uses_kafka(plan))
     ship(plan.graph)
     return Execution(CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex), sinks)

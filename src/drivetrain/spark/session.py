@@ -40,6 +40,7 @@ from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.spark.class_archive import java_options
 from drivetrain.spark.failures import translated
 from drivetrain.spark.java import java_program
+from drivetrain.spark.kafka_connector import connector_jars, require_connector
 from drivetrain.spark.python_launcher import worker_python
 
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -99,11 +100,12 @@ def _temporary_files() -> str:
     return "" if len(place.split()) != 1 else f" -Djava.io.tmpdir={place}"
 
 
-def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
+def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False) -> SparkSession:
     """Start Spark, or return the session of this process, with this configuration's SQL settings.
 
-    Raises `MissingDependencyError` without Java 17 or newer, and `UnavailableError` when the master
-    cannot be reached.
+    With `kafka` it has Spark's Kafka connector, fetched if need be. Raises `MissingDependencyError` without
+    Java 17 or newer, or when the running session was started without the connector, and `UnavailableError`
+    when the master cannot be reached or the connector cannot be fetched.
     """
     active = SparkSession.getActiveSession()
     if active is None:
@@ -113,6 +115,10 @@ def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
     builder = SparkSession.builder.master(config[keys.MASTER]).appName(app_name)
     for key, value in settings(config).items():
         builder = builder.config(key, value)
+    if kafka and active is None:
+        own = settings(config).get("spark.jars", "")
+        connector = connector_jars(config) or []
+        builder = builder.config("spark.jars", ",".join([*filter(None, [own]), *map(str, connector)]))
     try:
         with _interrupt_kept():
             spark = builder.getOrCreate()
@@ -122,6 +128,8 @@ def session(config: Config, app_name: str = "drivetrain") -> SparkSession:
             got=str(translated(error)),
             remedy="`drivetrain doctor` says what is missing",
         ) from error
+    if kafka:
+        require_connector(spark)
     for name in _QUERY_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     spark.sparkContext.setLogLevel("ERROR")

@@ -25,6 +25,8 @@ WM = "__wm"
 """What drives Spark's watermark: the clock in punctuation rows."""
 PUNCT = "__punct"
 """True in punctuation rows."""
+PART = "__part"
+"""The dense number (int, from 0) of the source's partition that a message is of, up to its event time."""
 
 
 def channel_schema(data: StructType) -> StructType:

@@ -89,3 +89,8 @@ class OpenedSource:
     """Called before a batch with its end offset; raises InputError when the input is not what it was."""
     explain: Callable[[str], DrivetrainError | None] = lambda text: None
     """What Spark's words about a failed batch mean, when they come from this source."""
+    partitions: int = 0
+    """How many partitions with a clock of their own are known at opening; their dense numbers are in the
+    column `PART`, and partitions that are found later get the next ones. 0: the source has no such column."""
+    idle_ms: int | None = None
+    """After how long without a message a partition is left out of the clock; None: never."""
