@@ -110,8 +110,8 @@ class ChannelFiles:
                 self._fs.move(temporary, full)
             return True
 
-    def replace(self, path: str, content: Any) -> None:
-        """Create or overwrite a small file atomically; it need not survive a power cut."""
+    def replace(self, path: str, content: Any, *, kept: bool = False) -> None:
+        """Create or overwrite a small file atomically; only with `kept` must it survive a power cut."""
         full = self._full(path)
         with self._writing(full):
             self._make_folder(full)
@@ -119,9 +119,14 @@ class ChannelFiles:
                 self._put(full, content)
                 return
             temporary = self._temporary(full)
-            self._put(temporary, content)
+            if self._local and kept:
+                self._write_local(temporary, content)
+            else:
+                self._put(temporary, content)
             if self._local:
                 os.replace(temporary, full)
+                if kept:
+                    self._sync_folder(posixpath.dirname(full))
             else:
                 self._fs.move(temporary, full)
 

@@ -35,18 +35,23 @@ if TYPE_CHECKING:
     from drivetrain.spark.channel.files import ChannelFiles
 
 SEGMENTS = "segments"
+REMADE = "remade"
+"""Segments that the channel's subscriber has made again, in place of damaged ones."""
 COMPRESSION = "lz4"
 """Nearly free to undo, and it halves what text takes on disk."""
 
 
 class MessageLossError(UnavailableError):
-    """Messages that the log promises cannot be read: a segment is missing, cut short or changed."""
+    """Messages that the log promises cannot be read: a segment or an entry is missing, cut short or changed.
+
+    A fragment whose query ends with it is repaired: see `drivetrain.spark.repair`.
+    """
 
     code = "message-loss"
 
 
-def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any]) -> Segment:
-    """Write record batches of one schema as one segment file and describe it.
+def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any], folder: str = SEGMENTS) -> Segment:
+    """Write record batches of one schema as one segment file in `folder` and describe it.
 
     `stem` is the readable part of its name, which is made unique. The batches hold at least one row.
     Raises InputError for a message without an event time.
@@ -57,7 +62,7 @@ def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any]) -> Seg
     with ipc.new_file(sink, table.schema, options=ipc.IpcWriteOptions(compression=COMPRESSION)) as writer:
         writer.write_table(table)
     content = sink.getvalue()
-    path = f"{SEGMENTS}/{stem}-{uuid.uuid4().hex}.arrow"
+    path = f"{folder}/{stem}-{uuid.uuid4().hex}.arrow"
     files.write(path, content)
     return Segment(
         path=path,
@@ -71,6 +76,13 @@ def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any]) -> Seg
 
 def read_segment(files: ChannelFiles, segment: Segment) -> Iterator[Any]:
     """Yield the record batches of a segment; raises MessageLossError unless it is as the log says."""
+    reader = ipc.open_file(verified(files, segment))
+    for index in range(reader.num_record_batches):
+        yield reader.get_batch(index)
+
+
+def verified(files: ChannelFiles, segment: Segment) -> Any:
+    """The content of a segment file; raises MessageLossError unless it is as the log says."""
     try:
         content = files.read(segment.path)
     except FileNotFoundError as error:
@@ -80,9 +92,7 @@ def read_segment(files: ChannelFiles, segment: Segment) -> Iterator[Any]:
     crc32 = zlib.crc32(content)
     if crc32 != segment.crc32:
         raise _lost(files, segment, f"checksum {crc32:08x}")
-    reader = ipc.open_file(content)
-    for index in range(reader.num_record_batches):
-        yield reader.get_batch(index)
+    return content
 
 
 def _time_range_ms(column: Any, stem: str) -> tuple[int, int]:
@@ -104,5 +114,5 @@ def _lost(files: ChannelFiles, segment: Segment, got: str) -> MessageLossError:
         where=f"{files.uri}/{segment.path}",
         expected=f"{segment.bytes} bytes with checksum {segment.crc32:08x}",
         got=got,
-        remedy="restore the file, or run the producer again with --fresh",
+        remedy="it is made again when the fragment starts again, unless its input is gone too",
     )

@@ -26,6 +26,7 @@ Called by: Spark; the engine loads it and hands it to `with_channel_clock`.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,9 @@ from drivetrain.errors import InputError, InternalError
 from drivetrain.spark.channel.clock_source import read_clock
 from drivetrain.spark.channel.columns import PUNCT, TS, WM
 from drivetrain.spark.channel.files import ChannelFiles
-from drivetrain.spark.channel.segments import read_segment
+from drivetrain.spark.channel.segments import MessageLossError, read_segment
 from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.failures import embedded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,6 +64,15 @@ class ChannelPartition(InputPartition):
 
     segments: tuple[Segment, ...]
     clock_ms: int | None
+
+
+@contextmanager
+def losses_told() -> Iterator[None]:
+    """Pack a loss of messages so that it comes through Spark as what it is."""
+    try:
+        yield
+    except MessageLossError as error:
+        raise embedded(error) from error
 
 
 class ChannelSource(DataSource):
@@ -111,6 +122,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- on the driver -------------------------------------------------------------------------
 
+    @losses_told()
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """Where a new query starts."""
         first = self._log().start() if self._first is None else self._first
@@ -124,6 +136,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._max_rows)
         return ReadAllAvailable()
 
+    @losses_told()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """How far the next batch may go. `start` was finished by Spark, so it is the position."""
         position = start["entry"]
@@ -139,6 +152,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         return {**start, "life": start["life"] + 1}
 
+    @losses_told()
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """The end of the log, for Spark's progress reports."""
         return {"entry": self._log().length(), "clock": NO_CLOCK_MS, "life": 0}
@@ -147,6 +161,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stop at what is there now."""
         self._stop_at = self._log().length()
 
+    @losses_told()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Spread the segments of the entries over at most `tasks` partitions of similar size."""
         entries = self._log().entries(start["entry"], end["entry"])
@@ -212,12 +227,13 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in tasks ------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The Arrow batches of one partition, verified; raises MessageLossError."""
+        """The Arrow batches of one partition, verified; raises a loss of messages, packed for Spark."""
         assert isinstance(partition, ChannelPartition)
         files = ChannelFiles(self._uri)
-        for segment in partition.segments:
-            for batch in read_segment(files, segment):
-                yield self._data(batch, segment)
+        with losses_told():
+            for segment in partition.segments:
+                for batch in read_segment(files, segment):
+                    yield self._data(batch, segment)
         if partition.clock_ms is not None:
             yield self._punctuation(partition.clock_ms)
 

@@ -17,7 +17,8 @@ Invariants:
 
 1. Whatever the moment of a crash, the entries form a dense run that ends in a whole entry.
 2. A segment is deleted after the entry that names it, never before.
-3. Log and segments are written and deleted by the producer alone, a position by its subscriber alone: they
+3. Log and segments are written and deleted by the producer alone, a position by its subscriber alone; but
+   what is damaged, the subscriber puts back, with segments in a folder of its own (`remade/`). The two
    may be different processes, and one may start again while the other goes on. That there is one producer at
    a time, and one process per subscriber, is what the locks of fragments are for.
 
@@ -32,9 +33,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drivetrain.core.channel import ChannelLog, Entry, FragmentId, Segment, SubscriberId, TrimmedError
-from drivetrain.errors import InternalError
 from drivetrain.spark.channel.files import ChannelFiles
-from drivetrain.spark.channel.segments import SEGMENTS
+from drivetrain.spark.channel.segments import SEGMENTS, MessageLossError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +84,10 @@ class ChannelStore:
                 self._start, self._end = self._list()
             while self.files.exists(_entry_path(self._end)):
                 self._end += 1
+            if self.files.exists(_entry_path(self._end + 1)) and not self.files.exists(
+                _entry_path(self._end)
+            ):
+                raise self._hole(self._end)  # asked in this order, because entries are made in theirs
             return self._end
 
     def start(self) -> int:
@@ -100,13 +104,32 @@ class ChannelStore:
                 self._start += 1  # what is trimmed is trimmed from the oldest on, and the newest stays
             return self._start
 
+    def numbers(self) -> list[int]:
+        """The numbers of all entries on disk now, ascending, damaged ones and gaps included."""
+        names = (n for n in self.files.names(LOG) if n.endswith(_SUFFIX) and not n.startswith("."))
+        return sorted(int(name.removesuffix(_SUFFIX)) for name in names)
+
+    def read_entry(self, number: int) -> Entry:
+        """Entry `number` as it is on disk now; raises TrimmedError or MessageLossError."""
+        return self._load(number)
+
+    def put_back(self, entry: Entry) -> None:
+        """Put an entry in the place of a damaged or missing one, durably and in one step.
+
+        Only the channel's subscriber may, and the producer for what it appended itself.
+        """
+        with self._lock:
+            self.files.replace(_entry_path(entry.number), _encode(entry), kept=True)
+            self._cache.pop(entry.number, None)
+            self._produced = None
+
     def last(self) -> Entry | None:
         """The newest entry, or None if the channel is empty."""
         length = self.length()
         return self.entry(length - 1) if length else None
 
     def entry(self, number: int) -> Entry:
-        """Entry `number`, which must exist; raises TrimmedError if it is gone."""
+        """Entry `number`; raises TrimmedError if it is gone, MessageLossError if it is damaged."""
         with self._lock:
             known = self._cache.get(number)
             return self._keep(self._load(number)) if known is None else known
@@ -230,7 +253,8 @@ class ChannelStore:
         with self._lock:
             log = ChannelLog(self.entries(self.start()))
             gone = log.trimmable(subscribers, checkpoint)
-            for entry in gone:
+            # Not as they were remembered: a subscriber may have put another entry in the place of one.
+            for entry in [self._as_it_is(known) for known in gone]:
                 self.files.delete(_entry_path(entry.number))
                 self._start = entry.number + 1
                 for segment in entry.segments:
@@ -253,14 +277,16 @@ class ChannelStore:
                 self.files.delete(path)
             return len(orphans)
 
+    def _as_it_is(self, entry: Entry) -> Entry:
+        try:
+            return self._load(entry.number)
+        except (MessageLossError, TrimmedError):
+            return entry  # everybody has passed it
+
     # -- files ---------------------------------------------------------------------------------
 
     def _list(self) -> tuple[int, int]:
-        numbers = {
-            int(name.removesuffix(_SUFFIX))
-            for name in self.files.names(LOG)
-            if name.endswith(_SUFFIX) and not name.startswith(".")
-        }
+        numbers = set(self.numbers())
         if not numbers:
             return 0, 0
         # A listing taken while somebody trims may miss entries below ones it saw: the dense run that
@@ -285,10 +311,23 @@ class ChannelStore:
         try:
             entry = _decode(content)
         except msgspec.DecodeError as error:
-            raise InternalError(f"entry {number} cannot be read: {error}", where=where) from error
+            raise _damaged(number, where, str(error)) from error
         if entry.number != number:
-            raise InternalError(f"entry {number} says it is entry {entry.number}", where=where)
+            raise _damaged(number, where, f"entry {entry.number}")
         return entry
+
+    def _hole(self, number: int) -> MessageLossError:
+        return _damaged(number, f"{self.uri}/{_entry_path(number)}", "no such file, but one behind it")
+
+
+def _damaged(number: int, where: str, got: str) -> MessageLossError:
+    return MessageLossError(
+        f"entry {number} of the channel cannot be read as it was written",
+        where=where,
+        expected=f"entry {number}",
+        got=got,
+        remedy="it is made again when the fragment starts again, unless its input is gone too",
+    )
 
 
 def _entry_path(number: int) -> str:

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from drivetrain.core.channel import Segment
 from drivetrain.errors import InternalError
 from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.channel.segments import write_segment
+from drivetrain.spark.channel.segments import SEGMENTS, write_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,8 +45,10 @@ _ARROW_DESCRIPTION = pa.schema(
 )
 
 
-def write_segments(df: DataFrame, store: ChannelStore, batch_id: int) -> list[Segment]:
-    """Write the rows of a batch `df` as segments and describe them, in partition order.
+def write_segments(
+    df: DataFrame, store: ChannelStore, batch_id: int, folder: str = SEGMENTS
+) -> list[Segment]:
+    """Write the rows of a batch `df` as segments in `folder` and describe them, in partition order.
 
     `df` has the data columns and `__ts` (a timestamp without nulls). One Spark job. The segments do
     not count until `store.append(batch_id, …)` names them.
@@ -54,7 +56,7 @@ def write_segments(df: DataFrame, store: ChannelStore, batch_id: int) -> list[Se
     if TS not in df.columns:
         raise InternalError(f"a channel's messages need the column {TS}, got {df.columns}")
     schema = to_arrow_schema(df.schema, timezone="UTC")
-    write = _partition_writer(store.files, f"{store.fragment or 'batch'}-{batch_id}", schema)
+    write = _partition_writer(store.files, f"{store.fragment or 'batch'}-{batch_id}", schema, folder)
     described = df.mapInArrow(write, _DESCRIPTION).collect()
     return [Segment(**row.asDict()) for row in described]
 
@@ -71,7 +73,7 @@ def conform(batch: Any, schema: Any) -> Any:
 
 
 def _partition_writer(
-    files: ChannelFiles, stem: str, schema: Any
+    files: ChannelFiles, stem: str, schema: Any, folder: str
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         waiting: list[Any] = []
@@ -82,10 +84,10 @@ def _partition_writer(
             waiting.append(conform(batch, schema))
             size += batch.nbytes
             if size >= SEGMENT_BYTES:
-                yield _described(write_segment(files, stem, waiting))
+                yield _described(write_segment(files, stem, waiting, folder))
                 waiting, size = [], 0
         if waiting:
-            yield _described(write_segment(files, stem, waiting))
+            yield _described(write_segment(files, stem, waiting, folder))
 
     return write
 

@@ -9,15 +9,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from drivetrain.core.channel import ClockMovedBackError, Segment, StaleIncarnationError, TrimmedError
-from drivetrain.errors import DiskFullError, InternalError, OutputError
+from drivetrain.core.channel import (
+    ClockMovedBackError,
+    Segment,
+    StaleIncarnationError,
+    SubscriberId,
+    TrimmedError,
+)
+from drivetrain.errors import DiskFullError, OutputError
 from drivetrain.spark.channel import files as files_module
 from drivetrain.spark.channel.files import ChannelFiles
-from drivetrain.spark.channel.segments import MessageLossError, read_segment, write_segment
+from drivetrain.spark.channel.segments import REMADE, MessageLossError, read_segment, write_segment
 from drivetrain.spark.channel.store import ChannelStore
 
 SCHEMA = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
@@ -194,8 +201,38 @@ def test_a_damaged_entry_is_named(store: ChannelStore) -> None:
     store.append(0, [], clock_ms=1)
     path = next((Path(store.uri) / "log").iterdir())
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(InternalError, match=path.name):
+    with pytest.raises(MessageLossError, match=path.name):
         ChannelStore(store.uri).last()
+
+
+def test_a_gap_in_the_log_is_found_by_whoever_waits_for_the_next_entry(store: ChannelStore) -> None:
+    store.append(0, [some_segment(store, 1)], clock_ms=1)
+    reader = ChannelStore(store.uri)
+    assert reader.length() == 1
+    for batch in (1, 2):
+        store.append(batch, [some_segment(store, batch + 1)], clock_ms=1)
+    lost = store.entry(1)
+    path = Path(store.uri) / "log" / f"{1:020d}.json"
+    path.unlink()
+    with pytest.raises(MessageLossError, match=path.name):
+        reader.length()
+    reader.put_back(lost)
+    assert reader.length() == 3
+    assert values_of(store) == [1, 2, 3]
+
+
+def test_what_was_put_back_is_trimmed_and_not_what_was_there_before(store: ChannelStore) -> None:
+    old = some_segment(store, 1)
+    for batch, segments in enumerate(([old], [])):
+        store.append(batch, segments, clock_ms=1)
+    (Path(store.uri) / old.path).unlink()
+    again = ChannelStore(store.uri)
+    batch = pa.record_batch([pa.array([1]), pa.array([1000], SCHEMA.field(1).type)], schema=SCHEMA)
+    new = write_segment(again.files, "t", [batch], REMADE)
+    again.put_back(msgspec.structs.replace(again.entry(0), segments=(new,)))
+    assert values_of(store) == [1]
+    assert store.trim({SubscriberId("s"): 2}) == 1
+    assert not (Path(store.uri) / new.path).exists()
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "changed", "empty"])
