@@ -105,7 +105,7 @@ def _local(named: str) -> list[Path]:
                 "there is no jar of Kafka's connector",
                 where=keys.JARS.name,
                 got=name,
-                remedy="name jars or folders of jars on this machine, or leave the key out to have them fetched",
+                remedy="name jars or folders of jars on this machine, or leave the key out: they are fetched",
             )
         found += more
     return [path.resolve() for path in found]
