@@ -126,9 +126,13 @@ class Trunk:
 
 
 class TrunkCompiler:
-    """Compiles the trunk of one fragment."""
+    """Compiles the trunk of one fragment.
 
-    def __init__(self, context: CompileContext, fragment: Fragment) -> None:
+    With `aside` it is for a query that runs a batch once more, in that directory, beside the fragment's own:
+    it reads what that reads, but nobody hears of it.
+    """
+
+    def __init__(self, context: CompileContext, fragment: Fragment, aside: Path | None = None) -> None:
         self.context = context
         self.fragment = fragment
         self.plan = context.plan
@@ -138,12 +142,14 @@ class TrunkCompiler:
         self.inputs: list[str | None] = []
         self.clocked: set[str] = set()  # processors behind which the clock is in the plan
         self.directory = context.rundir.fragment(fragment.id)
+        self.query_directory = aside or self.directory
+        self.subscriber = {"subscriber": fragment.id} if aside is None else {}
         self.observed: list[str] = []
 
     @property
     def clock_path(self) -> str:
         """Where the engine publishes the clock of plain sources."""
-        return str(self.directory / "clock")
+        return str(self.query_directory / "clock")
 
     def compile(self) -> Trunk:
         """Build the trunk; raises the error of the operator that Spark refuses."""
@@ -197,7 +203,7 @@ class TrunkCompiler:
             self.context.spark,
             self.context.rundir.channel(id),
             self.context.schemas[id],
-            subscriber=self.fragment.id,
+            **self.subscriber,
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
             tasks=int(self.context.spark.conf.get("spark.sql.shuffle.partitions", "2")),
         )
@@ -225,7 +231,7 @@ class TrunkCompiler:
             assert isinstance(source, FileSource | Generator)
             context = self.context.source_context(node.id, self.directory / "sources" / node.id)
             # Spark numbers the sources of a query in the order of its plan, which is ours.
-            spark_log = self.directory / "checkpoint" / "sources" / str(len(self.inputs))
+            spark_log = self.query_directory / "checkpoint" / "sources" / str(len(self.inputs))
             context = dataclasses.replace(context, spark_log=str(spark_log))
             opened = open_source(source, context, says_end=self._says_end(node))
             self.sources[node.id] = opened
@@ -258,9 +264,9 @@ class TrunkCompiler:
             self.context.spark,
             operation.source,
             self.context.rundir.channel(f"source-{node.id}"),
-            self.fragment.id,
             by_arrival=by_arrival,
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
+            **self.subscriber,
         )
         self.stored[node.id] = stored
         self.inputs.append(node.id)

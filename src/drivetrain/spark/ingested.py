@@ -44,18 +44,18 @@ def is_ingested(source: object) -> TypeGuard[Items | Socket]:
 
 
 def ingested(
-    spark: SparkSession, source: Items | Socket, uri: str, subscriber: str, *, by_arrival: bool, **limits: int
+    spark: SparkSession, source: Items | Socket, uri: str, *, by_arrival: bool, **options: str | int
 ) -> Ingested:
     """The store of `source` at `uri`, and its stream.
 
     With `by_arrival` the DataFrame has `__ts` (when a message was stored) and the store's clock as its
-    watermark; else the data columns alone. `limits` are options of the channel's reader.
+    watermark; else the data columns alone. `options` are those of the channel's reader.
     """
     ddl = "value string" if isinstance(source, Socket) else schema_of(source.schema)
     data = StructType.fromDDL(ddl)
     store = ChannelStore(uri, fragment="ingest")
     ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source))
-    df = read_channel(spark, uri, data, subscriber=subscriber, **limits)
+    df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
     reader = ChannelStore(uri)
     opened = OpenedSource(
