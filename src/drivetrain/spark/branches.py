@@ -166,6 +166,16 @@ class Branches:
                 clock = max(clock_ms or 0, last.clock_ms if last is not None else 0)
                 store.append(batch.id, batch.segments[channel.id], clock)
 
+    def again(self, batch: Batch, channel: PlannedChannel, store: ChannelStore, folder: str) -> list[Segment]:
+        """Write what a batch gave to one channel as new segments in `folder`, and do nothing else of it."""
+        try:
+            with self.counts.user.active():
+                self._build(batch)
+                return write_segments(self.channel_frame(channel, batch), store, batch.id, folder)
+        finally:
+            for df in batch.kept:
+                df.unpersist()
+
     def schemas(self, df: DataFrame) -> dict[str, DataFrame]:
         """What each channel will carry, from an empty batch: analysed, not run."""
         batch = Batch(df, -1, None)

@@ -85,8 +85,8 @@ class FragmentQuery:
         self._draining = threading.Event()
         self._query: StreamingQuery | None = None
         self._trimmed_s = time.monotonic()
-        self._replay_until = max(_numbers(self.checkpoint / "offsets"), default=-1)
-        if self._replay_until <= max(_numbers(self.checkpoint / "commits"), default=-1):
+        self._replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
+        if self._replay_until <= max(batch_numbers(self.checkpoint / "commits"), default=-1):
             self._replay_until = -1
 
     # -- life --------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class FragmentQuery:
         """
         told = [s.last() for s in self.branches.stores.values()]
         clocks = [known_clock(entry.clock_ms) for entry in told if entry is not None]
-        committed = max(_numbers(self.checkpoint / "commits"), default=-1)
+        committed = max(batch_numbers(self.checkpoint / "commits"), default=-1)
         if committed >= 0:
             metadata, self._offsets = read_offsets(self.checkpoint / "offsets" / str(committed))
             self.batch_id = committed
@@ -313,7 +313,8 @@ def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
     return json.loads(metadata), [None if o == "-" else o for o in offsets]
 
 
-def _numbers(directory: Path) -> list[int]:
+def batch_numbers(directory: Path) -> list[int]:
+    """The ids of the batches that one of Spark's logs knows, in no order; none without a log."""
     if not directory.is_dir():
         return []
     return [int(p.name) for p in directory.iterdir() if p.name.isdigit()]
