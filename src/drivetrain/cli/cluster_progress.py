@@ -102,6 +102,7 @@ def result_of(app_id: str, status: JobStatus, sources: Collection[str]) -> RunRe
         batches=sum(view.batch_id + 1 for view in status.fragments),
         clock_ms=status.clock_ms,
         accumulators=dict(status.accumulators),
+        fragments=tuple(_figures(view) for view in status.fragments),
     )
 
 

@@ -28,6 +28,14 @@ def show_rate(per_second: float) -> str:
     return f"{per_second:.3g}/s"
 
 
+def show_size(count: int) -> str:
+    """An amount of bytes in three digits: 12345678 is "12.3 MB"."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} B"
+
+
 def show_span(duration_ms: int) -> str:
     """A duration in at most two units: 90500 is "1 min 30 s"."""
     if duration_ms < 1000:

@@ -5,7 +5,6 @@ Called by `drivetrain run`. The object's fields are stable: programs read them.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Final
 
 from rich import box
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drivetrain.cli.as_data import as_data
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_span
 from drivetrain.core.progress import RunOutcome, RunResult
 
@@ -46,6 +46,13 @@ def show_summary(result: RunResult, console: Console) -> None:
     for name, value in result.accumulators.items():
         shown = show_count(value) if isinstance(value, int) else f"{value:,.6g}"
         console.print(f"{name}: {shown}", highlight=False)
+    channels = [channel for fragment in result.fragments for channel in fragment.channels]
+    if losses := sum(channel.losses for channel in channels):
+        replays = show_counted(sum(channel.replays for channel in channels), "replay")
+        console.print(
+            Text(f"{show_counted(losses, 'loss', 'losses')} found in channels, {replays}", "bold yellow"),
+            highlight=False,
+        )
     if result.dead_lettered:
         console.print(
             Text(f"{show_count(result.dead_lettered)} messages are in the dead letters", "bold yellow"),
@@ -56,8 +63,7 @@ def show_summary(result: RunResult, console: Console) -> None:
 def result_as_data(result: RunResult) -> dict[str, object]:
     """The result for `--json`: the fields of `RunResult`, and the sums of late and dead-lettered messages."""
     return {
-        **asdict(result),
-        "outcome": result.outcome.value,
+        **as_data(result),
         "late": result.late,
         "dead_lettered": result.dead_lettered,
     }

@@ -21,6 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from drivetrain.cli.channel_view import attention, show_delay
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.cli.run_state import FragmentView, RunState
 from drivetrain.core.progress import (
@@ -133,10 +134,12 @@ class LiveView:
         for heading in ("messages", "messages/s", "lag", "batch"):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("clock (UTC)", no_wrap=True)
+        table.add_column("delay", justify="right", no_wrap=True)
         for view in state.fragments:
             table.add_row(*_cells(view))
+        notes = [Text(note, "yellow", no_wrap=True, overflow="ellipsis") for note in _notes(state)]
         below = [Text(self._words.stopping, "bold yellow")] if self._stopping else []
-        return Group(table, _overall(state, elapsed_ms, self._words.hint), *below)
+        return Group(table, *notes, _overall(state, elapsed_ms, self._words.hint), *below)
 
 
 class LineView:
@@ -208,7 +211,7 @@ def _cells(view: FragmentView) -> list[RenderableType]:
     state = Text(view.state.value, style=_STYLES[view.state])
     progress = view.progress
     if progress is None:
-        return [view.fragment, state, "–", "–", "–", "–", "–"]
+        return [view.fragment, state, "–", "–", "–", "–", "–", "–"]
     return [
         view.fragment,
         state,
@@ -217,16 +220,28 @@ def _cells(view: FragmentView) -> list[RenderableType]:
         show_count(progress.lag_rows),
         show_span(progress.batch_ms),
         show_clock(progress.clock_ms),
+        show_delay(progress),
+    ]
+
+
+def _notes(state: RunState) -> list[str]:
+    """What asks for attention, a line each, in the order of the fragments."""
+    return [
+        f"  {view.fragment}: {phrase}"
+        for view in state.fragments
+        if view.progress is not None
+        for phrase in attention(view.progress)
     ]
 
 
 def _line(view: FragmentView) -> str:
     progress = view.progress
     assert progress is not None
+    told = "".join(f"; {phrase}" for phrase in attention(progress))
     return (
         f"{view.fragment}: {show_count(progress.rows_total)} messages, {show_rate(progress.rows_per_s)}, "
         f"lag {show_count(progress.lag_rows)}, clock {show_clock(progress.clock_ms)}, "
-        f"batch {show_span(progress.batch_ms)}"
+        f"batch {show_span(progress.batch_ms)}{told}"
     )
 
 

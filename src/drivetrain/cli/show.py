@@ -9,7 +9,6 @@ import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 import typer
 from rich import box
 from rich.console import Console
@@ -18,11 +17,14 @@ from rich.text import Text
 
 from drivetrain.cli.apps import STATE_STYLES, view_as_data, workers_of
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
+from drivetrain.cli.as_data import as_data
 from drivetrain.cli.attached import how_to_come_back, watch
+from drivetrain.cli.channel_view import attention, channels_of, show_delay
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.execution import ExecutionState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 _MOST_ERRORS: Final = 5
 _WIDE: Final = 110
-"""From so many characters on, the fragments' executors fit in too; they have a table of their own."""
+"""From so many characters on, the fragments' delays and executors fit in too."""
 
 
 def show_command(
@@ -80,7 +82,7 @@ def show_application(
             console.print(Text("no application master answers right now; try again in a moment", "yellow"))
         return
     if status.fragments:
-        console.print(_fragments(status, is_wide=console.width >= _WIDE))
+        _show_fragments(status, console)
     if status.executors and not view.state.is_over:
         console.print(_executors(status))
     if status.counts:
@@ -96,18 +98,8 @@ def show_application(
 
 def status_as_data(status: JobStatus) -> dict[str, Any]:
     """A status for `--json`, all fields by their names; errors with `code`, `what`, `where` and so on."""
-    return {name: _plain(getattr(status, name)) for name in status.__struct_fields__}
-
-
-def _plain(value: Any) -> Any:
-    # The structs are arrays on the wire; readers of JSON want names.
-    if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return getattr(value, "value", value)
+    data: dict[str, Any] = as_data(status)
+    return data
 
 
 def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[WorkerView]) -> Table:
@@ -146,12 +138,24 @@ def _job(status: JobStatus) -> str:
     return ", ".join(parts)
 
 
+def _show_fragments(status: JobStatus, console: Console) -> None:
+    console.print(_fragments(status, is_wide=console.width >= _WIDE))
+    channels = channels_of(status.fragments, console.width)
+    if channels is not None:
+        console.print(channels)
+    for fragment in status.fragments:
+        if fragment.state == ExecutionState.RUNNING.value:
+            for phrase in attention(fragment):
+                console.print(Text(f" {fragment.fragment}: {phrase}", "yellow"), soft_wrap=True)
+
+
 def _fragments(status: JobStatus, *, is_wide: bool) -> Table:
     table = _table("fragment", "state", "attempt")
     for heading in ("messages", "messages/s", "lag", "batch"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("clock (UTC)", no_wrap=True)
     if is_wide:
+        table.add_column("delay", justify="right", no_wrap=True)
         table.add_column("executor", no_wrap=True)
     for view in status.fragments:
         ran = view.batch_id >= 0
@@ -164,9 +168,10 @@ def _fragments(status: JobStatus, *, is_wide: bool) -> Table:
             show_count(view.lag_rows),
             show_span(view.batch_ms) if ran else "–",
             show_clock(view.clock_ms),
+            show_delay(view),
             view.executor or "–",
         )
-        table.add_row(*(cells if is_wide else cells[:-1]))
+        table.add_row(*(cells if is_wide else cells[:-2]))
     return table
 
 

@@ -168,6 +168,7 @@ class RunResult:
 
     `clock_ms` is the application's event-time clock (None: no message yet). `accumulators` are the user's own
     counters by name; see `drivetrain.accumulator` for what they count when something is repeated.
+    `fragments` is how far each had come, with its channels, in topological order.
     """
 
     application: str
@@ -178,6 +179,7 @@ class RunResult:
     batches: int = 0
     clock_ms: int | None = None
     accumulators: Mapping[str, int | float] = field(default_factory=dict)
+    fragments: tuple[FragmentProgressed, ...] = ()
 
     @property
     def late(self) -> int:

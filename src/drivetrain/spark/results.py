@@ -41,6 +41,7 @@ def result(
         batches=sum(q.batches for q in queries.values()),
         clock_ms=min((c for c in clocks if c is not None), default=None) if None not in clocks else None,
         accumulators=dict(sorted(counts.user.items())),
+        fragments=tuple(query.progressed() for query in queries.values()),
     )
 
 

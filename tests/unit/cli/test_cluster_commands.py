@@ -20,6 +20,7 @@ from drivetrain.cluster.messages.following import (
     OutputView,
     Status,
 )
+from drivetrain.core.channel_progress import ChannelProgress
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -37,7 +38,16 @@ RUNNING = world.status_of(
     clock_ms=1_357_016_400_000,
     fragments=(
         FragmentView("lines", "running", 2, "x-1", "w1", 3, 12_345, 1_500.0, 250, 700, 1_357_016_400_000),
-        FragmentView("count", "deploying", 1, error=ERROR),
+        FragmentView(
+            "count",
+            "running",
+            1,
+            error=ERROR,
+            channels=(ChannelProgress("lines--count", "lines", "count", None, 1_234, 12_345_678, losses=2),),
+            watermark_delay_ms=2_000,
+            stalled_ms=12_000,
+            waiting_for="lines",
+        ),
     ),
     executors=(ExecutorView("x-1", "w1", "here", 4711, 2, "running", "local[2]"),),
     outputs=(OutputView("out", "parquet out/", 37, "exactly once"),),
@@ -66,10 +76,20 @@ wc-2 active
   application master  number 2 on w1
   job                 running, for 2.5 s, 42 % of its input
 
- fragment   state       attempt   messages   messages/s   lag    batch   clock (UTC)           executor
- ──────────────────────────────────────────────────────────────────────────────────────────────────────
- lines      running     2           12,345      1.5 k/s   700   250 ms   2013-01-01 05:00:00   x-1
- count      deploying   1                0            –     –        –   –                     –
+ fragment   state     attempt   messages   messages/s   lag    batch   clock (UTC)           delay   executor
+ ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ lines      running   2           12,345      1.5 k/s   700   250 ms   2013-01-01 05:00:00       –   x-1
+ count      running   1                0            –     –        –   –                     2.0 s   –
+
+
+
+ channel           lag     bytes   behind   unacked   blocked   losses   replays   on disk   clock (UTC)
+ ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ lines → count   1,234   12.3 MB        –         0         –        2         0       0 B   –
+
+
+ count: its clock has stood for 12.0 s, waiting for lines
+ count: from lines: 1,234 messages (12.3 MB) wait, 2 losses
 
 
  executor   state     worker   host   process   slots   Spark

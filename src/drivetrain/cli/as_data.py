@@ -1,0 +1,28 @@
+"""Records as plain data for `--json`: every field by its name.
+
+Why: structs of the wire are arrays there, and some records are dataclasses; readers of JSON want names.
+
+Called by the commands that print JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+
+def as_data(value: Any) -> Any:
+    """`value` made of dicts, lists and plain values; enumerations by their values."""
+    if isinstance(value, msgspec.Struct):
+        return {name: as_data(getattr(value, name)) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_data(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: as_data(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_data(one) for one in value]
+    return value.value if isinstance(value, Enum) else value

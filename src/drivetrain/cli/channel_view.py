@@ -1,0 +1,115 @@
+"""Channels and clocks of fragments as people read them: tables where there is room, sentences where not.
+
+Problem: a dozen figures per channel are too many for a row of a terminal, and while all goes well nobody
+wants to read most of them.
+
+Design: `show` gives all of it, as a table on a wide terminal and as a sentence per channel on a narrow one.
+The views of a run give only what asks for attention: what waits, who blocks it, what was lost, and whom a
+clock waits for.
+
+Called by `cli.show` and `cli.run_view`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from drivetrain.cli.figures import show_clock, show_count, show_counted, show_size, show_span
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.messages.following import FragmentView
+    from drivetrain.core.channel_progress import ChannelProgress
+    from drivetrain.core.progress import FragmentProgressed
+
+Figures: TypeAlias = "FragmentProgressed | FragmentView"
+"""The progress of a fragment here, and a cluster's view of one: they agree in what is read here."""
+
+WIDE: Final = 125
+"""From so many characters on the figures of channels are a table."""
+
+
+def channels_of(fragments: Sequence[Figures], width: int) -> RenderableType | None:
+    """All that is known of the channels of an application; None when it has none."""
+    channels = [channel for fragment in fragments for channel in fragment.channels]
+    if not channels:
+        return None
+    return _table(channels) if width >= WIDE else Text("\n".join(map(_sentence, channels)) + "\n")
+
+
+def show_delay(figures: Figures) -> str:
+    """How far the newest message is ahead of the clock: "2.0 s"; not known is "–"."""
+    return "–" if figures.watermark_delay_ms is None else show_span(figures.watermark_delay_ms)
+
+
+def attention(figures: Figures) -> list[str]:
+    """What asks for attention in a fragment, a phrase each; nothing while all goes well."""
+    told = []
+    if figures.stalled_ms:
+        whom = f", waiting for {figures.waiting_for}" if figures.waiting_for else ""
+        told.append(f"its clock has stood for {show_span(figures.stalled_ms)}{whom}")
+    if figures.blocked_by:
+        told.append(f"blocked by {figures.blocked_by}, which has yet to take what was sent")
+    for channel in figures.channels:
+        parts = [_lag(channel)] if channel.lag_rows else []
+        parts += [f"window full for {show_span(channel.blocked_ms)}"] if channel.blocked_ms else []
+        parts += _losses(channel)
+        if parts:
+            told.append(f"from {channel.producer}: {', '.join(parts)}")
+    return told
+
+
+def _table(channels: Sequence[ChannelProgress]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("channel", no_wrap=True)
+    for heading in ("lag", "bytes", "behind", "unacked", "blocked", "losses", "replays", "on disk"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("clock (UTC)", no_wrap=True)
+    for channel in channels:
+        table.add_row(
+            f"{channel.producer} → {channel.subscriber}",
+            show_count(channel.lag_rows),
+            show_size(channel.lag_bytes),
+            "–" if channel.lag_ms is None else show_span(channel.lag_ms),
+            _unacknowledged(channel),
+            show_span(channel.blocked_ms) if channel.blocked_ms else "–",
+            _marked(channel.losses),
+            _marked(channel.replays),
+            show_size(channel.kept_bytes),
+            show_clock(channel.clock_ms),
+        )
+    return table
+
+
+def _sentence(channel: ChannelProgress) -> str:
+    parts = [_lag(channel), f"{_unacknowledged(channel)} unacknowledged"]
+    parts += [f"window full for {show_span(channel.blocked_ms)}"] if channel.blocked_ms else []
+    parts += _losses(channel)
+    parts += [f"{show_size(channel.kept_bytes)} on disk", f"clock {show_clock(channel.clock_ms)}"]
+    return f" {channel.producer} → {channel.subscriber}: {', '.join(parts)}"
+
+
+def _lag(channel: ChannelProgress) -> str:
+    if not channel.lag_rows:
+        return "nothing waits"
+    behind = "" if channel.lag_ms is None else f", {show_span(channel.lag_ms)} behind"
+    return f"{show_counted(channel.lag_rows, 'message')} ({show_size(channel.lag_bytes)}) wait{behind}"
+
+
+def _unacknowledged(channel: ChannelProgress) -> str:
+    window = f" of {show_count(channel.window_rows)}" if channel.window_rows else ""
+    return f"{show_count(channel.unacknowledged_rows)}{window}"
+
+
+def _losses(channel: ChannelProgress) -> list[str]:
+    found = [show_counted(channel.losses, "loss", "losses")] if channel.losses else []
+    return found + ([show_counted(channel.replays, "replay")] if channel.replays else [])
+
+
+def _marked(count: int) -> Text:
+    return Text(show_count(count), style="bold yellow" if count else "dim")
