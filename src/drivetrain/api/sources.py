@@ -8,8 +8,8 @@ Two kinds, which decide how an application ends:
 
 - **bounded**: the input has an end that is known when the application first starts (the files that
   are there, a number of rows, a Python iterable). All windows fire, the application finishes.
-- **unbounded**: a directory being filled (`watch=True`), a generator without `rows`, a socket. The
-  application runs until it is stopped.
+- **unbounded**: a directory being filled (`watch=True`), a generator without `rows`, a socket, Kafka without
+  `end`. The application runs until it is stopped.
 
 Invariants:
 
@@ -33,6 +33,8 @@ from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import ClassVar, Literal, TypeAlias
 
+from drivetrain.api.kafka import Kafka
+from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
 from drivetrain.errors import GraphError
 
 Schema: TypeAlias = str | type
@@ -209,7 +211,7 @@ class Socket:
             )
 
 
-Source: TypeAlias = TextFiles | CsvFiles | JsonLines | ParquetFiles | Generator | Items | Socket
+Source: TypeAlias = TextFiles | CsvFiles | JsonLines | ParquetFiles | Generator | Items | Socket | Kafka
 
 
 def text(

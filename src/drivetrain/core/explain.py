@@ -96,7 +96,8 @@ def _how(node: Node) -> tuple[How, str]:
 def _told(node: Node) -> str:  # noqa: C901 - one short line per operation is the simplest form
     match node.operation:
         case Read(source) | Table(source):
-            where = getattr(source, "path", None) or getattr(source, "host", None) or ""
+            names = (getattr(source, name, None) for name in ("path", "host", "name"))
+            where = next(filter(None, names), "")
             return f"{type(source).__name__} {where}".strip()
         case Write(sink=sink):
             return target(sink)

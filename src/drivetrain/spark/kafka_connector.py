@@ -48,9 +48,6 @@ _CONNECTOR = {
 }
 """Package → SHA-256 of its jar. What else these need is among Spark's own jars."""
 
-CONNECTOR = "kafka"
-"""What declarations of Kafka sources and sinks have as their `connector`."""
-
 _CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
@@ -72,14 +69,14 @@ def connector_jars(config: Config, *, fetch: bool = True) -> list[Path] | None:
 
 
 def uses_kafka(plan: Plan) -> bool:
-    """Whether an application reads or writes Kafka: its source's or sink's `connector` says so."""
+    """Whether an application reads or writes Kafka: so say its declarations (`needs_connector`)."""
     operations = [node.operation for node in plan.graph.nodes.values()]
     ends = [
         o.sink if isinstance(o, Write) else o.source
         for o in operations
         if isinstance(o, Read | Table | Write)
     ]
-    return any(getattr(end, "connector", None) == CONNECTOR for end in ends)
+    return any(getattr(end, "needs_connector", False) for end in ends)
 
 
 def require_connector(spark: SparkSession) -> None:

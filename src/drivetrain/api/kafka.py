@@ -1,0 +1,258 @@
+"""The Kafka source: the declaration a user writes.
+
+The problem: what is in a topic is bytes with a key, a place and a time; where to begin, what the bytes mean,
+whose time counts and what to do about what is lost or malformed are decisions, and must be said in the graph.
+
+Where an application begins (`start`) counts at its first start only; later it goes on where it stopped. With
+an `end` the source is bounded: it ends at the offsets that `end` means at the first start.
+
+Invariants:
+
+1. Building a source executes nothing and opens nothing; only the arguments themselves are checked.
+2. A source is immutable and comparable.
+3. Options, which may hold secrets, are in neither `repr`, `name` nor an error.
+
+Called by applications through `drivetrain.api.sources`; read by the planner and by the adapter.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
+
+from drivetrain.api.durations import milliseconds
+from drivetrain.errors import GraphError
+
+KafkaFormat: TypeAlias = Literal["text", "json", "avro", "protobuf", "raw"]
+KafkaColumn: TypeAlias = Literal["key", "headers", "topic", "partition", "offset", "timestamp"]
+Offsets: TypeAlias = Mapping[int, int] | Mapping[str, Mapping[int, int]]
+KafkaPlace: TypeAlias = str | dt.datetime | Offsets
+"""`"earliest"`, `"latest"`, a time, or offsets by partition, or by topic and partition."""
+
+_WHERE = "sources.kafka"
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "format": ("text", "json", "avro", "protobuf", "raw"),
+    "key_format": ("text", "raw"),
+    "on_bad_record": ("fail", "dead_letter"),
+    "on_data_loss": ("fail", "continue"),
+}
+KAFKA_COLUMNS = ("key", "headers", "topic", "partition", "offset", "timestamp")
+_OURS = ("bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "key.deserializer")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in topics: `word`, or the time `ms`, or `offsets` (topic, partition, offset).
+
+    The topic of an offset may be "", which stands for the only one.
+    """
+
+    word: Literal["earliest", "latest"] | None = None
+    ms: int | None = None
+    offsets: tuple[tuple[str, int, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kafka:
+    """Messages of Kafka topics; see `kafka`."""
+
+    bootstrap: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    start: Place = Place(word="earliest")
+    end: Place | None = None
+    format: KafkaFormat = "text"
+    schema: object = None
+    columns: tuple[KafkaColumn, ...] = ()
+    key_format: Literal["text", "raw"] = "text"
+    event_time: str | None = None
+    max_disorder: str | None = None
+    idle_timeout: str | None = None
+    on_bad_record: Literal["fail", "dead_letter"] = "fail"
+    on_data_loss: Literal["fail", "continue"] = "fail"
+    group: str | None = None
+    descriptors: str | None = None
+    wire: Literal["plain", "confluent"] = "plain"
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
+
+    needs_connector: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap:
+            raise _wrong("a Kafka source needs the address of a broker", 'bootstrap="host:9092"')
+        if bool(self.topics) == bool(self.pattern):
+            raise _wrong("a Kafka source needs topics", "topic=, topics= or pattern=, one of them")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise _wrong(f"unknown {name}", " or ".join(known), repr(getattr(self, name)))
+        for column in self.columns:
+            if column not in KAFKA_COLUMNS:
+                raise _wrong("unknown column of a Kafka message", ", ".join(KAFKA_COLUMNS), repr(column))
+        self._check_schema()
+        if self.idle_timeout is not None:
+            milliseconds(self.idle_timeout, "idle_timeout")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                got = f"{self.pattern!r}: {error}"
+                raise _wrong("the pattern is not a regular expression", got=got) from error
+        for name, _ in self.options:
+            if name in _OURS or name.startswith("kafka."):
+                raise _wrong(
+                    f"the option {name!r} cannot be given",
+                    "consumer settings under Kafka's own names, without the prefix kafka.",
+                    remedy="the source sets it, or has an argument for it" if name in _OURS else None,
+                )
+
+    def _check_schema(self) -> None:
+        structured = self.format in ("json", "avro", "protobuf")
+        if structured and self.schema is None:
+            raise _wrong(f"format={self.format!r} needs a schema", "schema=")
+        if not structured and self.schema is not None:
+            raise _wrong(f"format={self.format!r} has no schema", 'format="json", "avro" or "protobuf"')
+        if self.format == "protobuf" and not (self.descriptors and isinstance(self.schema, str)):
+            raise _wrong(
+                "format='protobuf' needs the message's name and its description",
+                'schema="package.Message" and descriptors="messages.desc"',
+                remedy="protoc --include_imports --descriptor_set_out=messages.desc messages.proto writes it",
+            )
+
+    @property
+    def bounded(self) -> bool:
+        """True when an end was given."""
+        return self.end is not None
+
+    @property
+    def name(self) -> str:
+        """What is read, as plans and errors say it."""
+        return f"{', '.join(self.topics) or f'topics like {self.pattern}'} at {self.bootstrap}"
+
+
+def kafka(
+    *,
+    bootstrap: str,
+    topic: str | None = None,
+    topics: Iterable[str] = (),
+    pattern: str | None = None,
+    start: KafkaPlace = "earliest",
+    end: KafkaPlace | None = None,
+    format: KafkaFormat = "text",
+    schema: object = None,
+    columns: Iterable[KafkaColumn] = (),
+    key_format: Literal["text", "raw"] = "text",
+    event_time: str | None = None,
+    max_disorder: str | None = None,
+    idle_timeout: str | None = None,
+    on_bad_record: Literal["fail", "dead_letter"] = "fail",
+    on_data_loss: Literal["fail", "continue"] = "fail",
+    group: str | None = None,
+    descriptors: str | None = None,
+    wire: Literal["plain", "confluent"] = "plain",
+    options: Mapping[str, str] | None = None,
+) -> Kafka:
+    """Messages of Kafka topics; unbounded unless an `end` is given.
+
+    `topic`, `topics` or a regular expression `pattern` say what is read; partitions that are added are found
+    while it runs, and so are topics that match the pattern. `start` and `end` are `"earliest"`, `"latest"`, a
+    time (ISO 8601, UTC without a zone, or a `datetime` with one), or offsets: `{0: 100, 1: 250}`, with
+    several topics `{"a": {0: 100}}`; partitions that offsets do not name begin at their earliest. From a time
+    on means: every message at or after it and none before, by `event_time` if there is one, else by Kafka's
+    timestamp.
+
+    The message has the columns of its value, then those of `columns`: `key`, `headers`, `topic`, `partition`,
+    `offset`, `timestamp`. By `format` the value is one column `value` (`text`: UTF-8; `raw`: bytes), or the
+    columns of `schema` (`json`: as in `sources.jsonl`; `avro`: an Avro schema as JSON text; `protobuf`: a
+    message's name, described by the file `descriptors`). A null value gives nulls. `wire="confluent"` skips
+    the header that Confluent's serializers write.
+
+    `event_time` names the column with the event time, `"timestamp"` being Kafka's; `max_disorder` says how
+    far behind the newest message of its partition another may come, `idle_timeout` after how long a partition
+    without messages no longer holds up the clock. `on_bad_record` is about what does not parse,
+    `on_data_loss` about what Kafka has deleted before it was read. After each batch its offsets are committed
+    to the consumer `group`, for Kafka's own tools to show; the application does not rely on it. `options` are
+    Kafka's consumer settings.
+
+    >>> kafka(bootstrap="localhost:9092", topic="lines").bounded
+    False
+    >>> kafka(bootstrap="localhost:9092", topic="lines", end="latest").name
+    'lines at localhost:9092'
+    """
+    named = ([topic] if topic is not None else []) + list(topics)
+    if event_time == "timestamp" and "timestamp" not in columns and schema is None:
+        columns = (*columns, "timestamp")
+    return Kafka(
+        bootstrap=bootstrap,
+        topics=tuple(dict.fromkeys(named)),
+        pattern=pattern,
+        start=place(start, "start"),
+        end=None if end is None else place(end, "end"),
+        format=format,
+        schema=schema,
+        columns=tuple(columns),
+        key_format=key_format,
+        event_time=event_time,
+        max_disorder=max_disorder,
+        idle_timeout=idle_timeout,
+        on_bad_record=on_bad_record,
+        on_data_loss=on_data_loss,
+        group=group,
+        descriptors=descriptors,
+        wire=wire,
+        options=tuple(sorted((str(k), str(v)) for k, v in (options or {}).items())),
+    )
+
+
+def place(given: KafkaPlace, name: str) -> Place:
+    """A place as the argument `name` says it; raises `GraphError` for what is none.
+
+    >>> place("1970-01-01T00:00:01Z", "start").ms
+    1000
+    >>> place({0: 5}, "start").offsets
+    (('', 0, 5),)
+    """
+    if given in ("earliest", "latest"):
+        return Place(word=given)  # type: ignore[arg-type]  # just compared
+    if isinstance(given, Mapping):
+        return Place(offsets=_offsets(given, name))
+    time: dt.datetime | None = None
+    if isinstance(given, dt.datetime):
+        time = given
+    elif isinstance(given, str):
+        try:
+            time = dt.datetime.fromisoformat(given)
+            time = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+        except ValueError:
+            time = None
+    if time is None or time.tzinfo is None:
+        raise _wrong(
+            f"{name} is no place in a topic",
+            '"earliest", "latest", a time such as "2024-01-01T00:00:00Z", or offsets by partition',
+            repr(given),
+        )
+    return Place(ms=round(time.timestamp() * 1000))
+
+
+def _offsets(given: Mapping[object, object], name: str) -> tuple[tuple[str, int, int], ...]:
+    found: list[tuple[str, int, int]] = []
+    for key, value in given.items():
+        parts = value.items() if isinstance(value, Mapping) else [(key, value)]
+        topic = str(key) if isinstance(value, Mapping) else ""
+        for partition, offset in parts:
+            if not (
+                isinstance(partition, int) and isinstance(offset, int) and partition >= 0 and offset >= 0
+            ):
+                raise _wrong(
+                    f"{name} has an offset that is none", "{partition: offset}", f"{partition!r}: {offset!r}"
+                )
+            found.append((topic, partition, offset))
+    return tuple(sorted(found))
+
+
+def _wrong(
+    what: str, expected: str | None = None, got: str | None = None, remedy: str | None = None
+) -> GraphError:
+    return GraphError(what, where=_WHERE, expected=expected, got=got, remedy=remedy)
