@@ -8,7 +8,8 @@ Invariants:
 
 1. A window fires once, when the clock has reached its end, unless the window accumulates for ever.
 2. A message for a window that has fired is late: counted, and merged nowhere.
-3. Session windows of one key never overlap or touch: they are merged as soon as they do.
+3. Session windows of one key never overlap: they are merged as soon as they do. A message exactly one gap
+   behind another begins a new session, whether or not the one before has fired.
 """
 
 from __future__ import annotations
@@ -88,16 +89,16 @@ class WindowState:
 
     def _merged_session(self, group: Group) -> Group:
         key, start, end = group
-        touching = [g for g in self.states if g[0] == key and g[1] <= end and start <= g[2]]
-        if not touching:
+        shared = [g for g in self.states if g[0] == key and g[1] < end and start < g[2]]
+        if not shared:
             return group
-        merged = (key, min(start, *(g[1] for g in touching)), max(end, *(g[2] for g in touching)))
-        states = [self.states.pop(g) for g in sorted(touching, key=lambda g: g[1])]
+        merged = (key, min(start, *(g[1] for g in shared)), max(end, *(g[2] for g in shared)))
+        states = [self.states.pop(g) for g in sorted(shared, key=lambda g: g[1])]
         joined = states[0]
         for state in states[1:]:
             joined = self.monoid.plus(joined, state)
         self.states[merged] = joined
-        self._changed -= set(touching)
+        self._changed -= set(shared)
         return merged
 
     def _result(self, group: Group, clock_ms: int) -> tuple[tuple[Any, ...], Any, int]:

@@ -95,7 +95,7 @@ def test_sliding_windows_agree_with_one_pass(drive: Harness) -> None:
 
 
 def test_sessions_end_when_the_gap_passes(drive: Harness) -> None:
-    times = [("a", 0), ("a", 5), ("b", 7), ("a", 14), ("a", 30), ("a", 25), ("b", 50)]
+    times = [("a", 0), ("a", 5), ("b", 7), ("a", 14), ("a", 30), ("a", 25), ("b", 50), ("b", 17)]
     app = Application("sessions")
     made = (
         events(app, [(at(t), key, 1) for key, t in times], SCHEMA, "100 ms")
@@ -106,7 +106,7 @@ def test_sessions_end_when_the_gap_passes(drive: Harness) -> None:
     drive.sink(made)
     drive.run(app)
     found = {(r["key"], ms(r["window_start"]), ms(r["window_end"]), r["count"]) for r in drive.rows()}
-    assert found == {("a", 0, 24, 3), ("a", 25, 40, 2), ("b", 7, 17, 1), ("b", 50, 60, 1)}
+    assert found == {("a", 0, 24, 3), ("a", 25, 40, 2), ("b", 7, 17, 1), ("b", 17, 27, 1), ("b", 50, 60, 1)}
 
 
 def test_a_window_without_keys_covers_the_stream(drive: Harness) -> None:

@@ -142,13 +142,13 @@ def test_a_message_for_a_window_that_has_fired_is_late_and_merged_nowhere() -> N
 
 
 def naive_sessions(messages: list[tuple[str, int]], gap: int) -> list[tuple[str, int, list[int], int]]:
-    """Sort each key's messages; a new session begins where the distance is more than the gap."""
+    """Sort each key's messages; a new session begins where the distance is the gap or more."""
     made = []
     for key in sorted({k for k, _ in messages}):
         stamps = sorted(ts for k, ts in messages if k == key)
         runs = [[stamps[0]]]
         for ts in stamps[1:]:
-            if ts - runs[-1][-1] > gap:
+            if ts - runs[-1][-1] >= gap:
                 runs.append([])
             runs[-1].append(ts)
         made += [(key, run[0], run, run[-1] + gap - 1) for run in runs]
@@ -158,7 +158,7 @@ def naive_sessions(messages: list[tuple[str, int]], gap: int) -> list[tuple[str,
 def no_overlap(state: WindowState) -> None:
     open_ = sorted(state.states)
     for (key, _, end), (other, start, _) in itertools.pairwise(open_):
-        assert key != other or end < start
+        assert key != other or end <= start
 
 
 @given(messages_, st.integers(1, 30), st.randoms(use_true_random=False), st.integers(1, 5))
@@ -179,10 +179,7 @@ def test_sessions_are_those_of_one_pass_in_any_order_and_batching(
 def test_sessions_are_the_same_while_the_clock_follows_messages_that_are_not_late(
     messages: list[tuple[str, int]], gap: int, disorder: int
 ) -> None:
-    """Messages arrive less than `disorder` behind the newest; the clock stays that far behind it.
-
-    (A message exactly at the clock may be exactly a gap behind a session that has just fired.)
-    """
+    """Messages arrive at most `disorder` behind the newest; the clock stays that far behind it."""
     window = session(f"{gap} ms")
     arriving = sorted(messages, key=lambda m: m[1] + (m[1] * 7919) % (disorder + 1))
     state = WindowState(window, Sorted(), {})
@@ -191,7 +188,7 @@ def test_sessions_are_the_same_while_the_clock_follows_messages_that_are_not_lat
     for key, ts in arriving:
         assert state.merge([(((key,), ts, ts + gap), [ts])], clock) == 0
         no_overlap(state)
-        clock = max(clock, ts - disorder - 1)
+        clock = max(clock, ts - disorder)
         fired += state.fire(clock)
     fired += state.fire(END)
     assert sorted(starts(fired)) == sorted(naive_sessions(messages, gap))
@@ -199,10 +196,19 @@ def test_sessions_are_the_same_while_the_clock_follows_messages_that_are_not_lat
 
 def test_a_message_between_two_sessions_makes_them_one() -> None:
     state = WindowState(session("10 ms"), Sorted(), {})
-    state.merge([((("a",), 0, 10), [0]), ((("a",), 20, 30), [20])], 0)
+    state.merge([((("a",), 0, 10), [0]), ((("a",), 18, 28), [18])], 0)
     assert len(state.states) == 2
-    state.merge([((("a",), 10, 20), [10])], 0)
-    assert state.states == {(("a",), 0, 30): [0, 10, 20]}
+    state.merge([((("a",), 9, 19), [9])], 0)
+    assert state.states == {(("a",), 0, 28): [0, 9, 18]}
+
+
+def test_a_message_exactly_one_gap_later_begins_a_session_fired_or_not() -> None:
+    for clock in (0, 10):
+        state = WindowState(session("10 ms"), Sorted(), {})
+        state.merge([((("a",), 0, 10), [0])], 0)
+        fired = state.fire(clock)
+        state.merge([((("a",), 10, 20), [10])], clock)
+        assert len(fired) + len(state.states) == 2
 
 
 def test_sessions_of_different_keys_do_not_merge() -> None:

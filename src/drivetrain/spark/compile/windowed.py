@@ -166,10 +166,11 @@ def require_timestamps(frame: Frame, window: Window, where: str) -> None:
 
 
 def _window_column(window: Window, has_keys: bool) -> list[object]:
-    milliseconds = f"{window.size_ms} milliseconds"
     if window.kind == "session":
+        # A message exactly one gap behind another begins a session of its own, as the clock may have fired
+        # the one before by then. Spark joins them if it sees both in time: so its gap is a microsecond less.
+        session = F.session_window(TS, f"{window.size_ms * 1000 - 1} microseconds").alias(_WINDOW)
         # Spark has no keyless sessions on streams: a constant key stands in.
-        session = F.session_window(TS, milliseconds).alias(_WINDOW)
         return [session] if has_keys else [F.lit(0).alias("__all"), session]
     return [_window_of(window).alias(_WINDOW)]
 
@@ -178,6 +179,8 @@ def _result(df: DataFrame, window: Window, keys: list[str], values: list[str]) -
     # Rebuilt from milliseconds, the columns forget that they were Spark's event time, so that the
     # next stateful operator has one event time column only.
     start, end = F.unix_millis(f"{_WINDOW}.start"), F.unix_millis(f"{_WINDOW}.end")
+    if window.kind == "session":
+        end = F.unix_millis(F.timestamp_micros(F.unix_micros(f"{_WINDOW}.end") + 1))
     return df.select(
         *keys,
         F.timestamp_millis(start).alias("window_start"),
