@@ -10,8 +10,6 @@ from drivetrain.core.flow import (
     Ack,
     Acknowledge,
     AckRequest,
-    FlowReceiver,
-    FlowSender,
     Loss,
     ReceiverEffect,
     ReportLoss,
@@ -20,6 +18,8 @@ from drivetrain.core.flow import (
     Sent,
     Window,
 )
+from drivetrain.core.flow_receiver import FlowReceiver
+from drivetrain.core.flow_sender import FlowSender
 from drivetrain.testing import Simulation, simulate
 
 BATCHES = 40

@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.core.flow import (
+    REMADE,
     Ack,
     Acknowledge,
     AckRequest,
-    FlowReceiver,
-    FlowSender,
     ReportLoss,
     Request,
     Sent,
     Window,
 )
+from drivetrain.core.flow_receiver import FlowReceiver
+from drivetrain.core.flow_sender import FlowSender
 from drivetrain.errors import InternalError, PeerViolationError
 
 WIDE = Window(rows=0, bytes=0, entries=1_000)
@@ -171,6 +172,29 @@ def test_an_entry_that_appears_within_the_grace_is_no_loss() -> None:
     receiver.requested(request, [entry(0)], 1_400)
     receiver.requested(request, [None], 2_000)
     assert receiver.loss is None
+
+
+def test_an_entry_that_was_made_again_is_compared_by_its_messages_alone() -> None:
+    request = asked(sender(sent=2).ticked(1_000))
+    receiver = FlowReceiver(life=1, position=0)
+    receiver.requested(request, [Sent(0, 10, 999, REMADE), entry(1)], 0)
+    assert receiver.loss is None
+    receiver.requested(request, [Sent(0, 9, 999, REMADE), entry(1)], 0)
+    assert receiver.loss is not None
+
+
+def test_who_trusts_says_that_it_took_what_was_sent() -> None:
+    flow = sender(sent=3)
+    receiver = FlowReceiver(life=1, position=0, trusts=True)
+    receiver.requested(asked(flow.ticked(1_000)), [None, None, None], 0)
+    ack = answered(receiver.taken(0, 2, 3, 20))
+    assert (ack.start, ack.position, ack.received) == (0, 2, 20)
+    assert flow.acknowledged(ack, 1_000) == []
+    flow.appended(entry(3), 1_000)
+    ack = answered(receiver.taken(2, 4, 0, 20))  # beyond what it was asked about
+    assert (ack.start, ack.position, ack.received) == (0, 3, 30)
+    flow.acknowledged(ack, 1_000)
+    assert flow.position == 3
 
 
 def test_batches_are_acknowledged_as_they_are_committed_until_all_is_there() -> None:

@@ -1,15 +1,31 @@
 """Every configuration key, by topic."""
 
-from drivetrain.config.catalog import actor, application, client, cluster, kafka, master, run, spark, worker
+from drivetrain.config.catalog import (
+    actor,
+    application,
+    channel,
+    client,
+    clock,
+    cluster,
+    kafka,
+    master,
+    run,
+    spark,
+    worker,
+)
 from drivetrain.config.catalog.collection import collect_keys
 
-ALL_KEYS = collect_keys(spark, run, kafka, cluster, application, client, master, worker, actor)
+ALL_KEYS = collect_keys(
+    spark, run, channel, clock, kafka, cluster, application, client, master, worker, actor
+)
 
 __all__ = [
     "ALL_KEYS",
     "actor",
     "application",
+    "channel",
     "client",
+    "clock",
     "cluster",
     "kafka",
     "master",

@@ -1,0 +1,51 @@
+"""Keys of channels: how much may wait between two fragments, and how much is kept."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drivetrain.config.key import Key
+from drivetrain.config.units import choice, duration_ms, integer, size_bytes
+
+WINDOW_BYTES: Final = Key(
+    "channel.window-bytes",
+    size_bytes(minimum_bytes=1024),
+    "256 MiB",
+    "How many bytes a subscriber may leave unacknowledged before the producer waits, at its next batch.",
+)
+
+WINDOW_MESSAGES: Final = Key(
+    "channel.window-messages",
+    integer(minimum=0),
+    0,
+    "The same in messages; 0 means that only bytes and batches count.",
+)
+
+WINDOW_BATCHES: Final = Key(
+    "channel.window-batches",
+    integer(minimum=1, maximum=50),
+    50,
+    "The same in batches of the producer. What is lost is made again from the producer's last 100 batches.",
+)
+
+MAX_BYTES: Final = Key(
+    "channel.max-bytes",
+    size_bytes(),
+    "0 B",
+    "How many bytes a channel keeps at most while some of them are unread; 0 means as many as it takes.",
+)
+
+MAX_AGE: Final = Key(
+    "channel.max-age",
+    duration_ms(),
+    "0 ms",
+    "How old what is unread in a channel may become; 0 means any age.",
+)
+
+WHEN_FULL: Final = Key(
+    "channel.when-full",
+    choice("block", "fail"),
+    "block",
+    "What the producer does when channel.max-bytes or channel.max-age is reached: wait, or fail. "
+    "Nothing is ever dropped.",
+)
