@@ -33,15 +33,12 @@ def lost_batches(
     """The batch of each lost entry, by its number; None for one that can only have moved the clock.
 
     `lost` are neighbouring numbers, ascending. `before` and `after` are the entries around them: None before
-    entry 0, and behind the end of the log, where `committed` is the newest batch that the producer's entries must
-    reach. Raises InternalError when these are not neighbours.
+    entry 0, and behind the end of the log, where `committed` is the newest batch that the producer's entries
+    must reach. Raises InternalError when these are not neighbours.
     """
     _check_neighbours(lost, before, after)
     first = 0 if before is None else before.batch_id + 1
-    if after is None:
-        last = committed
-    else:
-        last = after.batch_id - 1 if after.segments else after.batch_id
+    last = committed if after is None else after.batch_id - 1 if after.segments else after.batch_id
     batches: list[int | None] = list(range(first, last + 1))
     if len(batches) > len(lost) and after is not None and not after.segments:
         batches.pop()  # no room: the entry behind is that batch itself

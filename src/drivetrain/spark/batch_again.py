@@ -48,7 +48,8 @@ from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
 from drivetrain.spark.fragment import CompileContext, TrunkCompiler
-from drivetrain.spark.query import BatchFailedError, batch_numbers, read_offsets
+from drivetrain.spark.offset_log import batch_numbers, entries_after, read_offsets
+from drivetrain.spark.query import BatchFailedError
 
 _POLL_S = 0.02
 _VERSIONED = re.compile(r"(\d+)(_[^.]*)?(\..*)?")
@@ -92,8 +93,10 @@ class BatchAgain:
         """The entries that the batch reads, as [start, end), by the id of the channel or stored source."""
         if self._is_final:
             return {}
-        ends = self._entries(self._batch_id)
-        starts = self._entries(self._batch_id - 1) if self._batch_id else {}
+        starts, ends = (
+            entries_after(self._checkpoint, batch, self._trunk.inputs)
+            for batch in (self._batch_id - 1, self._batch_id)
+        )
         return {id: (starts.get(id, 0), end) for id, end in ends.items()}
 
     def segments(
@@ -148,10 +151,6 @@ class BatchAgain:
             if id is not None and id in self._trunk.sources:
                 self._trunk.sources[id].check(offset)
 
-    def _entries(self, batch_id: int) -> dict[str, int]:
-        _, offsets = read_offsets(self._checkpoint / "offsets" / str(batch_id))
-        return entries_of(self._trunk.inputs, offsets)
-
     def _refuse_forgotten(self, known: list[int]) -> None:
         needed = {self._batch_id, max(0, self._batch_id - 1)}
         if needed <= set(known):
@@ -163,16 +162,6 @@ class BatchAgain:
             got=f"batches {min(known)} to {max(known)}" if known else "a checkpoint without batches",
             remedy="restore the damaged files from a backup, or start over with --fresh",
         )
-
-
-def entries_of(inputs: tuple[str | None, ...], offsets: list[str | None]) -> dict[str, int]:
-    """The entry numbers that offsets say, by the id of the channel or stored source."""
-    found = {}
-    for id, offset in zip(inputs, offsets, strict=False):
-        told = json.loads(offset) if offset and id is not None else {}
-        if id is not None and isinstance(told, dict) and "entry" in told:
-            found[id] = int(told["entry"])
-    return found
 
 
 def cut_back(checkpoint: Path, target: Path, batch_id: int) -> None:

@@ -15,7 +15,7 @@ Invariants:
 1. A loss is counted once, before anything is done about it; an entry made again is counted once.
 2. An entry that was made again `MOST` times and is lost again is not made again.
 
-Called by `repair` (writes) and by whoever tells how far a channel has come.
+Called by `repair` (writes), by `query` before it starts, and by whoever tells how far a channel has come.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.channel.store import ChannelStore
 
 FILE = "losses.json"
@@ -87,6 +88,31 @@ def loss_record(store: ChannelStore) -> LossRecord:
 def record(store: ChannelStore, told: LossRecord) -> None:
     """Put what is known of a channel's losses in its file, durably."""
     store.files.replace(FILE, msgspec.json.encode(told), kept=True)
+
+
+def require_whole(store: ChannelStore, first: int) -> None:
+    """Raise MessageLossError unless the log is dense from entry `first` on, which is read next.
+
+    A repair that was killed is a loss, too: it is to be ended.
+    """
+    numbers = store.numbers()
+    unread = [number for number in numbers if number >= first]
+    at_end = numbers[-1] + 1 if numbers else 0
+    if unread != list(range(first, max(at_end, first))) or first > at_end:
+        raise _lost(store, f"entries from {first} on", f"{len(unread)} entries, the log ends at {at_end}")
+    if loss_record(store).open:
+        raise _lost(store, "no entry that waits to be made again", str(loss_record(store).open))
+
+
+def require_batch(store: ChannelStore, batch_id: int) -> None:
+    """Raise MessageLossError unless a producer's log reaches to the batch that it committed last."""
+    last = store.last_batch()
+    if last < batch_id:
+        raise _lost(store, f"an entry of batch {batch_id}", f"batch {last} is the last")
+
+
+def _lost(store: ChannelStore, expected: str, got: str) -> MessageLossError:
+    return MessageLossError("entries of the channel are missing", where=store.uri, expected=expected, got=got)
 
 
 def _without(numbers: Iterable[int], number: int) -> tuple[int, ...]:

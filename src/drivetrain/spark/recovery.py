@@ -1,0 +1,142 @@
+"""A fragment whose messages were lost is repaired and goes on, by itself.
+
+Problem: a lost segment must not end an application, nor stop its other fragments, nor be tried for ever.
+
+Design: a query that ends with `MessageLossError` is stopped; what it reads (and what it wrote last) is
+repaired; the fragment is compiled anew and goes on from its last committed batch, so it reads again what it
+had not committed, and its clock stands meanwhile. When nothing damaged is found the query is only started
+again: once, for an error may have passed; then the error stands. The counts of the fragment go on.
+
+`Recovery` does that in the calling thread. `Recoveries` does it in threads of their own, for a process that
+has other fragments to look after.
+
+Invariants:
+
+1. A fragment's old query is stopped before anything of it is repaired.
+2. Repairs are bounded: each entry by `loss_record.MOST`, restarts that found nothing by `FRUITLESS`.
+
+Called by `embedded` and by the cluster's executor.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from drivetrain.core.delivery import AT_MOST_ONCE
+from drivetrain.core.progress import FragmentState
+from drivetrain.spark.channel.segments import MessageLossError
+from drivetrain.spark.execution import Execution
+from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.repair import Repair
+
+FRUITLESS = 1
+"""How often in a row a fragment starts again though nothing of it was found damaged."""
+
+
+class Recovery:
+    """Recovers fragments of one process.
+
+    `tell` hears what happens, for people; `compiling` is held while a fragment is compiled.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        tell: Callable[[str], None],
+        compiling: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._execution = execution
+        self._tell = tell
+        self._compiling = compiling or nullcontext()
+        self._fruitless: dict[str, int] = {}
+
+    def wait_recovered(
+        self, query: FragmentQuery, failure: MessageLossError, given_up: Callable[[], bool]
+    ) -> FragmentQuery:
+        """Repair what `query` lost, and make its successor, which is to be started; takes seconds.
+
+        Raises LostForGoodError, `failure` itself when nothing is damaged again and again, and
+        UnavailableError when `given_up` says so.
+        """
+        query.stop()
+        id = query.fragment.id
+        repair = Repair(
+            self._execution.context,
+            query.directory / "again",
+            compiling=self._compiling,
+            given_up=given_up,
+            tell=self._tell,
+            skip=self._execution.plan.delivery == AT_MOST_ONCE,
+        )
+        if repair.mend(query):
+            self._fruitless.pop(id, None)
+        else:
+            self._fruitless[id] = self._fruitless.get(id, 0) + 1
+            if self._fruitless[id] > FRUITLESS:
+                raise failure
+        with self._compiling:
+            successor = self._execution.fragment(id, counts=query.counts)
+        successor.go_on(query)
+        return successor
+
+
+class Recoveries:
+    """Recoveries in the background, at most one of each fragment; for the thread that polls queries."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+        self._closed = threading.Event()
+        self._running: dict[str, _Recovering] = {}
+
+    def begin(self, query: FragmentQuery, failure: MessageLossError) -> None:
+        """Recover a fragment; `successor` has its next query later."""
+        query.state = FragmentState.RESTARTING
+        recovering = _Recovering(self._recovery, query, failure, self._closed)
+        self._running[query.fragment.id] = recovering
+        recovering.start()
+
+    def is_busy(self, fragment: str) -> bool:
+        """Whether a fragment is being recovered, or its successor was not taken yet."""
+        return fragment in self._running
+
+    def successor(self, fragment: str) -> FragmentQuery | None:
+        """The next query of a fragment, once; None while it is being repaired. Raises why it cannot be."""
+        recovering = self._running[fragment]
+        if recovering.is_alive():
+            return None
+        del self._running[fragment]
+        if recovering.error is not None:
+            raise recovering.error
+        return recovering.successor
+
+    def close(self) -> None:
+        """Give up what runs, and wait for that; the next run goes on with it."""
+        self._closed.set()
+        for recovering in self._running.values():
+            recovering.join()
+
+
+class _Recovering(threading.Thread):
+    def __init__(
+        self, recovery: Recovery, query: FragmentQuery, failure: MessageLossError, closed: threading.Event
+    ) -> None:
+        super().__init__(name=f"recovering-{query.fragment.id}", daemon=True)
+        self._recovery = recovery
+        self._query = query
+        self._failure = failure
+        self._given_up = closed.is_set
+        self.successor: FragmentQuery | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.successor = self._recovery.wait_recovered(self._query, self._failure, self._given_up)
+        except BaseException as error:  # noqa: BLE001 - raised by who asks for the successor
+            self.error = error
+
+
+def lost_in(failure: BaseException | None) -> MessageLossError | None:
+    """The loss that a fragment failed with, if it was one."""
+    return failure if isinstance(failure, MessageLossError) else None
