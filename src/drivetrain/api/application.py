@@ -23,9 +23,9 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from drivetrain.api.graph import Graph, Late, Node, Read, Union, Write
+from drivetrain.api.graph import Delivery, Graph, Late, Latency, Node, Read, Union, Write
 from drivetrain.api.graph import Table as TableOperation
 from drivetrain.api.location import Location, caller
 from drivetrain.api.partitioners import Partitioner, shuffle
@@ -80,9 +80,18 @@ class Processor:
 
 
 class Application:
-    """A graph of processors with a name. Building it executes nothing."""
+    """A graph of processors with a name. Building it executes nothing.
 
-    def __init__(self, name: str) -> None:
+    `latency` says how messages pass: `"micro-batch"`, a batch at a time; `"realtime"`, one by one in Spark's
+    real-time mode, which is an error where a fragment cannot run so (`drivetrain plan` says which operator
+    stops it); `"realtime where possible"`. `delivery` says how often a message counts when something dies: `"exactly
+    once"`; `"at least once"`, which saves some time on the way to other fragments; `"at most once"`, where the
+    batch in flight is left out, and counted. `drivetrain plan` says what each sink gives then.
+    """
+
+    def __init__(
+        self, name: str, *, latency: Latency = "micro-batch", delivery: Delivery = "exactly once"
+    ) -> None:
         if not _NAME.fullmatch(name):
             raise GraphError(
                 "not a name for an application",
@@ -90,7 +99,23 @@ class Application:
                 expected="letters, digits, _ and -, starting with a letter or _",
                 got=repr(name),
             )
+        if latency not in get_args(Latency):
+            raise GraphError(
+                "unknown latency",
+                where=str(caller()),
+                expected=", ".join(map(repr, get_args(Latency))),
+                got=repr(latency),
+            )
+        if delivery not in get_args(Delivery):
+            raise GraphError(
+                "unknown delivery",
+                where=str(caller()),
+                expected=", ".join(map(repr, get_args(Delivery))),
+                got=repr(delivery),
+            )
         self.name = name
+        self.latency = latency
+        self.delivery = delivery
         self.where = caller()
         self.settings: dict[str, Setting] = {}
         self._nodes: dict[str, Node] = {}
@@ -162,7 +187,7 @@ class Application:
         for id, node in list(nodes.items()):
             if isinstance(node.operation, Late):
                 nodes[id] = dataclasses.replace(node, inputs=nodes[node.operation.of].inputs)
-        graph = Graph(self.name, nodes)
+        graph = Graph(self.name, nodes, self.latency, self.delivery)
         graph.check()
         return graph
 

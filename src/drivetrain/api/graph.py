@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from drivetrain.api.columns import Column
 from drivetrain.api.location import Location
@@ -88,10 +88,17 @@ class Filter:
 
 @dataclass(frozen=True)
 class EventTime:
-    """Says where the event timestamp is, and by how much messages may be out of order."""
+    """Says where the event timestamp is, and by how much messages may be out of order.
+
+    With `partition` the disorder is that within a partition: the column has one of the values `partitions`,
+    and one that is silent for `idle_ms` is left out of the clock.
+    """
 
     column: Column
     max_disorder_ms: int
+    partition: Column | None = None
+    partitions: tuple[int | str, ...] = ()
+    idle_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -219,12 +226,21 @@ class Node:
         return f"{self.id} ({self.where})"
 
 
+Delivery: TypeAlias = Literal["exactly once", "at least once", "at most once"]
+"""How often a message counts when something dies: see `drivetrain.core.delivery`."""
+
+Latency: TypeAlias = Literal["micro-batch", "realtime", "realtime where possible"]
+"""How messages pass: a batch at a time, or one by one in Spark's real-time mode."""
+
+
 @dataclass(frozen=True)
 class Graph:
     """An application's name and its processors by id, in topological order."""
 
     name: str
     nodes: Mapping[str, Node]
+    latency: Latency = "micro-batch"
+    delivery: Delivery = "exactly once"
 
     def consumers(self, id: str) -> list[Node]:
         """The nodes that read from `id`, in order."""

@@ -30,6 +30,7 @@ from drivetrain.cli.figures import show_counted
 from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan import Fragment, How, Plan
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.errors import OutputError
@@ -87,7 +88,7 @@ def _plan_of(
 
         plan = analysed(application, config)
     else:
-        plan = make_plan(application.graph())
+        plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
     if picture is not None:
         _write(picture, draw(plan))
     return plan
@@ -120,7 +121,11 @@ def show_plan(plan: Plan, console: Console) -> None:
 
 
 def _fragment_heading(plan: Plan, fragment: Fragment) -> Text:
-    heading = Text.assemble("fragment ", (fragment.id, "bold"), " (one Spark query)")
+    mode = ", in real-time mode" if plan.is_realtime(fragment.id) else ""
+    heading = Text.assemble("fragment ", (fragment.id, "bold"), f" (one Spark query{mode})")
+    if not mode and plan.latency != "micro-batch":
+        for obstacle in plan.obstacles[fragment.id]:
+            heading.append(f"\n  not in real-time mode: {obstacle}", "yellow")
     for channel in plan.channels:
         if channel.consumer_fragment == fragment.id:
             heading.append(

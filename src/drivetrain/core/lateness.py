@@ -46,7 +46,7 @@ def with_lateness(graph: Graph) -> Graph:
             on_time[node.id] = f"{node.id}-on-time"
         else:
             nodes[node.id] = node
-    return Graph(graph.name, nodes)
+    return dataclasses.replace(graph, nodes=nodes)
 
 
 def _rewritten(node: Node) -> list[Node]:

@@ -16,10 +16,10 @@ Invariants (`Plan.check`):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from drivetrain.api.graph import Graph
+from drivetrain.api.graph import Delivery, Graph, Latency
 from drivetrain.errors import InternalError
 
 How = Literal["source", "native", "lowered", "arrow", "task", "sink"]
@@ -64,6 +64,17 @@ class PlannedSink:
 
 
 @dataclass(frozen=True)
+class Obstacle:
+    """What keeps a fragment from Spark's real-time mode: the processor, and why."""
+
+    processor: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.processor} {self.why}"
+
+
+@dataclass(frozen=True)
 class Fragment:
     """The processors that run as one Spark streaming query.
 
@@ -95,6 +106,14 @@ class Plan:
     sinks: tuple[PlannedSink, ...]
     guarantee: str
     bounded: bool
+    latency: Latency = "micro-batch"
+    delivery: Delivery = "exactly once"
+    obstacles: Mapping[str, tuple[Obstacle, ...]] = field(default_factory=dict)
+    """By fragment, what keeps it from real-time mode."""
+
+    def is_realtime(self, fragment: str) -> bool:
+        """Whether a fragment runs in Spark's real-time mode."""
+        return self.latency != "micro-batch" and not self.obstacles.get(fragment)
 
     def fragment_of(self, processor: str) -> Fragment:
         """The fragment that a processor runs in."""
@@ -118,7 +137,16 @@ class Plan:
             "application": self.application,
             "bounded": self.bounded,
             "guarantee": self.guarantee,
-            "fragments": [asdict(f) for f in self.fragments],
+            "latency": self.latency,
+            "delivery": self.delivery,
+            "fragments": [
+                {
+                    **asdict(f),
+                    "realtime": self.is_realtime(f.id),
+                    "obstacles": [asdict(o) for o in self.obstacles.get(f.id, ())],
+                }
+                for f in self.fragments
+            ],
             "channels": [asdict(c) for c in self.channels],
             "operators": [asdict(o) for o in self.operators.values()],
             "sinks": [asdict(s) for s in self.sinks],

@@ -19,7 +19,9 @@ against a naive placement.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
+from typing import Final, cast
 
 from drivetrain.api.graph import (
     Aggregate,
@@ -27,6 +29,8 @@ from drivetrain.api.graph import (
     Fold,
     Graph,
     JoinStream,
+    Delivery,
+    Latency,
     Node,
     Process,
     Read,
@@ -36,6 +40,9 @@ from drivetrain.api.graph import (
 from drivetrain.core.explain import dead_letters, describe, guarantees
 from drivetrain.core.lateness import with_lateness
 from drivetrain.core.plan import Fragment, Plan, PlannedChannel
+from drivetrain.core.realtime import obstacles
+
+AS_DECLARED: Final = "as declared"
 
 
 def is_stateful(node: Node) -> bool:
@@ -51,9 +58,16 @@ def _hears_clock(node: Node) -> bool:
     return isinstance(operation, Process) and not operation.stateful and operation.hears_clock
 
 
-def plan(graph: Graph) -> Plan:
-    """Cut `graph` into fragments; raises `GraphError` when the graph itself is wrong."""
+def plan(graph: Graph, latency: str = AS_DECLARED, delivery: str = AS_DECLARED) -> Plan:
+    """Cut `graph` into fragments; raises `GraphError` when the graph itself is wrong.
+
+    `latency` and `delivery` are the application's own (`AS_DECLARED`), or override it.
+    """
     graph.check()
+    if latency != AS_DECLARED:
+        graph = dataclasses.replace(graph, latency=cast(Latency, latency))
+    if delivery != AS_DECLARED:
+        graph = dataclasses.replace(graph, delivery=cast(Delivery, delivery))
     graph = with_lateness(graph)
     draft = _Draft(graph)
     for node in graph.nodes.values():
@@ -215,17 +229,22 @@ class _Draft:
         )
         fragments = tuple(self._fragment(ids[id(p)], p) for p in ordered)
         sinks, guarantee = guarantees(self.graph)
+        operators = {n.id: describe(n, self.graph) for n in self.graph.nodes.values()}
+        how = {o.id: o.how for o in operators.values()}
         return Plan(
             application=self.graph.name,
             graph=self.graph,
             fragments=fragments,
             channels=channels,
-            operators={n.id: describe(n, self.graph) for n in self.graph.nodes.values()},
+            operators=operators,
             sinks=sinks,
             guarantee=guarantee,
             bounded=all(
                 n.operation.source.bounded for n in self.graph.nodes.values() if isinstance(n.operation, Read)
             ),
+            latency=self.graph.latency,
+            delivery=self.graph.delivery,
+            obstacles={f.id: obstacles(self.graph, f, channels, how) for f in fragments},
         )
 
     def _ordered(self) -> list[_Piece]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from drivetrain.api.application import Application
@@ -25,29 +26,38 @@ from drivetrain.core.progress import (
     FragmentState,
     FragmentStateChanged,
     InputProgressed,
+    NoticeGiven,
     QuietListener,
     RunListener,
     RunOutcome,
     RunResult,
     RunStarted,
 )
+from drivetrain.spark.actor_thread import ActorThread
+from drivetrain.spark.clock_file import ClockFile
 from drivetrain.spark.execution import finish, look_at, prepare, refuse_shared_targets
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.results import already_finished, result
+from drivetrain.spark.run_clock import RunClock
 from drivetrain.spark.rundir import RunDirectory
 
 POLL_S = 0.05
 DRAIN_S = 60.0
+SETTLE_MS = 10_000
+"""How long the end of a run waits until its clock is on disk."""
 LOOK_S = 0.5
 """How often a fragment is looked at between its batches: it may be blocked, and what waits for it grows."""
 
 
 @dataclass
 class Running:
-    """The queries of an application by fragment id, in topological order, and who watches them."""
+    """The queries of an application by fragment id, in topological order, its clock, and who watches them."""
 
     listener: RunListener
+    clock: RunClock
     queries: dict[str, FragmentQuery] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    """How often each fragment's query was made anew in this run."""
     shown: dict[str, tuple[float, FragmentProgressed]] = field(default_factory=dict)
     """When a fragment's progress was looked at without a new batch, and what the listener was told last."""
 
@@ -58,33 +68,49 @@ def run(
     listener: RunListener | None = None,
     *,
     fresh: bool = False,
+    replay_from_ms: int | None = None,
+    on_clock: Callable[[RunClock], None] | None = None,
 ) -> RunResult:
     """Run `application` until its input ends or the listener asks to stop, and say what it did.
 
-    `fresh` forgets what earlier runs of it did, outputs included. Raises the error that stopped it.
+    `fresh` forgets what earlier runs of it did, outputs included. `replay_from_ms` begins a new life of it,
+    which takes the messages of then and later; what was published stays. `on_clock` is given its clock before
+    the first batch. Raises the error that stopped it.
     """
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
     started_s = time.monotonic()
-    plan = make_plan(application.graph())
+    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
     refuse_shared_targets(plan)
     settings = {name: setting.value for name, setting in application.settings.items()}
     rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings)
     rundir.acquire()
+    thread: ActorThread | None = None
     try:
-        if not fresh and rundir.finished is not None:
+        begins = fresh or replay_from_ms is not None
+        if not begins and rundir.finished is not None:
             return already_finished(plan)
-        resumed = rundir.started and not fresh
-        execution = prepare(plan, rundir, config, fresh=fresh)
-        running = Running(listener, {f.id: execution.fragment(f.id) for f in plan.fragments})
-        listener.on_event(RunStarted(application.name, tuple(running.queries), resumed))
+        resumed = rundir.started and not begins
+        execution = prepare(plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms)
+        thread = ActorThread("drivetrain-run", config)
+        clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config)
+        running = Running(listener, clock, {f.id: execution.fragment(f.id) for f in plan.fragments})
+        if on_clock is not None:
+            on_clock(clock)
+        listener.on_event(RunStarted(application.name, tuple(running.queries), resumed, *_life(rundir)))
         outcome = _until_the_end(running)
-        told = result(plan, running.queries, outcome, started_s)
+        told = result(plan, running.queries, outcome, started_s, rundir.life, clock.settle(SETTLE_MS))
         if outcome is RunOutcome.FINISHED:
             finish(rundir, told)
         return told
     finally:
+        if thread is not None:
+            thread.close()
         rundir.release()
+
+
+def _life(rundir: RunDirectory) -> tuple[int, int | None]:
+    return rundir.life.number, rundir.life.from_ms
 
 
 def analysed(application: Application, config: Config | None = None) -> Plan:
@@ -93,7 +119,7 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
     Starts Spark and looks at the inputs' schemas; runs nothing and writes nothing that stays.
     """
     config = config or Config.load(None, {}, {})
-    plan = make_plan(application.graph())
+    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
     refuse_shared_targets(plan)
     with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
         context = look_at(plan, RunDirectory(scratch, application.name, {}), config)
@@ -122,6 +148,7 @@ def _until_the_end(running: Running) -> RunOutcome:
         while True:
             for query in running.queries.values():
                 query.poll()
+                _report_clock(running, query)
                 _tell(running, query, told)
                 failure = query.failure()
                 if failure is not None:
@@ -130,6 +157,8 @@ def _until_the_end(running: Running) -> RunOutcome:
                     raise failure
             if all(q.state is FragmentState.FINISHED for q in running.queries.values()):
                 return RunOutcome.FINISHED
+            while running.clock.notices:
+                running.listener.on_event(NoticeGiven(running.clock.notices.popleft()))
             if running.listener.stop_requested():
                 _drain(running, told)
                 return RunOutcome.STOPPED
@@ -137,6 +166,11 @@ def _until_the_end(running: Running) -> RunOutcome:
     finally:
         for query in running.queries.values():
             query.stop()
+
+
+def _report_clock(running: Running, query: FragmentQuery) -> None:
+    attempt = running.attempts.get(query.fragment.id, 0)
+    running.clock.report(query.fragment.id, attempt, query.settled_clock_ms, query.waiting_for())
 
 
 def _drain(running: Running, told: dict[str, tuple[int, FragmentState | None]]) -> None:
@@ -163,7 +197,8 @@ def _tell(running: Running, query: FragmentQuery, told: dict[str, tuple[int, Fra
     looked_s, before = running.shown.get(query.fragment.id, (now_s, None))
     if query.batch_id == batch and (before is None or now_s - looked_s < LOOK_S):
         return
-    progress = query.progressed()
+    stalled_ms, waiting_for = running.clock.stall(query.fragment.id)
+    progress = dataclasses.replace(query.progressed(), stalled_ms=stalled_ms, waiting_for=waiting_for)
     told[query.fragment.id], running.shown[query.fragment.id] = (query.batch_id, state), (now_s, progress)
     if progress == before:
         return

@@ -167,7 +167,7 @@ class Work:
             path = str(Path(self._launch.code_directory) / spec.file)
             target = path if spec.target is None else f"{path}:{spec.target}"
             application = load_application(target, spec.settings)
-            plan = make_plan(application.graph())
+            plan = make_plan(application.graph(), self.config[run_keys.LATENCY], self.config[run_keys.DELIVERY])
             spark_execution.refuse_shared_targets(plan)
             self._application, self._plan = application, plan
         settings = {name: setting.value for name, setting in self._application.settings.items()}
