@@ -16,10 +16,19 @@ from drivetrain.core.progress import RunListener, RunResult
 
 
 class Engine(Protocol):
-    """Runs an application to its end, telling the listener; `fresh` forgets what earlier runs did."""
+    """Runs an application to its end, telling the listener.
+
+    `fresh` forgets what earlier runs did, `replay_from_ms` begins a new life with what is not older.
+    """
 
     def __call__(
-        self, application: Application, config: Config, listener: RunListener, *, fresh: bool
+        self,
+        application: Application,
+        config: Config,
+        listener: RunListener,
+        *,
+        fresh: bool,
+        replay_from_ms: int | None,
     ) -> RunResult:
         """Run it; raises DrivetrainError when it fails."""
 

@@ -21,6 +21,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from drivetrain.api.moments import moment_ms
 from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
@@ -55,9 +56,19 @@ def run_command(
         bool,
         typer.Option("--fresh", help="Forget what earlier runs of this application did, and start over."),
     ] = False,
+    replay_from: Annotated[
+        str | None,
+        typer.Option(
+            "--replay-from",
+            metavar="TIME",
+            help="Process again what is not older than TIME (2013-03-01T00:00, UTC), in a new life of the "
+            "application; what it has published stays.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an application here until its input ends. Ctrl-C stops it cleanly; the same command resumes it."""
+    from_ms = None if replay_from is None else moment_ms(replay_from, "--replay-from")
     if not as_json:
         live = sys.stdout.isatty() and sys.stderr.isatty()
         result, exit_code = run_file(
@@ -65,6 +76,7 @@ def run_command(
             parse_sets(sets, state_dir),
             config_file,
             fresh=fresh,
+            replay_from_ms=from_ms,
             live=live,
             tell=lambda told: show_summary(told, Console()),
         )
@@ -72,7 +84,10 @@ def run_command(
     with standard_output_reserved() as output:
         try:
             given = parse_sets(sets, state_dir)
-            result, exit_code = run_file(file, given, config_file, fresh=fresh, live=sys.stderr.isatty())
+            live = sys.stderr.isatty()
+            result, exit_code = run_file(
+                file, given, config_file, fresh=fresh, replay_from_ms=from_ms, live=live
+            )
         except DrivetrainError as error:
             json.dump({"outcome": "failed", "error": error_as_data(error)}, output)
             output.write("\n")
@@ -88,6 +103,7 @@ def run_file(
     config_file: Path | None,
     *,
     fresh: bool,
+    replay_from_ms: int | None = None,
     live: bool,
     engine: Engine | None = None,
     tell: Callable[[RunResult], None] = lambda _: None,
@@ -103,7 +119,8 @@ def run_file(
     view = _view(config, live)
     with StopSignals(view.on_stop_requested) as stop:
         with view.showing(), _messages_logged():
-            result = engine(application, config, _Listener(view, stop), fresh=fresh)
+            listener = _Listener(view, stop)
+            result = engine(application, config, listener, fresh=fresh, replay_from_ms=replay_from_ms)
         result.check()
     tell(result)
     if result.outcome is RunOutcome.FINISHED:

@@ -47,7 +47,7 @@ class RunState:
     def after(self, event: ProgressEvent) -> RunState:
         """The state once `event` has happened."""
         match event:
-            case RunStarted(application, fragments, resumed):
+            case RunStarted(application=application, fragments=fragments, resumed=resumed):
                 views = tuple(FragmentView(fragment) for fragment in fragments)
                 return RunState(application, resumed, views)
             case FragmentStateChanged(fragment, state, reason):

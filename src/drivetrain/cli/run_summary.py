@@ -29,6 +29,8 @@ _SENTENCES: Final = {
 def show_summary(result: RunResult, console: Console) -> None:
     """Print the outcome, messages in and out per processor, and what was written where."""
     sentence, style = _SENTENCES[result.outcome]
+    if result.outcome is RunOutcome.STOPPED and result.replay_from_ms is not None:
+        sentence += " (without --replay-from, which would begin again)"
     console.print(Text.assemble((result.application, "bold"), " ", (sentence, style)), highlight=False)
     if result.outcome is RunOutcome.ALREADY_FINISHED:
         return
@@ -43,6 +45,12 @@ def show_summary(result: RunResult, console: Console) -> None:
         f"clock {show_clock(result.clock_ms)}",
         highlight=False,
     )
+    if result.replay_from_ms is not None:
+        console.print(
+            f"life {result.life}, replayed from {show_clock(result.replay_from_ms)}: "
+            f"{show_counted(result.skipped, 'older message')} skipped",
+            highlight=False,
+        )
     for name, value in result.accumulators.items():
         shown = show_count(value) if isinstance(value, int) else f"{value:,.6g}"
         console.print(f"{name}: {shown}", highlight=False)

@@ -166,6 +166,8 @@ class LineView:
         self._state = self._state.after(event)
         if isinstance(event, RunStarted):
             resumed = ", resuming where it stopped" if event.resumed else ""
+            if event.replay_from_ms is not None:
+                resumed += f", replaying from {show_clock(event.replay_from_ms)} (life {event.life})"
             self.say(f"{event.application}: {show_counted(len(event.fragments), 'fragment')}{resumed}")
         elif isinstance(event, FragmentStateChanged):
             self.say(f"{event.fragment}: {event.state.value}" + (f": {event.reason}" if event.reason else ""))

@@ -193,7 +193,9 @@ def _is_skipped(path: Path) -> bool:
         return True
     if not path.is_dir():
         return False
-    is_state = (path / "application.json").is_file() and (path / "fragments").is_dir()
+    is_state = (path / "application.json").is_file() and any(
+        (path / of_a_life).is_dir() for of_a_life in ("fragments", "lives")
+    )
     is_environment = (path / "pyvenv.cfg").is_file()
     return is_state or is_environment or any((path / mark).exists() for mark in _OUTPUT_MARKS)
 

@@ -52,11 +52,16 @@ class RunOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The application is about to start; `fragments` in topological order, `resumed` from an earlier run."""
+    """The application is about to start; `fragments` in topological order, `resumed` from an earlier run.
+
+    `life` counts the lives of its state, `replay_from_ms` is where this one began (None: with everything).
+    """
 
     application: str
     fragments: tuple[str, ...]
     resumed: bool = False
+    life: int = 1
+    replay_from_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +173,9 @@ class RunResult:
 
     `clock_ms` is the application's event-time clock (None: no message yet). `accumulators` are the user's own
     counters by name; see `drivetrain.accumulator` for what they count when something is repeated.
-    `fragments` is how far each had come, with its channels, in topological order.
+    `fragments` is how far each had come, with its channels, in topological order. `life` counts the lives of
+    the application's state; `replay_from_ms` is where this one began (None: with everything), and `skipped`
+    are the messages that sources gave and that were older.
     """
 
     application: str
@@ -180,6 +187,9 @@ class RunResult:
     clock_ms: int | None = None
     accumulators: Mapping[str, int | float] = field(default_factory=dict)
     fragments: tuple[FragmentProgressed, ...] = ()
+    life: int = 1
+    replay_from_ms: int | None = None
+    skipped: int = 0
 
     @property
     def late(self) -> int:

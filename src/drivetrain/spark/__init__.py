@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from drivetrain.api.application import Application
     from drivetrain.config import Config
     from drivetrain.core.plan import Plan
@@ -20,12 +22,19 @@ def run(
     listener: RunListener | None = None,
     *,
     fresh: bool = False,
+    replay_from: str | int | datetime | None = None,
 ) -> RunResult:
-    """Run an application embedded, then call its `when_finished` hooks; see `embedded.run`."""
+    """Run an application embedded, then call its `when_finished` hooks; see `embedded.run`.
+
+    `replay_from` processes again what is not older than that: ISO 8601 (UTC unless it says otherwise), a
+    datetime, or ms since the epoch. Raises `UserError` for anything else, `ReplayError` when that cannot be.
+    """
+    from drivetrain.api.moments import moment_ms
     from drivetrain.core.progress import RunOutcome
     from drivetrain.spark import embedded
 
-    result = embedded.run(application, config, listener, fresh=fresh)
+    from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
+    result = embedded.run(application, config, listener, fresh=fresh, replay_from_ms=from_ms)
     if result.outcome is RunOutcome.FINISHED:
         application.tell_finished(result)
     return result

@@ -40,8 +40,9 @@ from drivetrain.api.graph import (
     Write,
 )
 from drivetrain.core.channel import Segment
+from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, PlannedChannel
-from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.channel.columns import PART, TS
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.compile.frame import Frame
@@ -52,7 +53,9 @@ from drivetrain.spark.compile.windowed import BEFORE, late_panes
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import refusals_named
 from drivetrain.spark.fragment import CompileContext, Trunk, without_bad
+from drivetrain.spark.replayed import since
 from drivetrain.spark.sinks import SinkWriter
+from drivetrain.spark.source_clock import Newest, newest_columns, partitions_of, read_newest
 
 log = logging.getLogger("drivetrain.messages")
 
@@ -73,10 +76,13 @@ class Batch:
     frames: dict[str, Frame] = field(default_factory=dict)
     newest: dict[str, Observation] = field(default_factory=dict)
     emitted: dict[str, Observation] = field(default_factory=dict)
+    skipped: dict[str, Observation] = field(default_factory=dict)
     late: Observation | None = None
     letters: list[tuple[Node, DataFrame]] = field(default_factory=list)
     kept: list[DataFrame] = field(default_factory=list)
     segments: dict[str, list[Segment]] = field(default_factory=dict)
+    begun: bool = False
+    """Whether an output may have something of it that it would take twice, or has it all."""
 
 
 class Branches:
@@ -108,6 +114,7 @@ class Branches:
         self.roots = [*fragment.trunk[-1:], *(p for p in read if not fragment.trunk)]
         self.root = graph.nodes[self.roots[0]]
         self.told_clock = clocked_consumers(graph)
+        self.first_batch = context.rundir.life.first_batch
 
     # -- one batch -----------------------------------------------------------------------------------
 
@@ -124,7 +131,10 @@ class Branches:
                     batch.frames[id].df.write.format("noop").mode("overwrite").save()
             for node in self.nodes:
                 if isinstance(node.operation, Write):
-                    written = self.sinks[node.id].write(_for_sink(node, batch), batch.id)
+                    sink = self.sinks[node.id]
+                    batch.begun = batch.begun or sink.guarantee != EXACTLY_ONCE
+                    written = sink.write(_for_sink(node, batch), self._number(batch))
+                    batch.begun = True
                     self.counts.add(self.counts.into, node.id, written)
                 elif isinstance(node.operation, Log):
                     self._log(node, batch.frames[node.inputs[0]])
@@ -138,6 +148,8 @@ class Branches:
             self._count_channels(batch)
             if batch.late is not None and (late := observed(batch.late).get("late")):
                 self.counts.add(self.counts.late, self.root.id, late)
+            for id, observation in batch.skipped.items():
+                self.counts.add(self.counts.skipped, id, observed(observation).get("skipped") or 0)
             for id, observation in batch.emitted.items():
                 self.counts.add(self.counts.out, id, observed(observation).get("n") or 0)
         finally:
@@ -152,10 +164,18 @@ class Branches:
                 rows = sum(segment.rows for segment in batch.segments[channel_id])
                 self.counts.add(self.counts.out, producer, rows)
 
-    def newest_ms(self, batch: Batch) -> dict[str, int]:
-        """The largest timestamp that a batch gave each event time it assigned, in ms."""
-        found = {id: observed(o).get("newest") for id, o in batch.newest.items()}
-        return {id: ms for id, ms in found.items() if ms is not None}
+    def leave_out(self, batch: Batch) -> int:
+        """Run a batch for Spark's state alone, with an empty entry in channels; says how many rows it had."""
+        counted = Observation()
+        batch.df.observe(counted, F.count(F.lit(1)).alias("n")).write.format("noop").mode("overwrite").save()
+        for channel in self.channels:
+            if batch.id > self.stores[channel.id].last_batch():
+                batch.segments[channel.id] = []
+        return observed(counted).get("n") or 0
+
+    def newest(self, batch: Batch) -> dict[str, Newest]:
+        """The largest timestamps that a batch gave each event time it assigned."""
+        return {id: read_newest(observed(observation)) for id, observation in batch.newest.items()}
 
     def append(self, batch: Batch, clock_ms: int | None) -> None:
         """Publish a batch to the channels, with the fragment's clock after it."""
@@ -232,13 +252,19 @@ class Branches:
         if isinstance(node.operation, LatePanes):
             return late_panes(node, inputs[0], batch.clock_ms)
         frame = apply(node, inputs, self.context.table, self.context.report(node.id))
+        replay = self.context.replay
+        if replay is not None and replay.drops_at(node.id):
+            batch.skipped[node.id] = Observation()
+            frame = since(frame, replay.from_ms, batch.skipped[node.id], str(node))
         if isinstance(node.operation, EventTime):
             return self._observe_newest(node.id, frame, batch)
         return frame
 
     def _observe_newest(self, id: str, frame: Frame, batch: Batch) -> Frame:
         batch.newest[id] = Observation()
-        observed = frame.df.observe(batch.newest[id], F.max(F.unix_millis(TS)).alias("newest"))
+        partitions = partitions_of(self.context.plan.graph, id, self.trunk.sources)
+        wanted = newest_columns(frame.df.columns, partitions)
+        observed = frame.df.observe(batch.newest[id], *wanted).drop(PART)
         return Frame(observed, (), frame.message)
 
     def _settled(self, node: Node, frame: Frame, batch: Batch) -> Frame:
@@ -265,6 +291,10 @@ class Branches:
     def _producers(self) -> set[str]:
         return {c.producer for c in self.channels}
 
+    def _number(self, batch: Batch) -> int:
+        """How outputs that are for all lives of the application know a batch."""
+        return self.first_batch + batch.id
+
     # -- outputs -------------------------------------------------------------------------------------
 
     def _log(self, node: Node, frame: Frame) -> None:
@@ -273,7 +303,8 @@ class Branches:
             log.info("%s %s", node.id, row.asDict())
 
     def _write_letters(self, batch: Batch) -> None:
-        if not batch.letters or batch.id <= self.letters.last_batch():
+        number = self._number(batch)
+        if not batch.letters or number <= self.letters.last_batch():
             return
         union: DataFrame | None = None
         for node, df in batch.letters:
@@ -282,10 +313,10 @@ class Branches:
             if count := df.count():
                 self.counts.add(self.counts.dead, node.id, count)
         assert union is not None
-        segments = write_segments(union, self.letters, batch.id)
+        segments = write_segments(union, self.letters, number)
         if segments:
             last = self.letters.last()
-            self.letters.append(batch.id, segments, last.clock_ms if last is not None else 0)
+            self.letters.append(number, segments, last.clock_ms if last is not None else 0)
 
 
 def observed(observation: Observation) -> dict[str, int | None]:

@@ -19,26 +19,34 @@ from drivetrain.spark.user_counters import Number, UserCounters
 class Counts:
     """Messages that processors emitted (`out`), took (`into`), dropped as late, or dead-lettered.
 
-    All keyed by processor id. One for each attempt of a fragment; the engine adds to it from the threads of
-    the query. `user` are the application's own accumulators.
+    `skipped` are those that were older than the replay, where they got their timestamp. All keyed by
+    processor id. One for each attempt of a fragment; the engine adds to it from the threads of the query.
+    `user` are the application's own accumulators.
     """
 
     out: dict[str, int] = field(default_factory=dict)
     into: dict[str, int] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
     user: UserCounters = field(default_factory=UserCounters)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, which: dict[str, int], processor: str, n: int) -> None:
-        """Add `n` to one of the four."""
+        """Add `n` to one of them."""
         with self._lock:
             which[processor] = which.get(processor, 0) + n
 
     def copied(self) -> tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]:
-        """The four as they are now: out, into, late, dead."""
+        """What is told per processor, as it is now: out, into, late, dead."""
         with self._lock:
             return dict(self.out), dict(self.into), dict(self.late), dict(self.dead)
+
+    @property
+    def skipped_rows(self) -> int:
+        """The messages that were older than the replay, together."""
+        with self._lock:
+            return sum(self.skipped.values())
 
 
 @dataclass

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from drivetrain.api.graph import Read, Table, Write
+from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.errors import GraphError
 from drivetrain.spark.branches import Branches
@@ -41,6 +42,7 @@ from drivetrain.spark.counting import Counts
 from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
 from drivetrain.spark.kafka_connector import uses_kafka
 from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.replayed import replay_from, replay_in
 from drivetrain.spark.session import session
 from drivetrain.spark.shipping import ship
 from drivetrain.spark.sinks import SinkContext, SinkWriter, open_sink, sink_path
@@ -73,13 +75,14 @@ class Execution:
         """Its state directory."""
         return self.context.rundir
 
-    def fragment(self, id: str, mark: str | None = None) -> FragmentQuery:
+    def fragment(self, id: str, mark: str | None = None, counts: Counts | None = None) -> FragmentQuery:
         """A new attempt of a fragment, compiled. Raises the error of the operator that Spark refuses.
 
-        In a cluster the fragment's lock is held, and `mark` is what it said before that.
+        In a cluster the fragment's lock is held, and `mark` is what it said before that. With `counts` it
+        goes on counting there.
         """
         before, query = self._compiled.pop(id, ("", None))
-        if query is not None and mark in (None, before):
+        if query is not None and counts is None and mark in (None, before):
             return query
         known = {fragment.id: fragment for fragment in self.plan.fragments}
         if id not in known:
@@ -90,7 +93,7 @@ class Execution:
                 remedy="the application's file makes another graph each time it is loaded: let it depend on "
                 "its settings only",
             )
-        return self._compile(known[id])
+        return self._compile(known[id], counts or Counts())
 
     def compile_all(self) -> None:
         """Compile every fragment, in topological order; what a channel carries is known behind its
@@ -98,21 +101,23 @@ class Execution:
         for fragment in self.plan.fragments:
             self._compiled[fragment.id] = (
                 self.rundir.fragment_lock(fragment.id).mark,
-                self._compile(fragment),
+                self._compile(fragment, Counts()),
             )
 
     def schemas(self) -> dict[str, Any]:
         """What the channels carry, as Spark's JSON, once all is compiled."""
         return {c.id: self.context.schemas[c.id].jsonValue() for c in self.plan.channels}
 
-    def _compile(self, fragment: Fragment) -> FragmentQuery:
+    def _compile(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
         """Compile a trunk and, on no data, its branches: so every operator is checked by Spark."""
         context, plan, rundir = self.context, self.plan, self.rundir
-        counts = Counts()
         with counts.user.active():
             trunk: Trunk = TrunkCompiler(context, fragment).compile()
+        # Otherwise what a power cut takes of a channel is found, and made again or left out.
+        durable = plan.delivery == EXACTLY_ONCE
         stores = {
-            c.id: ChannelStore(rundir.channel(c.id), fragment=fragment.id) for c in plan.outputs(fragment.id)
+            c.id: ChannelStore(rundir.channel(c.id), fragment=fragment.id, durable=durable)
+            for c in plan.outputs(fragment.id)
         }
         letters = ChannelStore(rundir.dead_letters(fragment.id), fragment=fragment.id)
         branches = Branches(context, fragment, trunk, self.sinks, stores, letters, counts)
@@ -123,21 +128,49 @@ class Execution:
         return FragmentQuery(plan, fragment, trunk, branches, rundir.fragment(fragment.id), readers, counts)
 
 
-def prepare(plan: Plan, rundir: RunDirectory, config: Config, *, fresh: bool = False) -> Execution:
+def prepare(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    *,
+    fresh: bool = False,
+    replay_from_ms: int | None = None,
+) -> Execution:
     """Compile everything, check every source and sink, begin the state; nothing runs yet.
 
-    `rundir` is locked by this process alone. `fresh` forgets what earlier runs did, outputs included. Raises
-    what is wrong with the application, and leaves no state of a first run behind then.
+    `rundir` is locked by this process alone. `fresh` forgets what earlier runs did, outputs included;
+    `replay_from_ms` begins a new life with the messages that are not older. Raises what is wrong with the
+    application: then no state of a first run is left behind, and the life that was there stays.
     """
-    sinks = open_sinks(plan, rundir)
+    if replay_from_ms is not None:
+        replay_from(plan.graph, replay_from_ms)  # before anything is forgotten
+        if not fresh:
+            rundir.make_aside(replay_from_ms)
+    try:
+        execution = _prepared(plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms)
+        rundir.begin(plan)
+    except BaseException:
+        rundir.give_up_aside()
+        raise
+    return execution
+
+
+def _prepared(
+    plan: Plan, rundir: RunDirectory, config: Config, *, fresh: bool, replay_from_ms: int | None
+) -> Execution:
+    sinks = open_sinks(plan, rundir, config)
     if fresh:
+        for sink in sinks.values():
+            sink.check_fresh()
         # The state first: a state whose results are gone would go on, one that is gone is refused.
         rundir.clear()
         for sink in sinks.values():
             sink.fresh()
+        if replay_from_ms is not None:
+            rundir.make_aside(replay_from_ms)
     rundir.refuse_another_graph(plan)
     first_run = not rundir.started
-    if first_run:
+    if first_run or replay_from_ms is not None:
         # What can be found wrong without Spark is told at once. Later runs go on with what they listed.
         for node in plan.graph.nodes.values():
             if isinstance(node.operation, Read | Table):
@@ -151,13 +184,12 @@ def prepare(plan: Plan, rundir: RunDirectory, config: Config, *, fresh: bool = F
         if first_run:
             rundir.clear()  # nothing has run: the next try lists its inputs anew
         raise
-    rundir.begin(plan)
     return execution
 
 
 def join(plan: Plan, rundir: RunDirectory, config: Config) -> Execution:
     """An application that another process has prepared (`rundir.note_prepared`); `rundir` is shared."""
-    execution = _started(plan, rundir, config, open_sinks(plan, rundir))
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
     for id, schema in rundir.prepared_schemas().items():
         execution.context.schemas[id] = StructType.fromJson(schema)
     return execution
@@ -165,7 +197,7 @@ def join(plan: Plan, rundir: RunDirectory, config: Config) -> Execution:
 
 def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
     """Compile everything for what Spark says of it; `rundir` is a scratch directory."""
-    execution = _started(plan, rundir, config, open_sinks(plan, rundir))
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
     execution.compile_all()
     return execution.context
 
@@ -183,13 +215,14 @@ def finish(rundir: RunDirectory, result: RunResult) -> None:
     rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
 
 
-def open_sinks(plan: Plan, rundir: RunDirectory) -> dict[str, SinkWriter]:
+def open_sinks(plan: Plan, rundir: RunDirectory, config: Config) -> dict[str, SinkWriter]:
     """The sinks of an application by processor id."""
     opened: dict[str, SinkWriter] = {}
     for node in plan.graph.nodes.values():
         if isinstance(node.operation, Write):
             directory = str(rundir.path / "sinks" / node.id)
-            opened[node.id] = open_sink(node.operation.sink, SinkContext(rundir.app_id, node.id, directory))
+            context = SinkContext(rundir.app_id, node.id, directory, config, rundir.life.number)
+            opened[node.id] = open_sink(node.operation.sink, context)
     return opened
 
 
@@ -213,4 +246,6 @@ def refuse_shared_targets(plan: Plan) -> None:
 def _started(plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter]) -> Execution:
     spark = session(config, plan.application, kafka=uses_kafka(plan))
     ship(plan.graph)
-    return Execution(CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex), sinks)
+    replay = replay_in(plan.graph, rundir.life)
+    context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex, replay=replay)
+    return Execution(context, sinks)

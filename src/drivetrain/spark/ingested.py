@@ -17,15 +17,17 @@ from typing import Any, TypeGuard
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType, TimestampType
 
 from drivetrain.api.sources import Items, Socket
 from drivetrain.api.types import schema_of
+from drivetrain.core.replay import SourceTime
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.columns import PUNCT, TS, WM, read_channel
 from drivetrain.spark.channel.feeds import Feed, IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest
 from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.source_store import Kept, first_entry, note_index
 from drivetrain.spark.sources import OpenedSource, Position
 
 
@@ -36,6 +38,7 @@ class Ingested:
     opened: OpenedSource
     ingest: Ingest
     store: ChannelStore
+    kept: Kept
 
 
 def is_ingested(source: object) -> TypeGuard[Items | Socket]:
@@ -43,25 +46,60 @@ def is_ingested(source: object) -> TypeGuard[Items | Socket]:
     return isinstance(source, Items | Socket)
 
 
+@dataclass(frozen=True)
+class Begin:
+    """Where a new query begins in a store: at the first entry that can hold a message of a replay."""
+
+    from_ms: int
+    where: str
+
+
 def ingested(
-    spark: SparkSession, source: Items | Socket, uri: str, *, by_arrival: bool, **options: str | int
+    spark: SparkSession,
+    source: Items | Socket,
+    uri: str,
+    *,
+    time: SourceTime | None,
+    by_arrival: bool,
+    kept: Kept,
+    begin: Begin | None = None,
+    **options: str | int,
 ) -> Ingested:
     """The store of `source` at `uri`, and its stream.
 
     With `by_arrival` the DataFrame has `__ts` (when a message was stored) and the store's clock as its
-    watermark; else the data columns alone. `options` are those of the channel's reader.
+    watermark; else the data columns alone. `time` says where the messages get their event time; `begin` where
+    a query without a checkpoint begins (None: with the oldest message), `kept` what is kept for replays.
+    `options` are those of the channel's reader. Raises `ReplayError` when messages to begin with were deleted.
     """
     ddl = "value string" if isinstance(source, Socket) else schema_of(source.schema)
     data = StructType.fromDDL(ddl)
     store = ChannelStore(uri, fragment="ingest")
-    ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source))
+    reader = ChannelStore(uri)
+    column = _indexed_column(data, time)
+    if begin is not None:
+        first = options["start"] = first_entry(reader, begin.from_ms, column, begin.where)
+        if "subscriber" in options:
+            for subscriber in reader.positions():
+                store.record_position(subscriber, first)
+    if "subscriber" in options:
+        note_index(store, column)
+    index = None if column in (None, TS) else column
+    ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source), index=index)
     df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
-    reader = ChannelStore(uri)
     opened = OpenedSource(
         df, source.bounded, "rows", None, _position(ingest, reader), None, "stored at the source's end"
     )
-    return Ingested(opened, ingest, reader)
+    return Ingested(opened, ingest, reader, kept)
+
+
+def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:
+    """The column that the store's index is of; None when nothing that is stored is the event time."""
+    if time is None or not time.places:
+        return TS
+    kinds = {field.name: field.dataType for field in data}
+    return time.column if isinstance(kinds.get(str(time.column)), TimestampType | LongType) else None
 
 
 def _position(ingest: Ingest, store: ChannelStore) -> Callable[[str | None], Position]:

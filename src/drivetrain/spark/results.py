@@ -9,14 +9,20 @@ from drivetrain.api.graph import Read, Table, Write
 from drivetrain.core.counts import derive
 from drivetrain.core.plan import Plan
 from drivetrain.core.progress import OutputResult, ProcessorResult, RunOutcome, RunResult
+from drivetrain.core.replay import Life
 from drivetrain.spark.counting import together
 from drivetrain.spark.query import FragmentQuery
 
 
 def result(
-    plan: Plan, queries: Mapping[str, FragmentQuery], outcome: RunOutcome, started_s: float
+    plan: Plan,
+    queries: Mapping[str, FragmentQuery],
+    outcome: RunOutcome,
+    started_s: float,
+    life: Life,
+    clock_ms: int | None,
 ) -> RunResult:
-    """The result of a run that began at `started_s` (monotonic seconds)."""
+    """The result of a run that began at `started_s` (monotonic seconds); the application is at `clock_ms`."""
     counts = together(query.counts for query in queries.values())
     taken, given = derive(plan.graph, counts.out, counts.into)
     processors = tuple(
@@ -31,7 +37,6 @@ def result(
         for node in plan.graph.nodes.values()
         if not isinstance(node.operation, Table)
     )
-    clocks = [q.clock_ms for q in queries.values()]
     return RunResult(
         application=plan.application,
         outcome=outcome,
@@ -39,8 +44,11 @@ def result(
         processors=processors,
         outputs=outputs(plan, counts.into),
         batches=sum(q.batches for q in queries.values()),
-        clock_ms=min((c for c in clocks if c is not None), default=None) if None not in clocks else None,
+        clock_ms=clock_ms,
         accumulators=dict(sorted(counts.user.items())),
+        life=life.number,
+        replay_from_ms=life.from_ms,
+        skipped=sum(query.counts.skipped_rows for query in queries.values()),
         fragments=tuple(query.progressed() for query in queries.values()),
     )
 

@@ -1,17 +1,21 @@
 """Where one application keeps what must survive it, and how a run knows that it goes on.
 
     <state.dir>/<application>-<8 hex digits of its settings>/
-        application.json     what runs here: name, settings, the shape of its graph, finished or not
+        application.json     what runs here: name, settings, the shape of its graph, its life, finished or not
         lock                 held by the process that runs it, or shared by the executors that do
         prepared.json        for executors: who has prepared the application, and what its channels carry
         clearing             only while everything else is being deleted: the next run ends that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`
-        dead-letters/<id>/   a channel of messages that could not be processed
+        lives/<n>/           fragments and channels of a life that began with a replay (see `core.replay`)
+        stores/<id>/         messages of sources that cannot be asked twice: a channel for all lives
+        sinks/<id>/          the sinks' own notes, for all lives
+        dead-letters/<id>/   a channel of messages that could not be processed, in whatever life
 
 The settings are part of the name, so the same command finds its state again and another input or
 output starts another application. Each file is written whole and renamed: after a crash it is the
-old one or the new one.
+old one or the new one. A life is made aside, and begins with the one step that replaces application.json;
+what an earlier one has left is deleted after that, by whoever locks the directory next if not at once.
 
 Invariants:
 
@@ -20,6 +24,7 @@ Invariants:
 2. One attempt at a time runs a fragment, in whatever process: see `fragment_lock`.
 3. A state directory is never continued with a graph whose stateful parts differ.
 4. Nobody clears it, or prepares it, while others run fragments of it.
+5. After a crash at any moment the current life is whole, and it is the old one or the new one.
 
 Called by `embedded` (acquire) and by executors through `execution` (share).
 """
@@ -32,15 +37,19 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from drivetrain.core.plan import Plan
+from drivetrain.core.replay import FIRST_LIFE, Life
 from drivetrain.errors import OutputError, UnavailableError, UserError
 from drivetrain.spark.fragment_lock import FragmentLock
 
 _WAIT_S = 0.05
+_OF_A_LIFE = ("fragments", "channels", "tables")
 
 
 class RunDirectory:
@@ -53,15 +62,16 @@ class RunDirectory:
         self.application = application
         self.settings = dict(settings)
         self._lock: Any = None
+        self._aside: Life | None = None
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- locking --------------------------------------------------------------------------------------
 
     def acquire(self) -> None:
         """Create the directory if needed and lock it; raises `UnavailableError` when another runs it."""
         if not self._lock_now(fcntl.LOCK_EX):
             self.release()
             raise self._taken()
-        self._end_clearing()
+        self._tidy()
 
     def acquire_or_share(self, preparer: str, wait_s: float) -> bool:
         """For executors: lock it to prepare it (True), or share what `preparer` has prepared (False).
@@ -71,7 +81,7 @@ class RunDirectory:
         deadline = time.monotonic() + wait_s
         while True:
             if self._lock_now(fcntl.LOCK_EX):
-                self._end_clearing()
+                self._tidy()
                 if self.prepared_by != preparer:
                     return True
                 self.share()
@@ -114,9 +124,11 @@ class RunDirectory:
             remedy="wait for it or stop it; other settings or another --state-dir make another one",
         )
 
-    def _end_clearing(self) -> None:
+    def _tidy(self) -> None:
+        """End what a process that died had begun; only who is alone here may."""
         if (self.path / "clearing").exists():
             self.clear()
+        self._end_other_lives()
 
     def release(self) -> None:
         """Let another process run the application."""
@@ -136,6 +148,58 @@ class RunDirectory:
             else:
                 child.unlink()
         marker.unlink()
+        self._aside = None
+
+    # -- lives -----------------------------------------------------------------------------------------
+
+    @property
+    def life(self) -> Life:
+        """The life that runs here, or the one that is made aside."""
+        known = self._read().get("life", {})
+        return self._aside or Life(**known)
+
+    @property
+    def home(self) -> Path:
+        """Where that life keeps what is its own."""
+        number = self.life.number
+        return self.path if number == FIRST_LIFE else self.path / "lives" / str(number)
+
+    def make_aside(self, from_ms: int) -> None:
+        """Make the life of a replay from `from_ms`: this object speaks of it, until it begins or is given up.
+
+        If the application has not run yet, that is its first.
+        """
+        self._aside = None
+        if self.started:
+            self._aside = self.life.next(from_ms, self._last_batch())
+            if self.home.exists():
+                shutil.rmtree(self.home)
+        else:
+            self._aside = Life(from_ms=from_ms)
+
+    def give_up_aside(self) -> None:
+        """Go on with the life that was there."""
+        if self._aside is not None and self._aside.number != FIRST_LIFE:
+            shutil.rmtree(self.home, ignore_errors=True)
+        self._aside = None
+
+    def _last_batch(self) -> int:
+        """The newest batch that Spark has numbered for any fragment of the life that runs here."""
+        logs = (self.home / "fragments").glob("*/checkpoint/offsets/*")
+        return max((int(path.name) for path in logs if path.name.isdigit()), default=-1)
+
+    def _end_other_lives(self) -> None:
+        """Delete what belongs to lives that are over, or that never began."""
+        current = self.life.number
+        others = [d for d in self._directories("lives") if d.name != str(current)]
+        if current != FIRST_LIFE:
+            others += [self.path / name for name in _OF_A_LIFE]
+        for directory in others:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _directories(self, name: str) -> Iterable[Path]:
+        parent = self.path / name
+        return parent.iterdir() if parent.is_dir() else ()
 
     # -- what is known -------------------------------------------------------------------------------
 
@@ -163,24 +227,35 @@ class RunDirectory:
         self._write({"by": preparer, "schemas": dict(schemas)}, "prepared.json")
 
     def refuse_another_graph(self, plan: Plan) -> None:
-        """Raise `UserError` if there is state here of a graph that does not fit."""
+        """Raise `UserError` if there is state here of a graph that does not fit; a life aside has none."""
         shape, known = state_shape(plan), self._read()
-        if known and known.get("state") != shape:
+        if known and self._aside is None and known.get("state") != shape:
             raise UserError(
                 "the application's graph has changed since its state was written",
                 where=self.app_id,
                 expected=_told(known.get("state", {})),
                 got=_told(shape),
-                remedy="run with --fresh to start over, or under another application name to keep both",
+                remedy="run with --fresh to start over, with --replay-from to begin a new life, or under "
+                "another application name to keep both",
             )
 
     def begin(self, plan: Plan) -> None:
-        """Note what runs here, before its first batch; raises `UserError` as `refuse_another_graph`."""
+        """Note what runs here, before its first batch; a life that was made aside is the current one then.
+
+        Raises `UserError` as `refuse_another_graph`.
+        """
         self.refuse_another_graph(plan)
-        if not self.started:
-            settings = {k: str(v) for k, v in self.settings.items()}
-            shape = state_shape(plan)
-            self._write({"application": self.application, "settings": settings, "state": shape})
+        if not self.started or self._aside is not None:
+            self._write(
+                {
+                    "application": self.application,
+                    "settings": {k: str(v) for k, v in self.settings.items()},
+                    "state": state_shape(plan),
+                    "life": msgspec.to_builtins(self.life),
+                }
+            )
+            self._aside = None
+            self._end_other_lives()
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Note that the application has finished, and how."""
@@ -188,7 +263,9 @@ class RunDirectory:
 
     def fragment(self, id: str) -> Path:
         """The directory of a fragment."""
-        return self._made("fragments", id)
+        path = self.home / "fragments" / id
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     def fragment_lock(self, id: str) -> FragmentLock:
         """The lock of a fragment; executors hold it while they run the fragment."""
@@ -196,16 +273,19 @@ class RunDirectory:
 
     def channel(self, id: str) -> str:
         """The place of a channel."""
-        return str(self.path / "channels" / id)
+        return str(self.home / "channels" / id)
+
+    def tables(self, id: str) -> Path:
+        """Where the reader of a table keeps what it read."""
+        return self.home / "tables" / id
+
+    def store(self, id: str) -> str:
+        """The place of the store at the end of a source."""
+        return str(self.path / "stores" / id)
 
     def dead_letters(self, id: str) -> str:
         """The place of a fragment's dead letters."""
         return str(self.path / "dead-letters" / id)
-
-    def _made(self, *parts: str) -> Path:
-        path = self.path.joinpath(*parts)
-        path.mkdir(parents=True, exist_ok=True)
-        return path
 
     def _prepared(self) -> dict[str, Any]:
         # Half a directory is no prepared one.

@@ -40,9 +40,17 @@ class Harness:
         given = {k.replace("__", ".").replace("_", "-"): v for k, v in keys.items()}
         return Config.load(None, {}, {"state.dir": str(self.directory / "state"), **given})
 
-    def run(self, app: Application, *, fresh: bool = False, listener: Any = None, **keys: str) -> RunResult:
+    def run(
+        self,
+        app: Application,
+        *,
+        fresh: bool = False,
+        replay_from_ms: int | None = None,
+        listener: Any = None,
+        **keys: str,
+    ) -> RunResult:
         """Run to the end."""
-        result = run(app, self.config(**keys), listener, fresh=fresh)
+        result = run(app, self.config(**keys), listener, fresh=fresh, replay_from=replay_from_ms)
         result.check()
         return result
 

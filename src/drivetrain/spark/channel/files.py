@@ -91,6 +91,15 @@ class ChannelFiles:
         selector = pafs.FileSelector(full, allow_not_found=True)
         return [info.base_name for info in self._fs.get_file_info(selector) if info.is_file]
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was written, in ms since the epoch. Raises FileNotFoundError."""
+        if self._local:
+            return os.stat(self._full(path)).st_mtime_ns // 1_000_000
+        modified_ns = self._fs.get_file_info(self._full(path)).mtime_ns
+        if modified_ns is None:
+            raise FileNotFoundError(self._full(path))
+        return int(modified_ns) // 1_000_000
+
     # -- writing -------------------------------------------------------------------------------
 
     def create(self, path: str, content: Any) -> bool:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.errors import UnavailableError
 from drivetrain.spark.channel.row_batches import RowBatches
-from drivetrain.spark.channel.segments import write_segment
+from drivetrain.spark.channel.segments import indexed_by, write_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +72,7 @@ class Ingest:
     them; with a single column it may be the bare value. `event_time_ms` gives a row's timestamp
     (default: when it is stored); `disorder_ms` says how late a row may come. `position` says which
     entry the slowest subscriber reads next (default: from the positions recorded in the channel).
+    `index` names the column whose values the timestamps of segments are (default: `__ts`).
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Ingest:
         limits: IngestLimits | None = None,
         position: Callable[[], int] | None = None,
         now_ms: Callable[[], int] = _arrival_ms,
+        index: str | None = None,
     ) -> None:
         self._store = store
         self._rows = RowBatches(schema, event_time_ms or (lambda _: now_ms()), where=store.uri)
@@ -94,6 +96,7 @@ class Ingest:
         self._limits = limits or IngestLimits()
         self._position = position or self._recorded_position
         self._now_ms = now_ms
+        self._index = index
         self._pulled: deque[Any] = deque()
         self._news = threading.Condition()
         self._ended = False
@@ -264,6 +267,8 @@ class Ingest:
         segment = write_segment(self._store.files, f"ingest-{count}", [batch])
         reached_ms = segment.max_ts_ms - self._disorder_ms
         clock_ms = reached_ms if self._clock_ms is None else max(self._clock_ms, reached_ms)
+        if self._index is not None:
+            segment = indexed_by(segment, batch.column(self._index))
         entry = self._store.append(count, [segment], clock_ms)
         self._stored = count
         self._clock_ms = clock_ms

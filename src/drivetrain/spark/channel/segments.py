@@ -21,6 +21,7 @@ import uuid
 import zlib
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc as ipc
@@ -72,6 +73,21 @@ def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any], folder
         min_ts_ms=lowest,
         max_ts_ms=highest,
     )
+
+
+def indexed_by(segment: Segment, column: Any) -> Segment:
+    """The segment with the range of `column`, which is one of its own, in place of that of `__ts`.
+
+    The column holds timestamps, or ms since the epoch as int64. Nulls do not count.
+    """
+    per_ms = 1
+    if pa.types.is_timestamp(column.type):
+        column, per_ms = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 1000
+    span = pc.min_max(column)
+    if not span["max"].is_valid:
+        return segment
+    lowest, highest = span["min"].as_py() // per_ms, span["max"].as_py() // per_ms
+    return msgspec.structs.replace(segment, min_ts_ms=lowest, max_ts_ms=highest)
 
 
 def read_segment(files: ChannelFiles, segment: Segment) -> Iterator[Any]:

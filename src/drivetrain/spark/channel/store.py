@@ -5,6 +5,7 @@ Layout below the channel's uri:
     log/00000000000000000007.json     entry 7, created atomically, never changed
     segments/<name>.arrow             immutable messages; those that no entry names do not count
     positions/<subscriber>            the entry number that subscriber reads next
+    needs/<subscriber>                from which entry on it may read again, if it feeds others
 
 Problem: producer and subscribers are different processes that may die between any two system calls,
 and subscribers look for news many times a second.
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 LOG = "log"
 POSITIONS = "positions"
+NEEDS = "needs"
 _SUFFIX = ".json"
 _KEPT_ENTRIES = 4096  # in memory, for each of several uses; a channel may live for years
 
@@ -74,6 +76,7 @@ class ChannelStore:
         self._end: int | None = None  # None until the log has been listed once
         self._produced: ChannelLog | None = None
         self._subscribed: set[str] = set()
+        self._needed: dict[str, int] = {}
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -134,6 +137,10 @@ class ChannelStore:
             known = self._cache.get(number)
             return self._keep(self._load(number)) if known is None else known
 
+    def stored_ms(self, number: int) -> int:
+        """When entry `number` was appended, in ms since the epoch. Raises FileNotFoundError if it is gone."""
+        return self.files.modified_ms(_entry_path(number))
+
     def entries(self, start: int, end: int | None = None) -> list[Entry]:
         """The entries with numbers in [start, end), up to the end of the log."""
         length = self.length()
@@ -150,6 +157,12 @@ class ChannelStore:
                 del self._cache[number]
 
     # -- appending -----------------------------------------------------------------------------
+
+    @property
+    def incarnation(self) -> int:
+        """The producer's: above that of every entry that others have appended."""
+        with self._lock:
+            return self._own_incarnation(self._log())
 
     def last_batch(self) -> int:
         """The newest batch id that this producer's fragment has appended, -1 if none."""
@@ -243,6 +256,28 @@ class ChannelStore:
                     self.files.delete(f"{POSITIONS}/{name}")
             self._subscribed.add(subscriber)
         self.files.replace(f"{POSITIONS}/{subscriber}", str(position).encode())
+
+    def position_of(self, subscriber: str) -> int:
+        """The position that a subscriber has recorded, 0 if none."""
+        return self.positions().get(SubscriberId(subscriber), 0)
+
+    def record_need(self, subscriber: str, entry: int) -> None:
+        """Say that `subscriber` may read again from `entry` on, to make again what it gave to others."""
+        if self._needed.get(subscriber) != entry:
+            self.files.replace(f"{NEEDS}/{subscriber}", str(entry).encode())
+            self._needed[subscriber] = entry
+
+    def held(self) -> dict[SubscriberId, int]:
+        """What must be kept for every subscriber: from which entry on, by what it read and may read again.
+
+        The entry before that is kept too: its clock is what the batch behind it began with.
+        """
+        found = self.positions()
+        for name in self.files.names(NEEDS):
+            if name in found:
+                text = self.files.read(f"{NEEDS}/{name}").to_pybytes()
+                found[SubscriberId(name)] = min(found[SubscriberId(name)], int(text) if text else 0)
+        return {subscriber: max(0, position - 1) for subscriber, position in found.items()}
 
     def trim(self, subscribers: Mapping[SubscriberId, int], checkpoint: int | None = None) -> int:
         """Delete the entries that everybody has passed, with their segments; says how many.

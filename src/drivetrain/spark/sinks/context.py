@@ -4,9 +4,12 @@ The problem: one batch of a fragment feeds many sinks inside `foreachBatch`, and
 batch again after a crash. The engine must not know formats or file systems, and each adapter must
 make its own writing idempotent.
 
-Calling order: `validate()` for every sink of the application before anything starts (or `fresh()`,
-which removes what an earlier run of this application published, then `validate()`), then `write(df,
-batch_id)` with batch ids that grow, and repeat only after a crash.
+Calling order: `validate()` for every sink of the application before anything starts (or `check_fresh()` for
+every sink, then `fresh()`, which removes what an earlier run of this application published, then
+`validate()`), then `write(df, batch_id)` with batch ids that grow, and repeat only after a crash.
+
+A transactional sink can also do in two steps what `write` does in one: `prepare(df, batch_id)`, then
+`commit(batch_id)` or `abort(batch_id)`, so that somebody else may decide when a batch is seen.
 
 Invariants:
 
@@ -22,9 +25,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from drivetrain.api.sinks import Guarantee
+from drivetrain.core.replay import FIRST_LIFE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from drivetrain.config import Config
 
 
 @dataclass(frozen=True)
@@ -34,11 +40,15 @@ class SinkContext:
     `app_id` is the identity that survives restarts of the same application (it decides who owns an
     output directory); `sink_id` is unique in the application and safe in a file name. `state_dir` is
     this sink's own directory next to the checkpoint; it may be deleted only together with it.
+    `config` is the application's configuration, for what all sinks of a kind have in common. `life` is the
+    number of the application's life: batch ids never come again in a later one (see `core.replay`).
     """
 
     app_id: str
     sink_id: str
     state_dir: str
+    config: Config | None = None
+    life: int = FIRST_LIFE
 
 
 class SinkWriter(Protocol):
@@ -53,6 +63,10 @@ class SinkWriter(Protocol):
         """Check the target before anything starts; raises `OutputError`."""
         ...
 
+    def check_fresh(self) -> None:
+        """Raise `OutputError` when what was published cannot be removed; changes nothing."""
+        ...
+
     def fresh(self) -> None:
         """Remove what this application published there before, and nothing else."""
         ...
@@ -62,4 +76,28 @@ class SinkWriter(Protocol):
 
         Returns 0 when the batch had been written before. Raises `OutputError` or `DiskFullError`.
         """
+        ...
+
+
+class TransactionalSinkWriter(SinkWriter, Protocol):
+    """A sink whose batches can wait, through any crash, between being known and being seen.
+
+    4. A prepared batch is committed or aborted, by whatever process opens the sink next with the same state.
+    5. `commit` of a batch that was committed does nothing; one of a batch that was never prepared raises.
+    """
+
+    def prepare(self, df: DataFrame, batch_id: int) -> int:
+        """Keep the rows of a batch durably, unseen; how many they are. Replaces what was prepared before."""
+        ...
+
+    def prepared(self) -> list[int]:
+        """The batches that wait, growing."""
+        ...
+
+    def commit(self, batch_id: int) -> int:
+        """Publish a prepared batch whole; how many rows that were, 0 if it had been published before."""
+        ...
+
+    def abort(self, batch_id: int) -> None:
+        """Forget a prepared batch; nobody has seen any of it."""
         ...

@@ -8,6 +8,7 @@ published, and is skipped. Otherwise it is written aside, in `_drivetrain/` (nam
 are ignored by Spark, pyarrow and pandas), synced, and renamed into place in one step.
 
     out/part-<sink id>-<batch>.<extension>      what readers see: only batches that had rows
+    out/part-<sink id>-life<n>-<batch>.…        the same, of the application's n-th life (see `core.replay`)
     out/_drivetrain/owner.json                  whose directory this is: see `ownership`
     out/_drivetrain/staging/…                   files being written
 
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 import pyarrow.fs as pafs
 
 from drivetrain.api.sinks import FileSink, Guarantee
+from drivetrain.core.replay import FIRST_LIFE
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.failures import recovered
 from drivetrain.spark.sinks.context import SinkContext
@@ -62,6 +64,9 @@ class FileSinkWriter:
         """Raise OutputError unless the directory is ours or empty, and can be written."""
         self._directory.check()
 
+    def check_fresh(self) -> None:
+        """Files can always be removed."""
+
     def fresh(self) -> None:
         """Remove the files that this application published here, and its claim."""
         self._directory.clear()
@@ -70,7 +75,8 @@ class FileSinkWriter:
     def path_of(self, batch_id: int) -> str:
         """The one name that the file of a batch can have."""
         packed = ".gz" if self._sink.compression == "gzip" and self._sink.format != "parquet" else ""
-        name = f"part-{self._context.sink_id}-{batch_id:08d}.{EXTENSIONS[self._sink.format]}{packed}"
+        life = "" if self._context.life == FIRST_LIFE else f"life{self._context.life}-"
+        name = f"part-{self._context.sink_id}-{life}{batch_id:08d}.{EXTENSIONS[self._sink.format]}{packed}"
         return f"{self._directory.path}/{name}"
 
     def write(self, df: DataFrame, batch_id: int) -> int:

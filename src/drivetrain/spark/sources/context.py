@@ -28,8 +28,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ class SourceContext:
     max_batch_rows: int | None = None
     spark_log: str | None = None
     """Where Spark keeps its own record of files taken, if it is to read them: in the query's checkpoint."""
+    kafka_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of Kafka's clients that the configuration has for all sources; secrets may be among them."""
+    replay_from_ms: int | None = None
+    """A query without a checkpoint may begin behind messages of which all are older. None: at the oldest."""
+    replay_column: str | None = None
+    """The source's own column that says how old a message is; None: something else does."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,8 @@ class OpenedSource:
     """Called before a batch with its end offset; raises InputError when the input is not what it was."""
     explain: Callable[[str], DrivetrainError | None] = lambda text: None
     """What Spark's words about a failed batch mean, when they come from this source."""
+    committed: Callable[[str | None], None] = lambda offset: None
+    """Called after a batch was committed, with its end offset; of several batches perhaps only for the last."""
     partitions: int = 0
     """How many partitions with a clock of their own are known at opening; their dense numbers are in the
     column `PART`, and partitions that are found later get the next ones. 0: the source has no such column."""

@@ -36,6 +36,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from drivetrain.api.sources import Generator
+from drivetrain.core.replay import first_row
 from drivetrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class GeneratorPlan:
     rate_per_s: float | None
     max_batch_rows: int
     parallelism: int
+    first_row: int = 0
 
 
 class IdRange(InputPartition):
@@ -98,8 +100,8 @@ class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._freeze = False
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Before the first row."""
-        return {"rows": 0}
+        """Before the first row, or the first of a replay."""
+        return {"rows": self._plan.first_row}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The rows that one batch takes."""
@@ -149,9 +151,11 @@ class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def open_generator(
-    spark: SparkSession, source: Generator, max_batch_rows: int | None, where: str
+    spark: SparkSession, source: Generator, max_batch_rows: int | None, where: str, first_row: int = 0
 ) -> DataFrame:
     """The rows of `source` as a streaming DataFrame: `id long, ts timestamp`, and the user's columns.
+
+    A query without a checkpoint begins with row `first_row`.
 
     Raises InputError when `start` or an expression cannot be read.
     """
@@ -160,11 +164,22 @@ def open_generator(
         rate_per_s=source.rate_per_s,
         max_batch_rows=max_batch_rows or DEFAULT_BATCH_ROWS,
         parallelism=spark.sparkContext.defaultParallelism,
+        first_row=first_row,
     )
     spark.dataSource.register(GeneratorDataSource)
     ranges = spark.readStream.format(FORMAT_NAME).option("plan", json.dumps(dataclasses.asdict(plan))).load()
     ids = ranges.select(F.explode(F.expr("sequence(lo, hi - 1)")).alias("id"))
     return generate_rows(ids, source, where)
+
+
+def first_row_of(source: Generator, from_ms: int | None, where: str) -> int:
+    """The first row at or after `from_ms` (None: of all); raises InputError like `open_generator`."""
+    if from_ms is None:
+        return 0
+    if source.step_us == 0:  # all rows are of one moment
+        return 0
+    row = first_row(_start_us(source.start, where), source.step_us, from_ms)
+    return row if source.rows is None else min(row, source.rows)
 
 
 def generate_rows(ids: DataFrame, source: Generator, where: str) -> DataFrame:

@@ -11,7 +11,7 @@ import os
 
 from pyspark.sql.types import StructType
 
-from drivetrain.api.sources import FileSource, Generator, ParquetFiles, TextFiles
+from drivetrain.api.sources import FileSource, Generator, Kafka, ParquetFiles, TextFiles
 from drivetrain.errors import InputError
 from drivetrain.spark.channel.columns import PUNCT
 from drivetrain.spark.sources.context import (
@@ -29,7 +29,8 @@ from drivetrain.spark.sources.file_reader import (
     log_new_files,
     open_log,
 )
-from drivetrain.spark.sources.generator import open_generator
+from drivetrain.spark.sources.generator import first_row_of, open_generator
+from drivetrain.spark.sources.kafka_source import open_kafka
 from drivetrain.spark.sources.location import FoundFile, list_files, locate
 from drivetrain.spark.sources.native_files import open_native
 from drivetrain.spark.sources.parquet_groups import read_schema
@@ -38,7 +39,7 @@ from drivetrain.spark.sources.validation import validate_generator, validate_sch
 
 
 def open_source(
-    source: FileSource | Generator, context: SourceContext, *, says_end: bool = False
+    source: FileSource | Generator | Kafka, context: SourceContext, *, says_end: bool = False
 ) -> OpenedSource:
     """Check `source` and open it; raises InputError, before anything runs, when it cannot be read.
 
@@ -47,15 +48,18 @@ def open_source(
     """
     if isinstance(source, Generator):
         return _open_generator(source, context)
+    if isinstance(source, Kafka):
+        return open_kafka(source, context)
     return _open_files(source, context, says_end=says_end)
 
 
 def _open_generator(source: Generator, context: SourceContext) -> OpenedSource:
     validate_generator(source, context.source_id)
-    df = open_generator(context.spark, source, context.max_batch_rows, context.source_id)
+    first = first_row_of(source, context.replay_from_ms, context.source_id)
+    df = open_generator(context.spark, source, context.max_batch_rows, context.source_id, first)
 
     def position(offset: str | None) -> Position:
-        done = json.loads(offset)["rows"] if offset else 0
+        done = json.loads(offset)["rows"] if offset else first
         return Position(done, source.rows, finished=source.rows is not None and done >= source.rows)
 
     return OpenedSource(

@@ -1,0 +1,111 @@
+"""What the store at the end of a source keeps for replays, and where a replay begins in it.
+
+Problem: a socket says everything once. To process it again from T, its store must still hold what was read
+long ago, within bounds; it must know in which entries messages of T or later can be; and it must say so when
+some of them are gone, because what is missing from a replay would be lost silently.
+
+Design: an entry is deleted when it was read and is older, or lies further back, than what is kept. The
+timestamps in its segments are the index: those of the column that holds the event time, or, without one, of
+the arrival. Before entries are deleted, the largest timestamp of theirs is noted.
+
+    index.json      which column the timestamps are of (`__ts`: of the arrival; null: not of one alone)
+    trimmed.json    the largest timestamp that was deleted; not there while nothing was
+
+What if we die here: `trimmed.json` is written before anything is deleted, so it may claim too much, never too
+little.
+
+Invariants:
+
+1. A replay begins at or before the first entry that can hold a message of T or later, or is refused.
+2. What is deleted was read by every subscriber.
+
+Called by: `ingested` (index, start), `query` (trim).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from drivetrain.api.moments import told_moment
+from drivetrain.core.channel import Entry, SubscriberId
+from drivetrain.core.replay import ReplayError, kept_from
+from drivetrain.spark.channel.store import ChannelStore
+
+_INDEX = "index.json"
+_TRIMMED = "trimmed.json"
+_RETENTION = SubscriberId("what is kept for replays")
+
+
+@dataclass
+class Kept:
+    """How much of a store is kept when it was read: at most so many bytes, at most for so long."""
+
+    bytes: int
+    age_ms: int
+
+    def trim(self, store: ChannelStore) -> None:
+        """Delete what was read and need not be kept."""
+        positions = store.positions()
+        if not positions:
+            return
+        floor = min(positions.values())
+        now_ms = time.time_ns() // 1_000_000
+        entries = store.entries(store.start(), floor)
+        ages = ((e.number, e.bytes, store.stored_ms(e.number)) for e in reversed(entries))
+        kept = kept_from(ages, self.bytes, self.age_ms, now_ms)
+        positions[_RETENTION] = floor if kept is None else kept
+        going = [entry for entry in entries if entry.number < positions[_RETENTION]]
+        if going:
+            _note_trimmed(store, going)
+            store.trim(positions)
+
+
+def note_index(store: ChannelStore, column: str | None) -> None:
+    """Say that timestamps of the entries to come are those of `column`."""
+    known = _read(store, _INDEX)
+    if known is None:
+        column = column if store.length() == 0 else None
+    elif known["column"] != column:
+        column = None
+    if known is None or known["column"] != column:
+        store.files.replace(_INDEX, json.dumps({"column": column}).encode(), kept=True)
+
+
+def first_entry(store: ChannelStore, from_ms: int, column: str | None, where: str) -> int:
+    """Where a replay from `from_ms` begins, by the timestamps of `column` (None: they are not indexed).
+
+    Raises `ReplayError` when messages that may be of then or later were deleted.
+    """
+    index, trimmed = _read(store, _INDEX), _read(store, _TRIMMED)
+    is_indexed = column is not None and index is not None and index["column"] == column
+    gone_ms = None if trimmed is None else trimmed["newest_ms"]
+    if gone_ms is not None and (not is_indexed or gone_ms >= from_ms):
+        raise ReplayError(
+            "messages from then on are no longer stored",
+            where=where,
+            expected=f"all messages with a timestamp at or after {told_moment(from_ms)}",
+            got=f"those up to {told_moment(gone_ms)} were deleted"
+            if is_indexed
+            else "some were deleted, and their event time is computed: nobody knows whether these",
+            remedy="replay from a later time; keep more with replay.keep-bytes and replay.keep-age",
+        )
+    if not is_indexed:
+        return store.start()
+    # The newest entry says the clock, whatever it holds.
+    later = [entry.number for entry in store.since(from_ms)]
+    return max(store.start(), min([*later, store.length() - 1]))
+
+
+def _note_trimmed(store: ChannelStore, going: list[Entry]) -> None:
+    known = _read(store, _TRIMMED)
+    stamps = [segment.max_ts_ms for entry in going for segment in entry.segments]
+    stamps += [] if known is None else [known["newest_ms"]]
+    if stamps and (known is None or max(stamps) > known["newest_ms"]):
+        store.files.replace(_TRIMMED, json.dumps({"newest_ms": max(stamps)}).encode(), kept=True)
+
+
+def _read(store: ChannelStore, name: str) -> dict[str, Any] | None:
+    return dict(json.loads(store.files.read(name).to_pybytes())) if store.files.exists(name) else None
