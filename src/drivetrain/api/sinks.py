@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka  # re-exported beside the functions of this module
 from drivetrain.errors import GraphError
 

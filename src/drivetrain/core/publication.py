@@ -67,12 +67,6 @@ class Publication:
             raise InternalError(f"batch {batch} is committed, and {self.begun} had begun")
         return Publication(self.token, batch)
 
-    def rolled_back(self, batch: int) -> Publication:
-        """The transaction of `batch` is known to have been given up: nobody sees any of it."""
-        if self.begun != batch:
-            raise InternalError(f"batch {batch} is rolled back, and {self.begun} had begun")
-        return Publication(self.token, self.published)
-
     def resolved(self, marker: Marker | None, where: str, note: str) -> Publication:
         """What is true after a start, when no transaction of ours is open any more.
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import os
 
-from drivetrain.api.sinks import BatchesSink, ConsoleSink, FileSink, MemorySink, NullSink, Sink
+from drivetrain.api.sinks import (
+    BatchesSink,
+    ConsoleSink,
+    FileSink,
+    KafkaSink,
+    MemorySink,
+    NullSink,
+    Sink,
+)
 from drivetrain.spark.sinks.context import SinkContext, SinkWriter
 from drivetrain.spark.sinks.files import FileSinkWriter
+from drivetrain.spark.sinks.kafka import open_kafka
 from drivetrain.spark.sinks.others import (
     BatchesSinkWriter,
     ConsoleSinkWriter,
@@ -30,6 +39,8 @@ def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
             return MemorySinkWriter(sink, context)
         case NullSink():
             return NullSinkWriter()
+        case KafkaSink():
+            return open_kafka(sink, context)
 
 
 def sink_path(sink: Sink) -> str | None:

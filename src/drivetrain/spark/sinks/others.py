@@ -24,6 +24,9 @@ class _NoTarget:
     def validate(self) -> None:
         """There is nothing to check."""
 
+    def check_fresh(self) -> None:
+        """There is nothing that would stay."""
+
     def fresh(self) -> None:
         """There is nothing to remove."""
 

@@ -1,0 +1,59 @@
+"""What is in a topic, read by a client that has nothing to do with Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from broker import Broker
+from confluent_kafka import Consumer, Message, TopicPartition
+
+
+def messages(broker: Broker, topic: str, *, committed: bool = True, timeout_s: float = 60.0) -> list[Message]:
+    """All messages that are in a topic now, in the order of its partitions.
+
+    `committed` reads as consumers of an exactly-once sink do. Raises `TimeoutError` when the end is not
+    reached, which is so while a transaction is open.
+    """
+    consumer = _consumer(broker, committed=committed)
+    try:
+        partitions = broker.admin.list_topics(topic, timeout=10).topics[topic].partitions
+        places = [TopicPartition(topic, p) for p in partitions]
+        ends = {place.partition: consumer.get_watermark_offsets(place, timeout=10)[1] for place in places}
+        found = [m for p, end in ends.items() for m in _partition(consumer, topic, p, end, timeout_s)]
+    finally:
+        consumer.close()
+    return found
+
+
+def values(broker: Broker, topic: str, *, committed: bool = True) -> list[str]:
+    """The values as text."""
+    return [(message.value() or b"").decode() for message in messages(broker, topic, committed=committed)]
+
+
+def _partition(consumer: Any, topic: str, partition: int, end: int, timeout_s: float) -> Iterator[Message]:
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    deadline = time.monotonic() + timeout_s
+    while consumer.position([TopicPartition(topic, partition)])[0].offset < end:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{topic}/{partition} cannot be read up to {end}: a transaction is open")
+        for message in consumer.consume(5000, timeout=0.2):
+            if message.error() is None:
+                yield message
+        if end == 0:
+            return
+
+
+def _consumer(broker: Broker, *, committed: bool) -> Any:
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "fetch.message.max.bytes": 32 * 2**20,
+            "log_level": 0,
+        }
+    )
