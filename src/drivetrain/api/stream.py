@@ -114,15 +114,36 @@ class Stream(Generic[T]):
         return self._add("with_columns", Select(self._columns("with_columns", (), named), keep=True), name)
 
     def event_time(
-        self, column: Column | str, *, max_disorder: str = "0 s", name: str | None = None
+        self,
+        column: Column | str,
+        *,
+        max_disorder: str = "0 s",
+        partition: Column | str | None = None,
+        partitions: int | Iterable[int | str] | None = None,
+        idle_timeout: str | None = None,
+        name: str | None = None,
     ) -> Stream[T]:
         """Take the event timestamp from a column; messages are out of order by `max_disorder` at most.
 
         A message that is further behind the newest one may be late for its window; late messages are
-        counted.
+        counted. When messages come from several places, each in its own order, `partition` is the column that
+        says from which, and `partitions` its values (a number n: 0 to n - 1): each then has a clock of its
+        own, and the smallest counts. One that gives no message for `idle_timeout` ("30 s" unless given) does
+        not hold the others. Raises `GraphError` for partitions that make no sense.
         """
         disorder_ms = milliseconds(max_disorder, "max_disorder")
-        return self._add("event_time", EventTime(_column(column), disorder_ms), name)
+        if partition is None and (partitions is not None or idle_timeout is not None):
+            raise GraphError(
+                "partitions need a column that says of which one a message is",
+                where=str(caller()),
+                expected='event_time("ts", partition="shard", partitions=4)',
+            )
+        operation = EventTime(_column(column), disorder_ms)
+        if partition is not None:
+            names = _partition_names(partitions)
+            idle_ms = milliseconds(idle_timeout or "30 s", "idle_timeout")
+            operation = EventTime(_column(column), disorder_ms, _column(partition), names, idle_ms)
+        return self._add("event_time", operation, name)
 
     def log(self, limit: int = 20, *, name: str | None = None) -> Stream[T]:
         """Write up to `limit` messages of every batch to the log; the stream goes on unchanged."""
@@ -321,6 +342,18 @@ def process(
     return Process(
         task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, hears_clock(kind)
     )
+
+
+def _partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int | str, ...]:
+    names = tuple(range(partitions)) if isinstance(partitions, int) else tuple(partitions or ())
+    if not names or len(set(names)) != len(names) or len({type(name) for name in names}) > 1:
+        raise GraphError(
+            "the partitions of an event time are not known",
+            where=str(caller()),
+            expected='their number, or their names, each once: partitions=4, partitions=["eu", "us"]',
+            got=repr(partitions),
+        )
+    return names
 
 
 def _column(value: Column | str) -> Column:

@@ -142,6 +142,9 @@ class TellStalls:
 
 Effect: TypeAlias = PersistClock | TellClock | TellStalls
 
+_RETRY_MS: Final = 1_000
+"""How long who waits for what has been reached waits for a persisted clock that does not come."""
+
 START: Final = "its start"
 DATA: Final = "data of its source"
 WORK: Final = "its own work"
@@ -292,8 +295,9 @@ class ClockService:
             return
         lowest_ms = self._clocks.smallest
         is_urgent = lowest_ms >= FINAL_CLOCK_MS or bool(self._wanted and self._wanted[0] <= lowest_ms)
-        # What is urgent was perhaps asked for already and is under way: the tick asks again if it is lost.
-        if now_ms - self._asked_ms >= self._persist_ms or (is_urgent and self._urged_ms != lowest_ms):
+        # What is urgent was perhaps asked for already and is under way, or was lost.
+        patience_ms = min(self._persist_ms, _RETRY_MS) if is_urgent else self._persist_ms
+        if now_ms - self._asked_ms >= patience_ms or (is_urgent and self._urged_ms != lowest_ms):
             self._urged_ms = lowest_ms if is_urgent else NO_CLOCK_MS
             self._asked_ms = now_ms
             effects.append(PersistClock(lowest_ms))

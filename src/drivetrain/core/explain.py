@@ -28,6 +28,7 @@ from drivetrain.api.graph import (
     Union,
     Write,
 )
+from drivetrain.core.delivery import sink_guarantee
 from drivetrain.core.plan import How, PlannedOperator, PlannedSink
 
 _PYTHON = "a Python function: consecutive ones run as one Arrow function, a batch at a time"
@@ -107,8 +108,9 @@ def _told(node: Node) -> str:  # noqa: C901 - one short line per operation is th
             return str(condition) if isinstance(condition, Column) else "by a function"
         case Select(columns):
             return ", ".join(name or str(c) for name, c in columns)
-        case EventTime(column, disorder_ms):
-            return f"{column}, out of order by at most {told(disorder_ms)}"
+        case EventTime(column, disorder_ms, partition, partitions):
+            each = "" if partition is None else f" in each of {len(partitions)} partitions by {partition}"
+            return f"{column}, out of order by at most {told(disorder_ms)}{each}"
         case Aggregate(keys, window, aggregations):
             by = ", ".join(name for name, _ in keys)
             return f"{', '.join(f'{n}={a}' for n, a in aggregations)} by {by or 'everything'} in {window}"
@@ -153,6 +155,7 @@ def guarantees(graph: Graph) -> tuple[tuple[PlannedSink, ...], str]:
             why = getattr(node.operation.sink, "why", why)
             if limit is not None and _STRENGTH.index(given) > 0:
                 why += f"; what {limit.id} had not stored yet when a process died is lost at its origin"
+            given, why = sink_guarantee(given, why, graph.delivery)
             sinks.append(PlannedSink(node.id, target(node.operation.sink), given, why))
     weakest = min((s.guarantee for s in sinks), key=_STRENGTH.index, default="exactly once")
     return tuple(sinks), weakest

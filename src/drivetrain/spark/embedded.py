@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -34,12 +35,16 @@ from drivetrain.core.progress import (
     RunStarted,
 )
 from drivetrain.spark.actor_thread import ActorThread
+from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.clock_file import ClockFile
 from drivetrain.spark.execution import finish, look_at, prepare, refuse_shared_targets
+from drivetrain.spark.flow_actor import FlowController, nobody_else
 from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.recovery import Recoveries, Recovery
 from drivetrain.spark.results import already_finished, result
 from drivetrain.spark.run_clock import RunClock
 from drivetrain.spark.rundir import RunDirectory
+from drivetrain.spark.source_clock import PartitionsChangedError
 
 POLL_S = 0.05
 DRAIN_S = 60.0
@@ -55,6 +60,9 @@ class Running:
 
     listener: RunListener
     clock: RunClock
+    recoveries: Recoveries
+    notices: deque[str]
+    """What repairs have said and the listener was not told yet."""
     queries: dict[str, FragmentQuery] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     """How often each fragment's query was made anew in this run."""
@@ -94,7 +102,11 @@ def run(
         execution = prepare(plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms)
         thread = ActorThread("drivetrain-run", config)
         clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config)
-        running = Running(listener, clock, {f.id: execution.fragment(f.id) for f in plan.fragments})
+        notices: deque[str] = deque()
+        queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
+        recoveries = Recoveries(Recovery(execution, notices.append))
+        thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
+        running = Running(listener, clock, recoveries, notices, queries)
         if on_clock is not None:
             on_clock(clock)
         listener.on_event(RunStarted(application.name, tuple(running.queries), resumed, *_life(rundir)))
@@ -143,29 +155,59 @@ def _until_the_end(running: Running) -> RunOutcome:
     try:
         for query in running.queries.values():
             _tell_state(running, query, told)
-            query.start()
-            _tell_state(running, query, told)
+            _start(running, query, told)
         while True:
-            for query in running.queries.values():
-                query.poll()
-                _report_clock(running, query)
-                _tell(running, query, told)
-                failure = query.failure()
-                if failure is not None:
-                    query.state = FragmentState.FAILED
-                    _tell_state(running, query, told)
-                    raise failure
+            for id in running.queries:
+                _look_after(running, id, told)
             if all(q.state is FragmentState.FINISHED for q in running.queries.values()):
                 return RunOutcome.FINISHED
-            while running.clock.notices:
-                running.listener.on_event(NoticeGiven(running.clock.notices.popleft()))
+            for notices in (running.clock.notices, running.notices):
+                while notices:
+                    running.listener.on_event(NoticeGiven(notices.popleft()))
             if running.listener.stop_requested():
                 _drain(running, told)
                 return RunOutcome.STOPPED
             time.sleep(POLL_S)
     finally:
+        running.recoveries.close()
         for query in running.queries.values():
             query.stop()
+
+
+def _start(running: Running, query: FragmentQuery, told: dict[str, tuple[int, FragmentState | None]]) -> None:
+    try:
+        query.start()
+    except MessageLossError as lost:
+        running.recoveries.begin(query, lost)
+    _tell_state(running, query, told)
+
+
+def _look_after(running: Running, id: str, told: dict[str, tuple[int, FragmentState | None]]) -> None:
+    """Poll a fragment's query, or see how its repair is; raises why it cannot go on."""
+    query = running.queries[id]
+    if running.recoveries.is_busy(id):
+        successor = running.recoveries.successor(id)
+        if successor is not None:
+            running.queries[id] = successor
+            running.attempts[id] = running.attempts.get(id, 0) + 1
+            _start(running, successor, told)
+        return
+    try:
+        query.poll()
+        _report_clock(running, query)
+        _tell(running, query, told)
+        failure = query.failure()
+    except MessageLossError as lost:
+        failure = lost
+    if failure is None:
+        return
+    if isinstance(failure, MessageLossError | PartitionsChangedError):
+        running.recoveries.begin(query, failure)
+        _tell_state(running, query, told)
+        return
+    query.state = FragmentState.FAILED
+    _tell_state(running, query, told)
+    raise failure
 
 
 def _report_clock(running: Running, query: FragmentQuery) -> None:
@@ -175,6 +217,7 @@ def _report_clock(running: Running, query: FragmentQuery) -> None:
 
 def _drain(running: Running, told: dict[str, tuple[int, FragmentState | None]]) -> None:
     """Let every running batch finish, then stop; what a batch had begun and not finished runs again."""
+    running.recoveries.close()
     for query in running.queries.values():
         if query.state is FragmentState.RUNNING:
             query.state = FragmentState.DRAINING
@@ -185,7 +228,7 @@ def _drain(running: Running, told: dict[str, tuple[int, FragmentState | None]]) 
         while query.active and query.busy and time.monotonic() < deadline:
             time.sleep(POLL_S)
         query.stop()
-        if query.state is FragmentState.DRAINING:
+        if query.state in (FragmentState.DRAINING, FragmentState.RESTARTING):
             query.state = FragmentState.STOPPED
             _tell_state(running, query, told)
 

@@ -28,13 +28,15 @@ from drivetrain.api.graph import (
     Refine,
     Table,
 )
-from drivetrain.api.sources import FileSource, Generator, Kafka
+from drivetrain.api.kafka import Kafka
+from drivetrain.api.sources import FileSource, Generator
 from drivetrain.config import Config
 from drivetrain.config.catalog import kafka as kafka_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan import Fragment, How, Plan
 from drivetrain.core.replay import Replay, source_time
 from drivetrain.errors import InternalError
+from drivetrain.spark.batch_limit import FILE as BATCH_SHARE
 from drivetrain.spark.channel.clocked import data_only, union_clock, with_channel_clock, with_end
 from drivetrain.spark.channel.columns import PART, PUNCT, TS, read_channel
 from drivetrain.spark.compile import windowed
@@ -47,8 +49,8 @@ from drivetrain.spark.ingested import Begin, Ingested, ingested, is_ingested
 from drivetrain.spark.python_stage import BAD
 from drivetrain.spark.replayed import since, skipped_name
 from drivetrain.spark.rundir import RunDirectory
-from drivetrain.spark.source_store import Kept
 from drivetrain.spark.source_clock import Partitions, newest_columns, partitions_of
+from drivetrain.spark.source_store import Kept
 from drivetrain.spark.sources import OpenedSource, SourceContext, open_source
 
 _READERS = {
@@ -169,6 +171,11 @@ class TrunkCompiler:
         """Where the engine publishes the clock of plain sources."""
         return str(self.query_directory / "clock")
 
+    @property
+    def limit_path(self) -> str:
+        """Where the engine says how much of what waits the next batch may take."""
+        return str(self.query_directory / BATCH_SHARE)
+
     def compile(self) -> Trunk:
         """Build the trunk; raises the error of the operator that Spark refuses."""
         nodes = [self.plan.graph.nodes[i] for i in self.fragment.trunk]
@@ -225,6 +232,7 @@ class TrunkCompiler:
             self.context.schemas[id],
             **self.subscriber,
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
+            limit=self.limit_path,
             tasks=int(self.context.spark.conf.get("spark.sql.shuffle.partitions", "2")),
         )
         self.inputs.append(id)
@@ -252,7 +260,7 @@ class TrunkCompiler:
             context = self.context.source_context(node.id, self.directory / "sources" / node.id)
             # Spark numbers the sources of a query in the order of its plan, which is ours.
             spark_log = self.query_directory / "checkpoint" / "sources" / str(len(self.inputs))
-            context = dataclasses.replace(context, spark_log=str(spark_log))
+            context = dataclasses.replace(context, spark_log=str(spark_log), limit_path=self.limit_path)
             opened = open_source(source, context, says_end=self._says_end(node))
             self.sources[node.id] = opened
             self.inputs.append(node.id)
@@ -290,6 +298,7 @@ class TrunkCompiler:
             kept=Kept(self.context.config[run_keys.KEEP_BYTES], self.context.config[run_keys.KEEP_AGE]),
             begin=self._begin(node),
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
+            limit=self.limit_path,
             **self.subscriber,
         )
         self.stored[node.id] = stored

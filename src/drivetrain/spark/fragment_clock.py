@@ -10,13 +10,16 @@ Design: what the batch is made of (offsets of the inputs, the watermark) comes f
   ends at or before it has been emitted, so what comes later is later;
 - without state, behind channels: the smallest clock of the last entries that were read;
 - without state, at a source: the largest timestamp seen minus the declared disorder, per source, the
-  smallest taken.
+  smallest taken; of a source with partitions, see `source_clock`.
+
+Behind state, the clock of a source with partitions is published to the query's own clock stream. It moves
+after a batch, and between batches when a partition has become idle.
 
 Invariants:
 
 1. Without a word from one of its inputs a fragment has no clock.
 
-Called by `query`, in the thread that runs batches.
+Called by `query`: in the thread that runs batches, and in the one that polls, never at the same time.
 """
 
 from __future__ import annotations
@@ -26,10 +29,13 @@ from collections.abc import Mapping
 
 from pyspark.sql.streaming import StreamingQuery
 
+from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Process, Read, Refine
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.plan import Fragment, Plan
+from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.fragment import Trunk, newest_name, source_event_time
+from drivetrain.spark.source_clock import Newest, PartitionClocks, partitions_of, read_newest
 
 
 class FragmentClock:
@@ -41,16 +47,54 @@ class FragmentClock:
         self.trunk = trunk
         self.channels = channels
         self._newest: dict[str, int] = {}
+        self._parted: dict[str, PartitionClocks] = {}
+        self._began_ms = monotonic_ms()
 
     @property
     def newest_ms(self) -> dict[str, int]:
         """The largest timestamps so far, by the processor that assigned them; from any thread."""
         return dict(self._newest)
 
-    def saw(self, newest_ms: Mapping[str, int]) -> None:
-        """Take note of the largest timestamps of a batch, by the processor that assigned them."""
-        for id, ms in newest_ms.items():
-            self._newest[id] = max(ms, self._newest.get(id, ms))
+    @property
+    def has_outgrown(self) -> bool:
+        """Whether a source has partitions that the query does not know: it is to be compiled anew."""
+        return any(parted.has_outgrown for parted in self._parted.values())
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The partition that holds the clock, in words that fit behind "waiting for"; None without any."""
+        return next((parted.waiting_for for parted in self._parted.values()), None)
+
+    def saw(self, newest: Mapping[str, Newest], planned_ms: int) -> None:
+        """Take note of the largest timestamps of a batch that was planned at `planned_ms` (monotonic), by the
+        processor that assigned them."""
+        for id, of_batch in newest.items():
+            if of_batch.newest_ms is not None:
+                ms = of_batch.newest_ms
+                self._newest[id] = max(ms, self._newest.get(id, ms))
+            if of_batch.is_partitioned:
+                self._clocks_of(id).saw(of_batch, planned_ms, monotonic_ms())
+
+    def looked(self) -> bool:
+        """The query waits for data; returns whether a clock has moved because of it."""
+        now_ms = monotonic_ms()
+        moved = [parted.looked(now_ms) for parted in self._parted.values()]
+        return any(moved)
+
+    def publish(self) -> None:
+        """Tell the query the clocks of its sources with partitions, for its batches to come."""
+        for id, path in self.trunk.clock_paths.items():
+            parted = self._parted.get(id)
+            if parted is not None and parted.clock_ms is not None:
+                publish_clock(path, parted.clock_ms)
+
+    def _clocks_of(self, id: str) -> PartitionClocks:
+        if id not in self._parted:
+            partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
+            assert partitions is not None
+            disorder_ms = self._event_times()[id]
+            self._parted[id] = PartitionClocks(partitions, disorder_ms, self._began_ms)
+        return self._parted[id]
 
     def after(self, watermark_ms: int, offsets: list[str | None], *, ends_input: bool) -> int | None:
         """The clock after a batch with that watermark and those end offsets, in ms; None if not known yet."""
@@ -67,21 +111,27 @@ class FragmentClock:
                 clocks.append(known_clock(json.loads(offset)["clock"]) if offset else None)
         for id, disorder_ms in self._event_times().items():
             newest = self._newest.get(id)
-            clocks.append(None if newest is None else newest - disorder_ms)
+            if id in self._parted:
+                clocks.append(self._parted[id].clock_ms)
+            else:
+                clocks.append(None if newest is None else newest - disorder_ms)
         known = [c for c in clocks if c is not None]
         return min(known) if known and len(known) == len(clocks) else None
 
-    def observed_in_trunk(self, query: StreamingQuery | None) -> dict[str, int]:
-        """The largest timestamp of the batch, of each event time that the trunk assigns, in ms."""
+    def observed_in_trunk(self, query: StreamingQuery | None) -> dict[str, Newest]:
+        """The largest timestamps of the batch, of each event time that the trunk assigns."""
         if not self.trunk.observed or query is None:
             return {}
         # Spark tells Python only when the batch is over, and the batch's entry must say its clock.
         told = query._jsq.streamingQuery().lastExecution().observedMetrics()
-        found: dict[str, int] = {}
+        found: dict[str, Newest] = {}
         for id in self.trunk.observed:
             row = told.get(newest_name(id))
-            if row.isDefined() and not row.get().isNullAt(0):
-                found[id] = int(row.get().getLong(0))
+            if row.isDefined():
+                values = row.get()
+                names = list(values.schema().fieldNames())
+                longs = {n: None if values.isNullAt(i) else values.getLong(i) for i, n in enumerate(names)}
+                found[id] = read_newest(longs)
         return found
 
     def _carries_clock(self, id: str) -> bool:

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from drivetrain.api.types import MessageType
 from drivetrain.errors import OperatorError
-from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.channel.columns import PART, TS
 from drivetrain.spark.failures import EmbeddedError, embedded
 from drivetrain.spark.messages import columns_of, messages_of, told
 
@@ -60,7 +60,8 @@ class PythonStage:
     """Steps over one input; an instance is pickled to Spark's workers and called once per task.
 
     `columns` are the data columns of the input in order. `schema` is the Arrow schema of the output's
-    data columns. `timed` says that `__ts` comes in and goes out. `bad` adds the column `__bad`.
+    data columns. `timed` says that `__ts` comes in and goes out, `parted` that `__part` does. `bad` adds the
+    column `__bad`.
     """
 
     steps: tuple[Step, ...]
@@ -68,6 +69,7 @@ class PythonStage:
     schema: pa.Schema
     timed: bool
     bad: bool
+    parted: bool = False
     _letters: list[tuple[str, str, str]] = field(default_factory=list)
     _bad_rows: list[int] = field(default_factory=list)
 
@@ -85,7 +87,12 @@ class PythonStage:
     @property
     def _asks_for_rows(self) -> bool:
         """Whether anybody asks which row a message came from: its timestamp, its letter, or a filter."""
-        return self.timed or self.bad or self._typed is None
+        return self.timed or self.parted or self.bad or self._typed is None
+
+    @property
+    def _carried(self) -> list[str]:
+        """The columns of ours that leave with the message that came from the row."""
+        return [*([TS] if self.timed else []), *([PART] if self.parted else [])]
 
     def _run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._letters, self._bad_rows = [], []
@@ -108,8 +115,7 @@ class PythonStage:
             arrays = [_taken(batch, name, kept) for name in self.schema.names]
         else:
             arrays = columns_of(messages, typed.type, self.schema, typed.operator)
-        if self.timed:
-            arrays.append(_taken(batch, TS, kept))
+        arrays += [_taken(batch, name, kept) for name in self._carried]
         return self._with_letters(batch, arrays, len(messages))
 
     def _one_for_one(
@@ -190,12 +196,13 @@ class PythonStage:
         self._letters.append((told(message), step.operator, user_traceback(error)))
 
     def _with_letters(self, batch: pa.RecordBatch, arrays: list[pa.Array], good: int) -> pa.RecordBatch:
-        names = [*self.schema.names, *([TS] if self.timed else []), *([BAD] if self.bad else [])]
+        names = [*self.schema.names, *self._carried, *([BAD] if self.bad else [])]
         if self._letters:
             arrays = [pa.concat_arrays([a, pa.nulls(len(self._letters), a.type)]) for a in arrays]
             if self.timed:
                 ts = _taken(batch, TS, pa.array(self._bad_rows, pa.int64()))
-                arrays[-1] = pa.concat_arrays([arrays[-1].slice(0, good), ts])
+                at = len(self.schema.names)
+                arrays[at] = pa.concat_arrays([arrays[at].slice(0, good), ts])
         if self.bad:
             letters = [
                 {"raw": raw, "file": operator, "line": None, "error": story}

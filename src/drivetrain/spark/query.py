@@ -18,28 +18,48 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.api.graph import Process
 from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.delivery import AT_MOST_ONCE
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.progress import FragmentProgressed, FragmentState
 from drivetrain.errors import DrivetrainError
+from drivetrain.spark.batch_limit import BatchLimit
 from drivetrain.spark.branches import Batch, Branches
 from drivetrain.spark.channel.clock_source import publish_clock
+from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
+from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.fragment import Trunk
 from drivetrain.spark.fragment_clock import FragmentClock, known_clock
+from drivetrain.spark.left_out import left_out, note_left_out, note_not_begun
+from drivetrain.spark.loss_record import require_batch, require_whole
+from drivetrain.spark.offset_log import (
+    batch_numbers,
+    committed,
+    entries_after,
+    needed_input,
+    read_offsets,
+)
+from drivetrain.spark.query_flow import QueryFlow
 from drivetrain.spark.query_progress import QueryProgress
+from drivetrain.spark.replayed import skipped_in_trunk
+from drivetrain.spark.source_clock import PartitionsChangedError
 from drivetrain.spark.sources import Position
 
 REPORT_S = 2.0
+LOOK_S = 0.25
+"""How often Spark is asked whether a query waits for data, where a clock moves by that."""
 TRIM_S = 5.0
 """How often channels are trimmed: a crash repeats nothing for it, so it need not be often."""
 
@@ -64,6 +84,8 @@ class FragmentQuery:
         directory: Path,
         readers: dict[str, ChannelStore],
         counts: Counts,
+        book: FlowBook,
+        limit: BatchLimit,
     ) -> None:
         self.plan = plan
         self.fragment = fragment
@@ -74,28 +96,45 @@ class FragmentQuery:
         self.readers = readers
         self.counts = counts
         self.progress = QueryProgress(plan, fragment, trunk, readers, counts)
+        self.flow = QueryFlow(plan, fragment, branches.stores, readers, book, self.progress)
+        self.limit = limit
         self.state = FragmentState.STARTING
         self.clock_ms: int | None = None
+        self.settled_clock_ms: int | None = None
+        """The clock after the last batch that Spark has committed: what a restart knows."""
         self.batch_id = -1
         self.batches = 0
         self.busy = False
         self.error: BaseException | None = None
         self._offsets: list[str | None] = []
+        self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, in one step
         self._clock = FragmentClock(plan, fragment, trunk, frozenset(readers))
+        self._batch: Batch | None = None
         self._draining = threading.Event()
+        self._turn = threading.Lock()
+        """Held by a batch while it runs, and by the poll while it moves the clock between batches."""
+        self._looked_s = time.monotonic()
         self._query: StreamingQuery | None = None
+        self._told_sources = -1
         self._trimmed_s = time.monotonic()
         self._replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
-        if self._replay_until <= max(batch_numbers(self.checkpoint / "commits"), default=-1):
+        if self._replay_until <= committed(self.checkpoint):
             self._replay_until = -1
 
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the query, or go on from its checkpoint."""
+        """Start the query, or go on from its checkpoint.
+
+        Raises `MessageLossError` when the log of an input or output is not what this checkpoint knows of it.
+        """
+        for id, first in self.unread().items():
+            require_whole(self._log_of(id), first)
         self._recover()
+        self._note_needed()
         for store in (*self.branches.stores.values(), self.branches.letters):
             store.clean_orphans()
+        self.flow.begin(self.unread())
         for stored in self.trunk.stored.values():
             stored.ingest.start()
         writer = (
@@ -107,12 +146,18 @@ class FragmentQuery:
         self._query = writer.start()
         self.state = FragmentState.RUNNING
 
+    def go_on(self, before: FragmentQuery) -> None:
+        """Go on counting where an earlier query of the same run stopped."""
+        self.batches = before.batches
+        self.progress.rows_total = before.progress.rows_total
+
     def drain(self) -> None:
         """Let the running batch finish, and stop before the next."""
         self._draining.set()
 
     def stop(self) -> None:
         """Stop the query now; what the running batch did not commit runs again next time."""
+        self._draining.set()  # a batch that waits for its subscribers must not be waited for
         for stored in self.trunk.stored.values():
             stored.ingest.stop()
         if self._query is not None:
@@ -141,25 +186,44 @@ class FragmentQuery:
     # -- batches -------------------------------------------------------------------------------------
 
     def _on_batch(self, df: DataFrame, batch_id: int) -> None:
+        planned_ms = monotonic_ms()
+        with self._turn:
+            self._run_batch(df, batch_id, planned_ms)
+
+    def _run_batch(self, df: DataFrame, batch_id: int, planned_ms: int) -> None:
         self.busy = True
+        self._batch = None
         try:
             self._refuse_when_draining()
+            self._refuse_when_outgrown()
             metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
             self._check_sources(offsets)
             batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self._replay_until)
-            if self.trunk.only_at_end and not self._ends_input(offsets):
+            self._batch = batch
+            if self._leaves_out(batch):
+                note_left_out(self.directory, batch_id, self.branches.leave_out(batch))
+            elif self.trunk.only_at_end and not self._ends_input(offsets):
                 df.write.format("noop").mode("overwrite").save()  # Spark's state goes on, nothing is told
             else:
                 self.branches.run(batch)
-            self._clock.saw({**self.branches.newest_ms(batch), **self._clock.observed_in_trunk(self._query)})
+            newest = {**self.branches.newest(batch), **self._clock.observed_in_trunk(self._query)}
+            self._clock.saw(newest, planned_ms)
+            self._clock.publish()
+            for id, count in skipped_in_trunk(self._query, self.trunk.skipping).items():
+                self.counts.add(self.counts.skipped, id, count)
             clock_ms = self._clock_after(metadata, offsets)
             if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
                 self.clock_ms = clock_ms
             self.branches.append(batch, self._told_clock())
+            self.flow.appended()
+            self._measure(offsets, began_s)
             self._offsets, self.batch_id = offsets, batch_id
+            self._ran = (batch_id, self.clock_ms)
             self.batches += 1
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
+            if self.plan.delivery == AT_MOST_ONCE and (self._batch is None or not self._batch.begun):
+                note_not_begun(self.directory, batch_id)
             # Spark gets the short story: it runs regular expressions over whatever Python tells it.
             raise BatchFailedError(
                 f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
@@ -167,9 +231,41 @@ class FragmentQuery:
         finally:
             self.busy = False
 
+    def _measure(self, offsets: list[str | None], began_s: float) -> None:
+        """Let the next batch be as large as the time that this one took allows."""
+        shares = []
+        befores = self._offsets or [None] * len(offsets)
+        for id, before, after in zip(self.trunk.inputs, befores, offsets, strict=False):
+            most = self.limit.largest.get(id or "")
+            if id is not None and most is not None and after is not None:
+                shares.append(self._took(id, before, after) / most)
+        self.limit.took(shares, (time.monotonic() - began_s) * 1000)
+
+    def _took(self, id: str, before: str | None, after: str) -> int:
+        """What a batch took of an input, in the unit in which that is limited."""
+        if id in self.readers or id in self.trunk.stored:
+            start = json.loads(before)["entry"] if before else 0
+            return sum(e.bytes for e in self._log_of(id).entries(start, json.loads(after)["entry"]))
+        position = self.trunk.sources[id].position
+        return position(after).done - position(before).done
+
+    def _leaves_out(self, batch: Batch) -> bool:
+        """Whether a batch must not be told again to anybody, because it may have been told before a crash."""
+        if self.plan.delivery != AT_MOST_ONCE or not batch.replayed:
+            return False
+        return left_out(self.directory).not_begun != batch.id
+
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():
             raise DrainedError(self.fragment.id)
+
+    def _refuse_when_outgrown(self) -> None:
+        if self._clock.has_outgrown:
+            raise PartitionsChangedError(
+                "a source has more partitions than when the query began",
+                where=f"fragment {self.fragment.id}",
+                remedy="nothing: it is compiled anew, with all of them, and goes on where it was",
+            )
 
     def _check_sources(self, offsets: list[str | None]) -> None:
         for id, offset in zip(self.trunk.inputs, offsets, strict=False):
@@ -199,33 +295,102 @@ class FragmentQuery:
         """
         told = [s.last() for s in self.branches.stores.values()]
         clocks = [known_clock(entry.clock_ms) for entry in told if entry is not None]
-        committed = max(batch_numbers(self.checkpoint / "commits"), default=-1)
-        if committed >= 0:
-            metadata, self._offsets = read_offsets(self.checkpoint / "offsets" / str(committed))
-            self.batch_id = committed
+        newest = committed(self.checkpoint)
+        if not self.trunk.only_at_end:
+            for store in self.branches.stores.values():
+                require_batch(store, newest)
+        if newest >= 0:
+            metadata, self._offsets = read_offsets(self.checkpoint / "offsets" / str(newest))
+            self.batch_id = newest
             for id, source in self.trunk.sources.items():
                 self.progress.counted[id] = source.position(self._offset(id)).done
             clocks.append(self._clock_after(metadata, self._offsets))
         self.clock_ms = max((c for c in clocks if c is not None), default=None)
+        self.settled_clock_ms = self.clock_ms
 
     # -- the end -------------------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Look whether the fragment has come to its end, and do what the end asks for."""
         self.progress.read(self._query)
+        self._tell_sources()
         self._trim()
+        self._settle()
+        self._look_between_batches()
         if self.state is not FragmentState.RUNNING or not self._committed():
             return
         if not all(self._input_done(id) for id in self.trunk.inputs if id is not None):
             return
         if self.fragment.stateful is not None:
             if any(id is None for id in self.trunk.inputs):
-                publish_clock(str(self.directory / "clock"), FINAL_CLOCK_MS)
+                for path in (str(self.directory / "clock"), *self.trunk.clock_paths.values()):
+                    publish_clock(path, FINAL_CLOCK_MS)
             if self.clock_ms != FINAL_CLOCK_MS and not (self.trunk.only_at_end and self.batch_id < 0):
                 return
         elif not self.trunk.sources and self.clock_ms != FINAL_CLOCK_MS:
             return
         self._finish()
+
+    def _look_between_batches(self) -> None:
+        """Move the clock though no message comes, when partitions of a source have become idle."""
+        if self.state is not FragmentState.RUNNING or self._clock.waiting_for is None:
+            return
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_S or not self._turn.acquire(blocking=False):
+            return
+        self._looked_s = now_s
+        try:
+            if not self.active or not self._committed():
+                return
+            if self._clock.has_outgrown:
+                self._end_outgrown()
+            elif self._waits_for_data() and self._clock.looked():
+                self._move_clock()
+        finally:
+            self._turn.release()
+
+    def _end_outgrown(self) -> None:
+        try:
+            self._refuse_when_outgrown()
+        except PartitionsChangedError as error:
+            self.error = error
+        assert self._query is not None
+        self._query.stop()
+
+    def _waits_for_data(self) -> bool:
+        assert self._query is not None
+        status = self._query.status
+        return not status["isDataAvailable"] and not status["isTriggerActive"]
+
+    def _move_clock(self) -> None:
+        self._clock.publish()  # behind state: the query's own next batch takes it from there
+        if self.fragment.stateful is not None:
+            return
+        clock_ms = self._clock.after(0, self._offsets, ends_input=False)
+        if clock_ms is None or (self.clock_ms is not None and clock_ms <= self.clock_ms):
+            return
+        for store in self.branches.stores.values():
+            store.append_clock(clock_ms)
+        self.clock_ms = self.settled_clock_ms = clock_ms
+        self._ran = (self._ran[0], clock_ms)
+
+    def _look_for_losses(self) -> None:
+        if self.error is None and (lost := self.flow.loss()) is not None and self._query is not None:
+            self._query.stop()
+            self.error = lost
+
+    def _settle(self) -> None:
+        batch_id, clock_ms = self._ran
+        if batch_id >= 0 and (self.checkpoint / "commits" / str(batch_id)).exists():
+            self.settled_clock_ms = clock_ms
+
+    def _tell_sources(self) -> None:
+        """Tell the sources how far committed batches have come."""
+        if self.batch_id == self._told_sources or not self._committed():
+            return
+        self._told_sources = self.batch_id
+        for id, source in self.trunk.sources.items():
+            source.committed(self._offset(id))
 
     def _trim(self) -> None:
         """Delete what every reader of what this fragment writes (or stores) has passed."""
@@ -233,10 +398,23 @@ class FragmentQuery:
         if now - self._trimmed_s < TRIM_S:
             return
         self._trimmed_s = now
-        for store in (*self.branches.stores.values(), *(s.store for s in self.trunk.stored.values())):
-            positions = store.positions()
-            if positions:
-                store.trim(positions)
+        with suppress(MessageLossError):  # a damaged entry is its reader's to find, who has it made again
+            for store in self.branches.stores.values():
+                positions = store.held()
+                if positions:
+                    store.trim(positions)
+            self.flow.trimmed()
+            self._note_needed()
+        for stored in self.trunk.stored.values():
+            stored.kept.trim(stored.store)
+
+    def _note_needed(self) -> None:
+        """Say in every input what this fragment would need to make again what its channels hold."""
+        outputs = self.branches.stores.values()
+        if outputs:
+            needed = needed_input(self.checkpoint, self.trunk.inputs, outputs)
+            for id in self.unread():
+                self._log_of(id).record_need(self.fragment.id, needed.get(id, 0))
 
     def _finish(self) -> None:
         self.clock_ms = FINAL_CLOCK_MS
@@ -245,6 +423,8 @@ class FragmentQuery:
             self._last_batch()
         for store in self.branches.stores.values():
             store.append_clock(FINAL_CLOCK_MS)
+        self.flow.appended(last=True)
+        self.settled_clock_ms = FINAL_CLOCK_MS
         deadline = time.monotonic() + REPORT_S
         while self.progress.seen < self.batch_id and self.batches and time.monotonic() < deadline:
             time.sleep(0.01)  # Spark reports a batch a moment after it has committed it
@@ -286,6 +466,15 @@ class FragmentQuery:
         """How far a source has been taken by committed batches."""
         return self.trunk.sources[source].position(self._offset(source))
 
+    def unread(self) -> dict[str, int]:
+        """The first entry that no committed batch has taken, by the id of channels and stored sources."""
+        taken = entries_after(self.checkpoint, committed(self.checkpoint), self.trunk.inputs)
+        ids = [*self.readers, *self.trunk.stored]
+        return {id: taken.get(id, self._log_of(id).position_of(self.fragment.id)) for id in ids}
+
+    def _log_of(self, id: str) -> ChannelStore:
+        return self.readers[id] if id in self.readers else self.trunk.stored[id].store
+
     def progressed(self) -> FragmentProgressed:
         """How far it has come, its channels included; for the thread that polls."""
         entries: dict[str, int | None] = {}
@@ -294,6 +483,10 @@ class FragmentQuery:
             entries[id] = json.loads(offset)["entry"] if offset else None
         return self.progress.told(self.batch_id, self.clock_ms, entries, self._clock.newest_ms)
 
+    def waiting_for(self) -> str | None:
+        """What keeps its clock, in words that fit behind "waiting for"; None when it knows of nothing."""
+        return self._clock.waiting_for
+
     def _offset(self, id: str) -> str | None:
         index = self.trunk.inputs.index(id)
         return self._offsets[index] if index < len(self._offsets) else None
@@ -301,20 +494,3 @@ class FragmentQuery:
     def _committed(self) -> bool:
         """Whether Spark has committed the newest batch that ran."""
         return self.batch_id < 0 or (self.checkpoint / "commits" / str(self.batch_id)).exists()
-
-
-def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
-    """Spark's record of a batch: its metadata, and the end offset of every source, in plan order."""
-    version, metadata, *offsets = path.read_text().splitlines()
-    if version != "v1":
-        raise DrivetrainError(
-            f"Spark's offset log has version {version}, this is made for v1", where=str(path)
-        )
-    return json.loads(metadata), [None if o == "-" else o for o in offsets]
-
-
-def batch_numbers(directory: Path) -> list[int]:
-    """The ids of the batches that one of Spark's logs knows, in no order; none without a log."""
-    if not directory.is_dir():
-        return []
-    return [int(p.name) for p in directory.iterdir() if p.name.isdigit()]

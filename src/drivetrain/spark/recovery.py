@@ -5,7 +5,8 @@ Problem: a lost segment must not end an application, nor stop its other fragment
 Design: a query that ends with `MessageLossError` is stopped; what it reads (and what it wrote last) is
 repaired; the fragment is compiled anew and goes on from its last committed batch, so it reads again what it
 had not committed, and its clock stands meanwhile. When nothing damaged is found the query is only started
-again: once, for an error may have passed; then the error stands. The counts of the fragment go on.
+again: once, for an error may have passed; then the error stands. The counts of the fragment go on. A query
+that ends because its source has new partitions (`PartitionsChangedError`) only needs to be compiled anew.
 
 `Recovery` does that in the calling thread. `Recoveries` does it in threads of their own, for a process that
 has other fragments to look after.
@@ -23,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
 
 from drivetrain.core.delivery import AT_MOST_ONCE
 from drivetrain.core.progress import FragmentState
@@ -30,6 +32,10 @@ from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.execution import Execution
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.repair import Repair
+from drivetrain.spark.source_clock import PartitionsChangedError
+
+Recoverable: TypeAlias = MessageLossError | PartitionsChangedError
+"""What ends a query that can go on as another one."""
 
 FRUITLESS = 1
 """How often in a row a fragment starts again though nothing of it was found damaged."""
@@ -53,7 +59,7 @@ class Recovery:
         self._fruitless: dict[str, int] = {}
 
     def wait_recovered(
-        self, query: FragmentQuery, failure: MessageLossError, given_up: Callable[[], bool]
+        self, query: FragmentQuery, failure: Recoverable, given_up: Callable[[], bool]
     ) -> FragmentQuery:
         """Repair what `query` lost, and make its successor, which is to be started; takes seconds.
 
@@ -70,7 +76,7 @@ class Recovery:
             tell=self._tell,
             skip=self._execution.plan.delivery == AT_MOST_ONCE,
         )
-        if repair.mend(query):
+        if isinstance(failure, PartitionsChangedError) or repair.mend(query):
             self._fruitless.pop(id, None)
         else:
             self._fruitless[id] = self._fruitless.get(id, 0) + 1
@@ -90,7 +96,7 @@ class Recoveries:
         self._closed = threading.Event()
         self._running: dict[str, _Recovering] = {}
 
-    def begin(self, query: FragmentQuery, failure: MessageLossError) -> None:
+    def begin(self, query: FragmentQuery, failure: Recoverable) -> None:
         """Recover a fragment; `successor` has its next query later."""
         query.state = FragmentState.RESTARTING
         recovering = _Recovering(self._recovery, query, failure, self._closed)
@@ -120,7 +126,7 @@ class Recoveries:
 
 class _Recovering(threading.Thread):
     def __init__(
-        self, recovery: Recovery, query: FragmentQuery, failure: MessageLossError, closed: threading.Event
+        self, recovery: Recovery, query: FragmentQuery, failure: Recoverable, closed: threading.Event
     ) -> None:
         super().__init__(name=f"recovering-{query.fragment.id}", daemon=True)
         self._recovery = recovery
@@ -135,8 +141,3 @@ class _Recovering(threading.Thread):
             self.successor = self._recovery.wait_recovered(self._query, self._failure, self._given_up)
         except BaseException as error:  # noqa: BLE001 - raised by who asks for the successor
             self.error = error
-
-
-def lost_in(failure: BaseException | None) -> MessageLossError | None:
-    """The loss that a fragment failed with, if it was one."""
-    return failure if isinstance(failure, MessageLossError) else None

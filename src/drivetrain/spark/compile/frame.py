@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from drivetrain.api.graph import Function
 from drivetrain.api.types import UnsupportedTypeError, column_type, record_fields
 from drivetrain.errors import GraphError, OperatorTypeError
-from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.channel.columns import PART, TS
 from drivetrain.spark.failures import translated
 from drivetrain.spark.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
 
@@ -69,9 +69,12 @@ class Frame:
         else:
             out = StructType.fromDDL(typed.type.ddl)
         bad = BAD in self.df.columns or any(s.dead_letter for s in self.steps)
-        extra = ([f"{TS} timestamp"] if self.timed else []) + ([f"{BAD} {BAD_TYPE}"] if bad else [])
+        parted = PART in self.df.columns
+        extra = [f"{TS} timestamp"] if self.timed else []
+        extra += ([f"{PART} int"] if parted else []) + ([f"{BAD} {BAD_TYPE}"] if bad else [])
         schema = StructType(out.fields + (StructType.fromDDL(", ".join(extra)).fields if extra else []))
-        stage = PythonStage(self.steps, self.columns, to_arrow_schema(out, timezone="UTC"), self.timed, bad)
+        arrow = to_arrow_schema(out, timezone="UTC")
+        stage = PythonStage(self.steps, self.columns, arrow, self.timed, bad, parted)
         df = self.df
         if BAD in df.columns:
             df = df.where(F.col(BAD).isNull()).drop(BAD)

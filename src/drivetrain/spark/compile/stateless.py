@@ -26,7 +26,7 @@ from drivetrain.api.graph import (
 )
 from drivetrain.core.plan import How
 from drivetrain.errors import OperatorTypeError
-from drivetrain.spark.channel.columns import PUNCT, TS
+from drivetrain.spark.channel.columns import PART, PUNCT, TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.failures import analysis_error
 from drivetrain.spark.lowering import column_function, lowered, spark_column
@@ -146,7 +146,27 @@ def _event_time(frame: Frame, event_time: EventTime, where: str) -> Frame:
     if PUNCT in frame.df.columns:  # the row that says the end has no time of its own
         missing = F.when(~F.col(PUNCT), missing)
     checked = F.coalesce(column, missing)
-    return Frame(frame.df.withColumn(TS, checked), (), frame.message)
+    return Frame(_partitioned(frame.df, event_time, where).withColumn(TS, checked), (), frame.message)
+
+
+def _partitioned(df: DataFrame, event_time: EventTime, where: str) -> DataFrame:
+    """The messages with the number of their partition, if a column says it."""
+    if event_time.partition is None:
+        return df
+    column = spark_column(event_time.partition, where)
+    # Left out, it would not hold the clock, and its messages might be late.
+    told = F.concat(
+        F.lit(f"{where}: a message of a partition that is not declared: {event_time.partition} is "),
+        F.coalesce(column.cast("string"), F.lit("null")),
+    )
+    stranger = F.raise_error(told).cast("int")
+    if PUNCT in df.columns:
+        stranger = F.when(~F.col(PUNCT), stranger)
+    first, *others = event_time.partitions
+    number = F.when(column == F.lit(first), 0)
+    for i, name in enumerate(others, 1):
+        number = number.when(column == F.lit(name), i)
+    return df.withColumn(PART, number.otherwise(stranger))
 
 
 def _union(frames: Sequence[Frame], where: str) -> Frame:
@@ -163,7 +183,8 @@ def _union(frames: Sequence[Frame], where: str) -> Frame:
     timed = all(f.timed for f in frames)
     df = None
     for f in frames:
-        part = f.df if timed or not f.timed else f.df.drop(TS)
+        # Partitions of several sources have the same numbers: behind a union they say nothing.
+        part = (f.df if timed or not f.timed else f.df.drop(TS)).drop(PART)
         df = part if df is None else df.unionByName(part)
     assert df is not None
     same = all(f.message is first.message for f in frames)

@@ -1,0 +1,23 @@
+"""Keys of the application's clock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drivetrain.config.key import Key
+from drivetrain.config.units import duration_ms
+
+PERSIST_INTERVAL: Final = Key(
+    "clock.persist-interval",
+    duration_ms(minimum_ms=1),
+    "1 s",
+    "How often the application's clock is persisted while it moves; it is told, and shown, only then. "
+    "Who waits for a time does not wait for the interval.",
+)
+
+STALL_TIMEOUT: Final = Key(
+    "clock.stall-timeout",
+    duration_ms(minimum_ms=1),
+    "1 min",
+    "After how long a fragment whose clock stands still is named, with what it waits for.",
+)

@@ -1,0 +1,81 @@
+"""An actor system in a thread of its own, for a process whose work is in other threads.
+
+Problem: an embedded run polls queries in one thread, Spark calls back in others, and the protocols that run
+beside them (clock, flow) are actors, which need a loop.
+
+Design: one thread runs an event loop with one `ActorSystem`. From other threads actors are told by `tell` and
+asked by `ask`, which blocks.
+
+Invariants:
+
+1. After `close` the system has terminated and the thread has ended.
+2. Nothing here runs in the caller's thread but the waiting.
+
+Called by `embedded`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from drivetrain.actor import Actor, ActorRef, ActorSystem, Message
+from drivetrain.config import Config
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Message)
+
+_END_S: Final = 15.0
+
+
+class ActorThread:
+    """The actor system `name`, running until `close`."""
+
+    def __init__(self, name: str, config: Config) -> None:
+        self._loop: Final = asyncio.new_event_loop()
+        self._thread: Final = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+        async def make() -> ActorSystem:
+            return ActorSystem(name, config=config)
+
+        self.system: Final[ActorSystem] = self.call(make())
+
+    def spawn(self, factory: Callable[[], Actor], name: str) -> ActorRef:
+        """Start a top-level actor."""
+
+        async def spawn() -> ActorRef:
+            return self.system.spawn(factory, name)
+
+        return self.call(spawn())
+
+    def tell(self, actor: ActorRef, message: Message) -> None:
+        """Tell an actor; returns at once."""
+        self.system.tell_threadsafe(actor, message)
+
+    def ask(self, actor: ActorRef, message: Message, reply: type[R], *, timeout_ms: int) -> R:
+        """Ask an actor and wait for its answer; raises what `ActorRef.ask` raises."""
+        return self.call(actor.ask(message, reply, timeout_ms=timeout_ms))
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for it, in another thread than the loop's."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop all actors, then the thread; may be called again."""
+        if self._loop.is_closed():
+            return
+        try:
+            self.call(self.system.terminate())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_END_S)
+            if not self._thread.is_alive():
+                self._loop.close()

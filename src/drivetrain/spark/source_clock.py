@@ -1,0 +1,152 @@
+"""The largest timestamps of a batch by partition, and what they say of a source's clock.
+
+Problem: the clock of a source with partitions needs the largest timestamp of each, for every batch, without a
+second pass over it; and a partition may appear for which nobody asked.
+
+Design: Spark computes the largest timestamps while the batch passes (`observe`): one of all, and if messages
+carry the number of their partition (`PART`) one of each partition that was known when the query was compiled,
+and how many messages were of others. `PartitionClocks` gives them to `core.source_clocks`. A batch with
+messages of an unknown partition does not move the clock, and nothing does after it: the query is to be
+compiled anew (`has_outgrown`), with that partition.
+
+Called by `fragment` (columns), `branches` (the same), and `fragment_clock`. Threads: the caller's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.graph import EventTime, Graph, Read
+from drivetrain.core.source_clocks import SourceClocks
+from drivetrain.errors import UnavailableError
+from drivetrain.spark.channel.columns import PART, TS
+from drivetrain.spark.sources.context import OpenedSource
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """How many partitions an event time's source has, and after how long without a message one is idle."""
+
+    count: int
+    idle_ms: int | None
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The largest timestamp of a batch in ms (None: no message), and by partition if it has partitions.
+
+    `strangers` counts messages of partitions that were not known.
+    """
+
+    newest_ms: int | None
+    by_partition: Mapping[int, int] = field(default_factory=dict)
+    strangers: int = 0
+    is_partitioned: bool = False
+
+
+class PartitionsChangedError(UnavailableError):
+    """A source has more partitions than its query knows; the query is compiled anew and goes on."""
+
+    code = "partitions-changed"
+
+
+def partitions_of(graph: Graph, id: str, sources: Mapping[str, OpenedSource]) -> Partitions | None:
+    """The partitions behind the event time that processor `id` assigns, None if it has one clock.
+
+    `sources` are those that were opened, by processor id. Messages of one source without an end can be idle.
+    """
+    node = graph.nodes[id]
+    above = _sources_above(graph, id)
+    opened = sources.get(above[0]) if len(above) == 1 else None
+    bounded = all(getattr(_source(graph, up), "bounded", False) for up in above)
+    operation = node.operation
+    if isinstance(operation, EventTime) and operation.partition is not None:
+        if len(operation.partitions) < 2:
+            return None
+        return Partitions(len(operation.partitions), None if bounded else operation.idle_ms)
+    if opened is None or not opened.partitions:
+        return None
+    return Partitions(opened.partitions, None if opened.bounded else opened.idle_ms)
+
+
+def newest_columns(columns: list[str], partitions: Partitions | None) -> list[Column]:
+    """What to observe in a frame with these columns behind its event time; `read_newest` reads it."""
+    ms = F.unix_millis(TS)
+    wanted = [F.max(ms).alias("newest")]
+    if partitions is not None and PART in columns:
+        numbers = range(partitions.count)
+        wanted += [F.max(F.when(F.col(PART) == number, ms)).alias(f"newest {number}") for number in numbers]
+        wanted.append(F.count(F.when(F.col(PART) >= partitions.count, 1)).alias("strangers"))
+    return wanted
+
+
+def read_newest(observed: Mapping[str, Any]) -> Newest:
+    """What was observed of a batch, by the names that `newest_columns` gave."""
+    by_partition = {
+        int(name.removeprefix("newest ")): int(ms)
+        for name, ms in observed.items()
+        if name.startswith("newest ") and ms is not None
+    }
+    newest_ms = observed.get("newest")
+    strangers = observed.get("strangers")
+    return Newest(
+        None if newest_ms is None else int(newest_ms), by_partition, strangers or 0, strangers is not None
+    )
+
+
+class PartitionClocks:
+    """The clock of one event time whose source has partitions; times in ms of a monotonic clock."""
+
+    def __init__(self, partitions: Partitions, disorder_ms: int, now_ms: int) -> None:
+        self.partitions = partitions
+        self.has_outgrown = False
+        """Whether there are more partitions than this knows: the clock stands until the query is new."""
+        self._core: SourceClocks[int] = SourceClocks(
+            range(partitions.count), disorder_ms=disorder_ms, idle_ms=partitions.idle_ms, now_ms=now_ms
+        )
+
+    @property
+    def clock_ms(self) -> int | None:
+        """The source's clock."""
+        return self._core.clock_ms
+
+    @property
+    def waiting_for(self) -> str:
+        """What holds the clock, in words that fit behind "waiting for"."""
+        holding = self._core.holding
+        return "data of its source" if holding is None else f"partition {holding} of its source"
+
+    def saw(self, newest: Newest, planned_ms: int, now_ms: int) -> None:
+        """Take a batch that was planned at `planned_ms`."""
+        self.has_outgrown = self.has_outgrown or newest.strangers > 0
+        if not self.has_outgrown:
+            self._core.saw(newest.by_partition, planned_ms, now_ms)
+
+    def looked(self, now_ms: int) -> bool:
+        """The query waits for data; returns whether the clock has moved because of it."""
+        before = self._core.clock_ms
+        if not self.has_outgrown:
+            self._core.looked(now_ms)
+        return self._core.clock_ms != before
+
+
+def _sources_above(graph: Graph, id: str) -> list[str]:
+    found: list[str] = []
+    stack = [id]
+    while stack:
+        node = graph.nodes[stack.pop()]
+        if isinstance(node.operation, Read):
+            found.append(node.id)
+        stack.extend(node.inputs)
+    return list(dict.fromkeys(found))
+
+
+def _source(graph: Graph, id: str) -> object:
+    operation = graph.nodes[id].operation
+    assert isinstance(operation, Read)
+    return operation.source
