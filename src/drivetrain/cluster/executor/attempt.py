@@ -1,8 +1,9 @@
 """One attempt of one fragment, in a thread of its own.
 
-The life of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has finished,
-has failed or is cancelled; stop the query, and only then give the lock back. What happens is told by `tell`,
-as `AttemptChanged`, from this thread.
+The life of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has
+finished, has failed or is cancelled; stop the query, and only then give the lock back. A query that ends
+because messages of a channel were lost is repaired and followed by another one, in the same attempt. What
+happens is told by `tell`, as `AttemptChanged`, from this thread.
 
 Invariants:
 1. `RUNNING` is told at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
@@ -14,6 +15,7 @@ Called by `executor`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -27,8 +29,12 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.core.progress import FragmentState
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.spark import session as spark_session
+from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.fragment_lock import FragmentLock
 from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.recovery import Recovery
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.05
 DRAIN_S = 60.0
@@ -61,6 +67,7 @@ class Attempt:
         self._tell = tell
         self._cancelled = threading.Event()
         self._drained = True
+        self._is_running = False
         self._query: FragmentQuery | None = None
         self._progress: FragmentProgress | None = None
         self._progress_s = 0.0
@@ -109,7 +116,13 @@ class Attempt:
         try:
             with self._work.compiling:
                 query = self._query = execution.fragment(self.fragment, mark)
-            return self._query_until_over(query)
+            recovery = Recovery(execution, log.info, self._work.compiling)
+            while True:
+                try:
+                    return self._query_until_over(query)
+                except MessageLossError as lost:
+                    # No failure of the attempt: what was lost is made again, within bounds of its own.
+                    query = self._query = recovery.wait_recovered(query, lost, self._cancelled.is_set)
         finally:
             self._stop(lock)
 
@@ -117,7 +130,9 @@ class Attempt:
         if self._cancelled.is_set():
             return FragmentOutcome.CANCELED
         query.start()
-        self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
+        if not self._is_running:
+            self._is_running = True
+            self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
         while not self._cancelled.is_set():
             active = query.active  # first: if it ends while we look, the next round knows what failed
             query.poll()
@@ -175,6 +190,7 @@ class Attempt:
             dead=dead,
             taken=taken,
             total=total,
+            skipped=query.counts.skipped_rows,
             channels=told.channels,
             watermark_delay_ms=told.watermark_delay_ms,
             stalled_ms=told.stalled_ms,
