@@ -507,3 +507,39 @@ async def test_the_registry_says_fresh_until_an_epoch_has_prepared_and_never_aga
     leader.lose_power()
     await cluster.until(lambda: cluster.leader() not in (None, leader), "another leader")
     assert not (await cluster.view(app_id)).spec.fresh
+
+
+@simulate(seeds=10)
+async def test_a_replay_is_in_the_registry_until_an_epoch_has_begun_it_or_a_restart_withdraws_it(
+    simulation: Simulation,
+) -> None:
+    cluster = Cluster(simulation, 3)
+    await cluster.start()
+    app_id = await cluster.submit()
+
+    def launched(epoch: int) -> list[int | None]:
+        active = [each.launch for each in cluster.active(app_id)]
+        return [launch.spec.replay_from_ms for launch in active if launch.epoch == epoch]
+
+    await cluster.start_worker(simulation.node("w0"))
+    await cluster.wait_active(app_id, 1)
+    await cluster.ask(Restart(app_id, 5))
+    await cluster.wait_active(app_id, 3)
+    assert launched(3) == [5]
+    assert (await cluster.view(app_id)).spec.replay_from_ms == 5
+    # It dies without having begun: the next one still has to.
+    simulation.node("w0").crash()
+    await cluster.start_worker(simulation.node("w1"))
+    await cluster.wait_active(app_id, 4)
+    assert launched(4) == [5]
+    report = AppMasterReport(app_id, 4, ApplicationState.ACTIVE, prepared=True)
+    assert isinstance(await cluster.ask(report), ReportTaken)
+    assert (await cluster.view(app_id)).spec.replay_from_ms is None
+    await cluster.ask(Restart(app_id, 7))
+    leader = cluster.leader()
+    assert leader is not None
+    leader.lose_power()
+    await cluster.until(lambda: cluster.leader() not in (None, leader), "another leader")
+    assert (await cluster.view(app_id)).spec.replay_from_ms == 7
+    await cluster.ask(Restart(app_id))
+    assert (await cluster.view(app_id)).spec.replay_from_ms is None

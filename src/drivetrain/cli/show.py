@@ -120,6 +120,12 @@ def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[Wo
         table.add_row("  why", view.why)
     if status is not None:
         table.add_row("  job", _job(status))
+    replay_ms = spec.replay_from_ms
+    if replay_ms is not None:
+        table.add_row("  replay", f"to begin from {show_clock(replay_ms)} UTC")
+    elif status is not None and status.replay_from_ms is not None:
+        told = f"life {status.life}, replaying from {show_clock(status.replay_from_ms)} UTC"
+        table.add_row("  replay", f"{told}, {show_counted(status.skipped, 'older message')} skipped")
     return table
 
 

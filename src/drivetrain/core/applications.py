@@ -17,7 +17,7 @@ Invariants:
    dead, is refused.
 4. A record that is over has an end, and a live one has none.
 5. What an application is started with is what it was submitted with, until a report of the current epoch says
-   what it is from now on (`--fresh` is obeyed once).
+   what it is from now on (`--fresh` is obeyed once), or a restart does (a replay).
 
 Called by `drivetrain.cluster.master.applications`.
 Source: Gearpump's AppManager; epochs as fencing tokens.
@@ -303,10 +303,14 @@ class ApplicationRegistry:
             )
         )
 
-    def restart(self, app: str) -> ApplicationRecord:
+    def restart(
+        self, app: str, *, spec: bytes | None = None, forget_clock: bool = False
+    ) -> ApplicationRecord:
         """Start an application again under its id, whatever its state. Raises `RefusedError`.
 
-        Its epoch goes up at once, so that whoever still acts for it is refused.
+        Its epoch goes up at once, so that whoever still acts for it is refused. `spec`, if given, is what it
+        is started with from now on; `forget_clock` lets its clock begin again, which only a replay may ask
+        for.
         """
         record = self.find(app)
         if record.state.is_over:
@@ -315,6 +319,8 @@ class ApplicationRegistry:
         return self._put(
             msgspec.structs.replace(
                 record,
+                spec=record.spec if spec is None else spec,
+                clock_ms=None if forget_clock else record.clock_ms,
                 state=ApplicationState.PENDING,
                 epoch=record.epoch + 1,
                 ended_ms=None,

@@ -49,7 +49,7 @@ from drivetrain.errors import OutputError, UnavailableError, UserError
 from drivetrain.spark.fragment_lock import FragmentLock
 
 _WAIT_S = 0.05
-_OF_A_LIFE = ("fragments", "channels", "tables")
+_OF_A_LIFE = ("fragments", "channels", "tables", "clock")
 
 
 class RunDirectory:
@@ -194,8 +194,11 @@ class RunDirectory:
         others = [d for d in self._directories("lives") if d.name != str(current)]
         if current != FIRST_LIFE:
             others += [self.path / name for name in _OF_A_LIFE]
-        for directory in others:
-            shutil.rmtree(directory, ignore_errors=True)
+        for other in others:
+            if other.is_file():
+                other.unlink()
+            else:
+                shutil.rmtree(other, ignore_errors=True)
 
     def _directories(self, name: str) -> Iterable[Path]:
         parent = self.path / name

@@ -56,7 +56,8 @@ class Kept:
         entries = store.entries(store.start(), floor)
         ages = ((e.number, e.bytes, store.stored_ms(e.number)) for e in reversed(entries))
         kept = kept_from(ages, self.bytes, self.age_ms, now_ms)
-        positions[_RETENTION] = floor if kept is None else kept
+        # The last entry always stays, also in what is noted as deleted.
+        positions[_RETENTION] = min(floor if kept is None else kept, store.length() - 1)
         going = [entry for entry in entries if entry.number < positions[_RETENTION]]
         if going:
             _note_trimmed(store, going)

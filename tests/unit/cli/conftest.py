@@ -49,9 +49,9 @@ def application_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command() -> Callable[..., Result]:
-    """Runs a command line; keyword arguments are environment variables."""
+    """Runs a command line with environment variables and what is typed."""
 
-    def invoke(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
-        return CliRunner().invoke(app, arguments, env={"COLUMNS": "160", **(env or {})})
+    def invoke(*arguments: str, env: Mapping[str, str] | None = None, input: str | None = None) -> Result:
+        return CliRunner().invoke(app, arguments, env={"COLUMNS": "160", **(env or {})}, input=input)
 
     return invoke

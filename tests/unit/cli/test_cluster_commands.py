@@ -267,6 +267,25 @@ def test_kill_and_restart_say_what_they_did_and_what_cannot_be(running: Scripted
     assert (data["id"], data["state"]) == ("old-1", "pending")
 
 
+def test_replay_asks_before_it_gives_state_up_and_says_what_it_did(running: ScriptedCluster, command) -> None:
+    script = running.world
+    line = ("replay", "wc-2", "--from", "2013-03-01T00:00", "--masters", running.masters)
+    refused = command(*line, input="n\n")
+    assert refused.exit_code == 1
+    assert "give its state up" in refused.stderr
+    assert script.applications["wc-2"].spec.replay_from_ms is None
+    result = command(*line, "--yes")
+    assert result.exit_code == 0, result.stderr
+    assert "wc-2 is replayed from 2013-03-01 00:00:00 UTC" in result.stdout
+    assert script.applications["wc-2"].state is ApplicationState.PENDING
+    assert script.applications["wc-2"].spec.replay_from_ms == 1_362_096_000_000
+    shown = command("show", "wc-2", "--masters", running.masters)
+    assert "to begin from 2013-03-01 00:00:00 UTC" in shown.stdout
+    restarted = command("restart", "wc-2", "--masters", running.masters)
+    assert restarted.exit_code == 0, restarted.stderr
+    assert script.applications["wc-2"].spec.replay_from_ms is None, "a restart goes on with what there is"
+
+
 def test_kill_wait_returns_when_no_worker_runs_anything_of_it(running: ScriptedCluster, command) -> None:
     script = running.world
 

@@ -56,6 +56,25 @@ def test_settings_reach_the_engine(engine: ToldEngine, application_file: Path, c
     assert fresh is True
 
 
+def test_a_replay_is_handed_on_in_milliseconds_and_told_at_the_end(
+    engine: ToldEngine, application_file: Path, command
+) -> None:
+    engine.result = replace(RESULT, life=2, replay_from_ms=1_362_096_000_000, skipped=1_234)
+    result = command("run", "count.py", "--replay-from", "2013-03-01T00:00")
+    assert engine.replays == [1_362_096_000_000]
+    assert "life 2, replayed from 2013-03-01 00:00:00: 1,234 older messages skipped" in result.stdout
+    engine.result = replace(engine.result, outcome=RunOutcome.STOPPED)
+    assert "without --replay-from" in command("run", "count.py").stdout.replace("\n", " ")
+    assert engine.replays[1:] == [None]
+
+
+def test_a_replay_from_no_moment_is_refused(engine: ToldEngine, application_file: Path, command) -> None:
+    result = command("run", "count.py", "--replay-from", "yesterday")
+    assert result.exit_code == 2
+    assert "ISO 8601" in result.stderr
+    assert engine.replays == []
+
+
 def test_configuration_file_is_the_one_named(engine: ToldEngine, application_file: Path, command) -> None:
     Path("drivetrain.toml").write_text("run.max-batch-rows = 1\n")
     Path("other.toml").write_text("run.max-batch-rows = 2\n")

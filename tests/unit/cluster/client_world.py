@@ -195,7 +195,9 @@ class ScriptedMaster(Actor):
                 return Failure("already-over", "it is over")
             world.change(view.app_id, state=ApplicationState.KILLED, ended_ms=30_000)
         elif isinstance(message, Restart):
-            world.change(view.app_id, state=ApplicationState.PENDING, ended_ms=None, epoch=view.epoch + 1)
+            spec = msgspec.structs.replace(view.spec, replay_from_ms=message.replay_from_ms)
+            epoch = view.epoch + 1
+            world.change(view.app_id, state=ApplicationState.PENDING, ended_ms=None, epoch=epoch, spec=spec)
         return FoundApplication(world.applications[view.app_id])
 
 

@@ -114,6 +114,19 @@ def test_restart_keeps_the_id_and_the_clock_and_fences_who_ran() -> None:
         core.register(app, 1)
 
 
+def test_a_restart_that_replays_changes_the_spec_and_lets_the_clock_begin_again() -> None:
+    core = registry()
+    app = submit(core).app_id
+    core.launch(app, "l", "w", "worker")
+    report(core, app, 1, ApplicationState.ACTIVE, clock_ms=9)
+    record = core.restart(app, spec=b"replay", forget_clock=True)
+    assert (record.spec, record.clock_ms, record.epoch) == (b"replay", None, 2)
+    core.launch(app, "l2", "w", "worker")
+    assert report(core, app, 3, ApplicationState.ACTIVE, clock_ms=4).clock_ms == 4
+    assert report(core, app, 3, ApplicationState.ACTIVE, clock_ms=2).clock_ms == 4
+    core.check()
+
+
 def test_what_a_report_says_of_the_spec_holds_through_deaths_and_restarts() -> None:
     core = registry()
     app = submit(core).app_id

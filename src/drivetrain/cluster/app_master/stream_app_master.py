@@ -9,8 +9,8 @@ finished, an executor is asked to `Conclude`; the base class ends it. What is to
 `CancelFragment` are told again every second until the executor speaks of the attempt.
 
 Invariants:
-1. The state is forgotten (`fresh`) once in an application's life: that it was is in the registry before any
-   fragment is deployed.
+1. The state is forgotten (`fresh`), or begun anew by a replay, once each time it is asked for: that it was is
+   in the registry before any fragment is deployed.
 2. An executor that does not stop its fragments in time is ended with its process.
 3. `Conclude` is asked for only when every fragment has finished; it may be asked twice when an executor dies
    over it.
@@ -137,8 +137,9 @@ class StreamAppMaster(ApplicationMaster):
         if errands.prepared or errands.is_under_way or not ready or not is_time or self.end_state is not None:
             return
         # No earlier epoch has prepared, else the registry's spec, which this one was launched with, says no.
-        fresh = self.setup.spec.fresh
-        errands.prepare(ready[0], Prepare(self.setup.app_id, self.setup.epoch, fresh))
+        spec = self.setup.spec
+        prepare = Prepare(self.setup.app_id, self.setup.epoch, spec.fresh, spec.replay_from_ms)
+        errands.prepare(ready[0], prepare)
         self.changed()
 
     def answered(self, answer: Answered) -> None:
@@ -177,7 +178,7 @@ class StreamAppMaster(ApplicationMaster):
         job, prepared = self.job, self._errands.prepared
         if job is None or prepared is None or self.end_state is not None:
             return
-        if self.setup.spec.fresh and not self.is_known_prepared:
+        if self.setup.spec.begins_anew and not self.is_known_prepared:
             self.report()  # `reported` goes on
             return
         if job.state is JobState.CREATED:
@@ -338,10 +339,14 @@ class StreamAppMaster(ApplicationMaster):
         """What followers see."""
         job = self.job
         status = self.base_status(ToldState.CREATED if job is None else ToldState(job.state.value))
+        prepared = self._errands.prepared
         if self._progress is None:
             return status
         return msgspec.structs.replace(
             status,
+            life=1 if prepared is None else prepared.life,
+            replay_from_ms=None if prepared is None else prepared.replay_from_ms,
+            skipped=self._progress.skipped(),
             fragments=self._progress.views(self.pool.find),
             outputs=self._outputs(),
             counts=self._progress.counts(),

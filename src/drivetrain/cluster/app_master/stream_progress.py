@@ -97,6 +97,10 @@ class StreamProgress:
         of = {kind: _named(totals, kind) for kind in _COUNTS}
         return self._planned.counts(of["out"], of["into"], of["late"], of["dead"])
 
+    def skipped(self) -> int:
+        """Messages that were older than the replay."""
+        return sum(int(self._messages.of(e.fragment).get("skipped", 0)) for e in self._job.executions)
+
     def outputs(self, prepared: tuple[OutputView, ...]) -> tuple[OutputView, ...]:
         """The sinks, as an executor named them when it prepared, with what they took since."""
         into = _named(self._messages.totals(), "into")
@@ -145,7 +149,7 @@ class StreamProgress:
 
 
 def _flattened(progress: FragmentProgress) -> dict[str, Number]:
-    flat: dict[str, Number] = {"rows": progress.rows_total}
+    flat: dict[str, Number] = {"rows": progress.rows_total, "skipped": progress.skipped}
     for kind in _COUNTS:
         counts: dict[str, int] = getattr(progress, kind)
         flat |= {f"{kind}:{processor}": count for processor, count in counts.items()}

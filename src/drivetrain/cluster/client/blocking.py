@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -124,6 +125,10 @@ class BlockingClient:
     def restart(self, app: str) -> ApplicationView:
         """Start an application again; see `Client.restart`."""
         return self._wait(self._client.restart(app))
+
+    def replay(self, app: str, replay_from: str | int | datetime) -> ApplicationView:
+        """Process again what is not older than that; see `Client.replay`."""
+        return self._wait(self._client.replay(app, replay_from))
 
     def wait(self, app: str, *, timeout_ms: int) -> ApplicationView:
         """Wait until an application is over; see `Client.wait`."""

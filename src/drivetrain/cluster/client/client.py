@@ -23,9 +23,11 @@ import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Final, TypeVar
 
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
+from drivetrain.api.moments import moment_ms
 from drivetrain.cluster.client.attachment import (
     Attachment,
     End,
@@ -151,6 +153,17 @@ class Client:
 
         Raises UnknownApplicationError, ApplicationNameTakenError.
         """
+        return await self._restart(app, None)
+
+    async def replay(self, app: str, replay_from: str | int | datetime) -> ApplicationView:
+        """Have an application process again what is not older than that, whether it is over or runs.
+
+        Its state begins anew; what it has published stays. The moment is ISO 8601 (UTC unless it says
+        otherwise), a datetime, or ms since the epoch. Raises `UserError` for anything else, and as `restart`.
+        """
+        return await self._restart(app, moment_ms(replay_from, "replay_from"))
+
+    async def _restart(self, app: str, replay_from_ms: int | None) -> ApplicationView:
         before = await self.application(app)
 
         async def done() -> FoundApplication | None:
@@ -160,7 +173,8 @@ class Client:
             )
             return FoundApplication(view) if is_begun else None
 
-        return (await self._ask(Restart(before.app_id), FoundApplication, app, done)).application
+        request = Restart(before.app_id, replay_from_ms)
+        return (await self._ask(request, FoundApplication, app, done)).application
 
     async def wait(self, app: str, *, timeout_ms: int) -> ApplicationView:
         """Wait until an application is over; raises StillUnderWayError when it is not in time.

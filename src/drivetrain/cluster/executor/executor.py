@@ -164,7 +164,8 @@ class Executor(Actor):
     async def _prepare(self, message: Prepare, asker: ActorRef | None) -> None:
         answer: Message
         try:
-            answer = await self.context.system.run_blocking(partial(self._work.prepare, fresh=message.fresh))
+            prepare = partial(self._work.prepare, fresh=message.fresh, replay_from_ms=message.replay_from_ms)
+            answer = await self.context.system.run_blocking(prepare)
         except Exception as raised:  # noqa: BLE001 - whatever it is, it is the answer
             answer = _failed(raised, running=False)
         if asker is not None:

@@ -37,6 +37,7 @@ from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.spark import execution as spark_execution
 from drivetrain.spark import session as spark_session
 from drivetrain.spark.execution import Execution
+from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.results import is_source, outputs
 from drivetrain.spark.rundir import RunDirectory
 
@@ -63,6 +64,8 @@ class Work:
         self.config = config
         self.compiling = threading.Lock()
         """Held while a fragment is compiled: what fragments share is not made for two at once."""
+        self.flow = FlowBook(config)
+        """The ends of channels in this process."""
         self._launch = launch
         self._preparer = preparer
         self._lock = threading.RLock()
@@ -74,7 +77,7 @@ class Work:
 
     # -- what the application master asks for --------------------------------------------------------
 
-    def prepare(self, *, fresh: bool) -> Prepared:
+    def prepare(self, *, fresh: bool, replay_from_ms: int | None = None) -> Prepared:
         """Load the application, start Spark, check everything and begin its state; or join.
 
         Raises what is wrong with the application, `UnavailableError` when somebody else runs it.
@@ -85,28 +88,40 @@ class Work:
             _, plan, rundir = self._load()
             first = rundir.acquire_or_share(self._preparer, PREDECESSOR_S)
             try:
-                self._prepared = self._prepare(plan, rundir, fresh=fresh and first, first=first)
+                self._prepared = self._prepare(
+                    plan,
+                    rundir,
+                    fresh=fresh and first,
+                    replay_from_ms=replay_from_ms if first else None,
+                    first=first,
+                )
             except BaseException:
                 rundir.release()
                 raise
             self._rundir = rundir
             return self._prepared
 
-    def _prepare(self, plan: Plan, rundir: RunDirectory, *, fresh: bool, first: bool) -> Prepared:
-        finished = rundir.finished is not None and not fresh
-        resumed = rundir.started and not fresh
+    def _prepare(
+        self, plan: Plan, rundir: RunDirectory, *, fresh: bool, replay_from_ms: int | None, first: bool
+    ) -> Prepared:
+        begins = fresh or replay_from_ms is not None
+        finished = rundir.finished is not None and not begins
+        resumed = rundir.started and not begins
         if finished:
             if first:
                 rundir.note_prepared(self._preparer, rundir.prepared_schemas())
         elif first:
-            self._execution = spark_execution.prepare(plan, rundir, self.config, fresh=fresh)
+            self._execution = spark_execution.prepare(
+                plan, rundir, self.config, flow=self.flow, fresh=fresh, replay_from_ms=replay_from_ms
+            )
             rundir.note_prepared(self._preparer, self._execution.schemas())
         else:
-            self._execution = spark_execution.join(plan, rundir, self.config)
+            self._execution = spark_execution.join(plan, rundir, self.config, self.flow)
         if first:
             rundir.share()
         views = tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))
-        return Prepared(finished, resumed, self.config[spark_keys.MASTER], views)
+        life = rundir.life
+        return Prepared(finished, resumed, self.config[spark_keys.MASTER], views, life.number, life.from_ms)
 
     def execution(self) -> Execution:
         """The application as fragments of it can be run; joins what another executor has prepared.
@@ -117,7 +132,7 @@ class Work:
             if self._execution is None:
                 rundir = self._joined()
                 _, plan, _ = self._load()
-                self._execution = spark_execution.join(plan, rundir, self.config)
+                self._execution = spark_execution.join(plan, rundir, self.config, self.flow)
             return self._execution
 
     def conclude(self, message: Conclude) -> str:
@@ -167,7 +182,9 @@ class Work:
             path = str(Path(self._launch.code_directory) / spec.file)
             target = path if spec.target is None else f"{path}:{spec.target}"
             application = load_application(target, spec.settings)
-            plan = make_plan(application.graph(), self.config[run_keys.LATENCY], self.config[run_keys.DELIVERY])
+            plan = make_plan(
+                application.graph(), self.config[run_keys.LATENCY], self.config[run_keys.DELIVERY]
+            )
             spark_execution.refuse_shared_targets(plan)
             self._application, self._plan = application, plan
         settings = {name: setting.value for name, setting in self._application.settings.items()}

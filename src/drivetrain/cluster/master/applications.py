@@ -146,8 +146,8 @@ class AppManager(Officer):
                 self._reply_view(self._registry.find(app).app_id)
             case Kill(app):
                 self._kill(app)
-            case Restart(app):
-                self._restart(app)
+            case Restart(app, replay_from_ms):
+                self._restart(app, replay_from_ms)
             case RequestSlots() | CancelRequest():
                 self._forward_request(message)
             case SlotsAllocated():
@@ -224,9 +224,10 @@ class AppManager(Officer):
         self._reply_view(record.app_id)
         self._masters.end(record, record.epoch, record.launch_id, record.worker_id, "it was killed")
 
-    def _restart(self, app: str) -> None:
+    def _restart(self, app: str, replay_from_ms: int | None) -> None:
         before = self._registry.find(app)
-        record = self._registry.restart(app)
+        spec = records.spec_replayed(before, replay_from_ms)
+        record = self._registry.restart(before.app_id, spec=spec, forget_clock=replay_from_ms is not None)
         self._line.keep(record)
         self._reply_view(record.app_id)
         if not before.state.is_over:

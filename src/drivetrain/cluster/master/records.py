@@ -53,8 +53,13 @@ def spec_of(record: ApplicationRecord) -> ApplicationSpec:
 
 
 def spec_after(record: ApplicationRecord, report: AppMasterReport) -> bytes | None:
-    """The spec once `report` is taken, None when it stays: `--fresh` is obeyed once in its life."""
+    """The spec once `report` is taken, None when it stays: `--fresh` and a replay are obeyed once."""
     spec = spec_of(record)
-    if not (report.prepared and spec.fresh):
+    if not (report.prepared and spec.begins_anew):
         return None
-    return encode_spec(msgspec.structs.replace(spec, fresh=False))
+    return encode_spec(msgspec.structs.replace(spec, fresh=False, replay_from_ms=None))
+
+
+def spec_replayed(record: ApplicationRecord, replay_from_ms: int | None) -> bytes:
+    """The spec of an application that is started again: in a new life from then on, or (None) as it was."""
+    return encode_spec(msgspec.structs.replace(spec_of(record), replay_from_ms=replay_from_ms))

@@ -30,6 +30,7 @@ class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
     `settings` are the user's `--set`, unparsed; `config` the configuration that differs from the defaults, by
     key, as text. `directory` is where the client stood: relative paths mean it wherever it exists.
     `app_master` is the dotted class of a custom application master, `module:Class`, None for streams.
+    `replay_from_ms` asks for a new life of its state from then on; like `fresh` it is obeyed once.
     """
 
     name: str
@@ -42,6 +43,12 @@ class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
     priority: Priority = Priority.NORMAL
     fresh: bool = False
     app_master: str | None = None
+    replay_from_ms: int | None = None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the state is to begin anew, wholly or with a replay, before anything runs."""
+        return self.fresh or self.replay_from_ms is not None
 
 
 class Submit(Message, frozen=True, tag="cluster.submit"):
@@ -119,10 +126,13 @@ class Kill(Message, frozen=True, tag="cluster.kill"):
 class Restart(Message, frozen=True, tag="cluster.restart"):
     """Start an application again under its id, with its state, whether it is over or runs.
 
-    Answered with `FoundApplication`; failures: `unknown-application`, `name-taken`.
+    With `replay_from_ms` in a new life of its state, which takes what is not older; without, a replay that
+    was asked for and has not begun is forgotten. Answered with `FoundApplication`; failures:
+    `unknown-application`, `name-taken`.
     """
 
     app: str
+    replay_from_ms: int | None = None
 
 
 class GetWorkers(Message, frozen=True, tag="cluster.get-workers"):

@@ -40,20 +40,27 @@ class ExecutorRegistered(Message, frozen=True, tag="cluster.executor-registered"
 
 class Prepare(Message, frozen=True, tag="cluster.prepare"):
     """Start Spark, load the application, check every source and sink, and begin (or go on with) its state
-    directory; `fresh` forgets the state first. Asked; answered with `Prepared` or `PrepareFailed`."""
+    directory; `fresh` forgets the state first, `replay_from_ms` begins a new life of it from then on. Asked;
+    answered with `Prepared` or `PrepareFailed`."""
 
     app_id: str
     epoch: int
     fresh: bool
+    replay_from_ms: int | None = None
 
 
 class Prepared(Message, frozen=True, tag="cluster.prepared"):
-    """Fragments may be deployed; or all was `finished` by an earlier run, and there is nothing to do."""
+    """Fragments may be deployed; or all was `finished` by an earlier run, and there is nothing to do.
+
+    `life` counts the lives of the state, `replay_from_ms` is where this one began (None: with everything).
+    """
 
     finished: bool
     resumed: bool
     spark_master: str
     outputs: tuple[OutputView, ...] = ()
+    life: int = 1
+    replay_from_ms: int | None = None
 
 
 class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):
@@ -114,7 +121,7 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
 
     `out` and `into` are messages that left each processor and that reached each sink, `late` and `dead`
     those late and dead-lettered, by processor id. `taken` of `total` is the bounded input (bytes or rows), if
-    known.
+    known. `skipped` are the messages that were older than the replay.
     """
 
     fragment: str
@@ -136,6 +143,7 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
     stalled_ms: int = 0
     waiting_for: str | None = None
     blocked_by: str | None = None
+    skipped: int = 0
 
 
 class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):

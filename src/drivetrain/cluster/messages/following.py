@@ -80,7 +80,9 @@ class ExecutorView(msgspec.Struct, frozen=True, array_like=True):
 
 class JobStatus(msgspec.Struct, frozen=True, array_like=True):
     """All of an application at one moment. `counts` are messages in, out, late, dead-lettered by processor;
-    `accumulators` the user's counters; `fraction` the share of bounded input that was taken."""
+    `accumulators` the user's counters; `fraction` the share of bounded input that was taken. `life` counts
+    the lives of its state, `replay_from_ms` is where this one began (None: with everything), `skipped` are
+    the messages that sources gave and that were older."""
 
     app_id: str
     epoch: int
@@ -100,6 +102,9 @@ class JobStatus(msgspec.Struct, frozen=True, array_like=True):
     """The latest errors, oldest first, those that were recovered from included."""
     printed: str = ""
     """What the application's `when_finished` hooks wrote to standard output, once it has finished."""
+    life: int = 1
+    replay_from_ms: int | None = None
+    skipped: int = 0
 
 
 class GetStatus(Message, frozen=True, tag="cluster.get-status"):

@@ -99,7 +99,8 @@ class AppMasterReport(Message, frozen=True, tag="cluster.app-master-report"):
     result: bytes | None = None
     restarts: bytes | None = None
     prepared: bool = False
-    """The application's state has begun: from now on its `spec` in the registry does not say `fresh`."""
+    """The application's state has begun: from now on its `spec` in the registry asks for no
+    beginning (`fresh`, a replay)."""
 
 
 class ReportTaken(Message, frozen=True, tag="cluster.report-taken"):

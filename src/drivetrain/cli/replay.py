@@ -1,0 +1,60 @@
+"""`drivetrain replay`: has an application of a cluster process again what is not older than a moment.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from drivetrain.api.moments import moment_ms
+from drivetrain.cli.apps import view_as_data
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.cli.figures import show_clock
+
+
+def replay_command(
+    app: AppArgument,
+    replay_from: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="The oldest event time to process again: 2013-03-01T00:00 (UTC), or ms since 1970.",
+        ),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before state is given up.")] = False,
+    masters: MastersOption = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Process again what is not older than TIME, in a new life of an application, whether it is over or runs.
+
+    Its state begins anew; what it has published stays, and the new life adds to it.
+    """
+    from_ms = moment_ms(replay_from, "--from")
+    with connected(sets, config_file, masters) as client:
+        if not yes:
+            before = client.application(app)
+            typer.confirm(
+                f"{before.app_id} is {before.state.value}: give its state up, and process again what is not "
+                f"older than {show_clock(from_ms)} UTC?",
+                abort=True,
+                err=True,
+            )
+            app = before.app_id
+        view = client.replay(app, from_ms)
+    if as_json:
+        json.dump(view_as_data(view, ()), sys.stdout)
+        sys.stdout.write("\n")
+        return
+    print(
+        f"{view.app_id} is replayed from {show_clock(from_ms)} UTC; "
+        f"`drivetrain show {view.app_id} --watch` shows how it goes"
+    )
