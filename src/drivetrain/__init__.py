@@ -25,7 +25,7 @@ from drivetrain.api import (
     windows,
 )
 from drivetrain.core.progress import RunResult
-from drivetrain.spark import run
+from drivetrain.spark import run, start
 
 __version__ = "0.1.0"
 
@@ -49,6 +49,7 @@ __all__ = [
     "run",
     "sinks",
     "sources",
+    "start",
     "timestamp",
     "windows",
 ]

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from drivetrain.actor import Actor, ActorRef, ActorSystem, Message
+from drivetrain.actor import Actor, ActorRef, ActorSystem, Message, SystemStoppedError
 from drivetrain.config import Config
 
 T = TypeVar("T")
@@ -35,6 +35,8 @@ class ActorThread:
 
     def __init__(self, name: str, config: Config) -> None:
         self._loop: Final = asyncio.new_event_loop()
+        self._border: Final = threading.Lock()
+        self._is_closed = False
         self._thread: Final = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -52,16 +54,30 @@ class ActorThread:
         return self.call(spawn())
 
     def tell(self, actor: ActorRef, message: Message) -> None:
-        """Tell an actor; returns at once."""
-        self.system.tell_threadsafe(actor, message)
+        """Tell an actor; returns at once. Nothing happens once the system is being closed."""
+        with self._border:
+            if not self._is_closed:
+                self.system.tell_threadsafe(actor, message)
 
     def ask(self, actor: ActorRef, message: Message, reply: type[R], *, timeout_ms: int) -> R:
         """Ask an actor and wait for its answer; raises what `ActorRef.ask` raises."""
         return self.call(actor.ask(message, reply, timeout_ms=timeout_ms))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it, in another thread than the loop's."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Run a coroutine on the loop and wait for it, in another thread than the loop's.
+
+        Raises SystemStoppedError once the system is being closed.
+        """
+        with self._border:
+            if self._is_closed:
+                coroutine.close()
+                raise SystemStoppedError("the actor system has terminated", where=self.system.name)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -70,10 +86,14 @@ class ActorThread:
 
     def close(self) -> None:
         """Stop all actors, then the thread; may be called again."""
-        if self._loop.is_closed():
-            return
+        with self._border:
+            if self._is_closed:
+                return
+            # What others have begun is on the loop by now, and is answered before the system has ended.
+            self._is_closed = True
+            ended = asyncio.run_coroutine_threadsafe(self.system.terminate(), self._loop)
         try:
-            self.call(self.system.terminate())
+            ended.result()
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_END_S)

@@ -43,7 +43,7 @@ from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.fragment import Trunk
 from drivetrain.spark.fragment_clock import FragmentClock, known_clock
 from drivetrain.spark.left_out import left_out, note_left_out, note_not_begun
-from drivetrain.spark.loss_record import require_batch, require_whole
+from drivetrain.spark.loss_record import require_batch, require_whole, with_losses
 from drivetrain.spark.offset_log import (
     batch_numbers,
     committed,
@@ -97,6 +97,7 @@ class FragmentQuery:
         self.counts = counts
         self.progress = QueryProgress(plan, fragment, trunk, readers, counts)
         self.flow = QueryFlow(plan, fragment, branches.stores, readers, book, self.progress)
+        self.progress.notes.append(lambda told: with_losses(told, readers[told.channel]))
         self.limit = limit
         self.state = FragmentState.STARTING
         self.clock_ms: int | None = None
@@ -187,42 +188,16 @@ class FragmentQuery:
 
     def _on_batch(self, df: DataFrame, batch_id: int) -> None:
         planned_ms = monotonic_ms()
-        with self._turn:
-            self._run_batch(df, batch_id, planned_ms)
-
-    def _run_batch(self, df: DataFrame, batch_id: int, planned_ms: int) -> None:
         self.busy = True
         self._batch = None
         try:
+            self.flow.wait_room(self._draining.is_set)
             self._refuse_when_draining()
-            self._refuse_when_outgrown()
-            metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
-            self._check_sources(offsets)
-            batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self._replay_until)
-            self._batch = batch
-            if self._leaves_out(batch):
-                note_left_out(self.directory, batch_id, self.branches.leave_out(batch))
-            elif self.trunk.only_at_end and not self._ends_input(offsets):
-                df.write.format("noop").mode("overwrite").save()  # Spark's state goes on, nothing is told
-            else:
-                self.branches.run(batch)
-            newest = {**self.branches.newest(batch), **self._clock.observed_in_trunk(self._query)}
-            self._clock.saw(newest, planned_ms)
-            self._clock.publish()
-            for id, count in skipped_in_trunk(self._query, self.trunk.skipping).items():
-                self.counts.add(self.counts.skipped, id, count)
-            clock_ms = self._clock_after(metadata, offsets)
-            if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
-                self.clock_ms = clock_ms
-            self.branches.append(batch, self._told_clock())
-            self.flow.appended()
-            self._measure(offsets, began_s)
-            self._offsets, self.batch_id = offsets, batch_id
-            self._ran = (batch_id, self.clock_ms)
-            self.batches += 1
+            with self._turn:
+                self._run_batch(df, batch_id, planned_ms)
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
-            if self.plan.delivery == AT_MOST_ONCE and (self._batch is None or not self._batch.begun):
+            if self.plan.delivery == AT_MOST_ONCE and not self._was_begun():
                 note_not_begun(self.directory, batch_id)
             # Spark gets the short story: it runs regular expressions over whatever Python tells it.
             raise BatchFailedError(
@@ -231,15 +206,42 @@ class FragmentQuery:
         finally:
             self.busy = False
 
-    def _measure(self, offsets: list[str | None], began_s: float) -> None:
-        """Let the next batch be as large as the time that this one took allows."""
+    def _run_batch(self, df: DataFrame, batch_id: int, planned_ms: int) -> None:
+        self._refuse_when_outgrown()
+        metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
+        self._check_sources(offsets)
+        batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self._replay_until)
+        self._batch = batch
+        if self._leaves_out(batch):
+            note_left_out(self.directory, batch_id, self.branches.leave_out(batch))
+        elif self.trunk.only_at_end and not self._ends_input(offsets):
+            df.write.format("noop").mode("overwrite").save()  # Spark's state goes on, nothing is told
+        else:
+            self.branches.run(batch)
+        newest = {**self.branches.newest(batch), **self._clock.observed_in_trunk(self._query)}
+        self._clock.saw(newest, planned_ms)
+        self._clock.publish()
+        for id, count in skipped_in_trunk(self._query, self.trunk.skipping).items():
+            self.counts.add(self.counts.skipped, id, count)
+        clock_ms = self._clock_after(metadata, offsets)
+        if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
+            self.clock_ms = clock_ms
+        self.branches.append(batch, self._told_clock())
+        self.flow.appended()
+        self._measure(offsets, monotonic_ms() - planned_ms)
+        self._offsets, self.batch_id = offsets, batch_id
+        self._ran = (batch_id, self.clock_ms)
+        self.batches += 1
+
+    def _measure(self, offsets: list[str | None], took_ms: int) -> None:
+        """Let the next batch be as large as the time that this one took allows, waiting for room included."""
         shares = []
         befores = self._offsets or [None] * len(offsets)
         for id, before, after in zip(self.trunk.inputs, befores, offsets, strict=False):
             most = self.limit.largest.get(id or "")
             if id is not None and most is not None and after is not None:
                 shares.append(self._took(id, before, after) / most)
-        self.limit.took(shares, (time.monotonic() - began_s) * 1000)
+        self.limit.took(shares, took_ms)
 
     def _took(self, id: str, before: str | None, after: str) -> int:
         """What a batch took of an input, in the unit in which that is limited."""
@@ -248,6 +250,9 @@ class FragmentQuery:
             return sum(e.bytes for e in self._log_of(id).entries(start, json.loads(after)["entry"]))
         position = self.trunk.sources[id].position
         return position(after).done - position(before).done
+
+    def _was_begun(self) -> bool:
+        return self._batch is not None and self._batch.begun
 
     def _leaves_out(self, batch: Batch) -> bool:
         """Whether a batch must not be told again to anybody, because it may have been told before a crash."""
@@ -314,6 +319,7 @@ class FragmentQuery:
         """Look whether the fragment has come to its end, and do what the end asks for."""
         self.progress.read(self._query)
         self._tell_sources()
+        self._look_for_losses()
         self._trim()
         self._settle()
         self._look_between_batches()
@@ -371,6 +377,7 @@ class FragmentQuery:
             return
         for store in self.branches.stores.values():
             store.append_clock(clock_ms)
+        self.flow.appended()
         self.clock_ms = self.settled_clock_ms = clock_ms
         self._ran = (self._ran[0], clock_ms)
 

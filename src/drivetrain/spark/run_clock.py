@@ -105,8 +105,16 @@ class RunClock:
 
     # -- for any thread -----------------------------------------------------------------------------------
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the run ends: the clock moves no more."""
+        return self._thread.is_closed
+
     def wait_clock(self, clock_ms: int, timeout_ms: int) -> int:
-        """Wait until the clock is at `clock_ms` or later; returns it. Raises UnavailableError after that."""
+        """Wait until the clock is at `clock_ms` or later; returns it. Raises UnavailableError when it is not
+        there after `timeout_ms`, or when the run ends before."""
+        if self.clock_ms is not None and self.clock_ms >= clock_ms:
+            return self.clock_ms
         answer = self._thread.ask(
             self._actor, WaitClock(clock_ms, timeout_ms), ClockSeen, timeout_ms=timeout_ms + _ANSWER_MS
         )

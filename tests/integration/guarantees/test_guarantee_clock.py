@@ -1,0 +1,162 @@
+"""One clock over partitions: one that is silent stops no window, one that is late holds them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Harness, ms
+
+from drivetrain import Application, agg, sinks, sources, start, windows
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError
+from drivetrain.spark.running import RunningApplication
+
+SCHEMA = "ts bigint, shard int"
+WAIT = "60 s"
+
+
+class Lines:
+    """A watched directory that gets files of events (seconds, shard)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = 0
+        path.mkdir()
+
+    def put(self, *events: tuple[int, int]) -> None:
+        """Add a file."""
+        self.files += 1
+        hidden = self.path / f".{self.files}"
+        hidden.write_text("".join(json.dumps({"ts": s * 1000, "shard": n}) + "\n" for s, n in events))
+        hidden.rename(self.path / f"{self.files:04}.jsonl")
+
+
+def wait_until(condition: Callable[[], bool], running: RunningApplication) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert running.is_running, running.wait()
+        assert time.monotonic() < deadline, f"the clock is at {running.clock_ms}"
+        time.sleep(0.05)
+
+
+def counted(drive: Harness) -> dict[int, int]:
+    return {ms(row["window_start"]) // 1000: row["n"] for row in drive.rows()}
+
+
+def windowed(drive: Harness, lines: Lines, *, cut: bool, idle: str) -> Application:
+    app = Application("shards")
+    read = app.read(sources.jsonl(lines.path, schema=SCHEMA, watch=True))
+    timed = read.event_time("ts", partition="shard", partitions=2, idle_timeout=idle)
+    if cut:
+        timed = timed.cut().filter("shard >= 0")
+    drive.sink(timed.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
+    return app
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["fused", "two fragments"])
+def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness, cut: bool) -> None:
+    lines = Lines(drive.directory / "lines")
+    lines.put((1, 0), (95, 0), (2, 1), (25, 1))
+    with start(windowed(drive, lines, cut=cut, idle="3 s"), drive.config()) as running:
+        running.wait_clock(20_000, WAIT)
+        wait_until(lambda: 0 in counted(drive), running)
+        for second in range(26, 29):  # shard 1 goes on, far behind: shard 0 must wait for it
+            lines.put((70 + second, 0), (second, 1))
+            running.wait_clock(second * 1000 - 1000, WAIT)
+        assert set(counted(drive)) <= {0, 10, 20}
+        assert running.clock_ms is not None
+        assert running.clock_ms < 40_000
+        second = 110
+        while 90 not in counted(drive):  # shard 1 is silent now, shard 0 is not
+            second += 1
+            assert second < 500, "windows wait for a partition that is silent"
+            lines.put((second, 0))
+            time.sleep(0.2)
+        running.wait_clock(100_000, WAIT)
+        lines.put((300, 1), (301, 0))  # and it may come back
+        running.wait_clock(300_000, WAIT)
+        wait_until(lambda: 110 in counted(drive), running)
+    result = running.wait(WAIT)
+    assert result.late == 0
+    rows = counted(drive)
+    assert (rows[0], rows[20]) == (2, 4)
+
+
+def test_a_partition_that_has_said_nothing_holds_the_clock_until_it_is_idle(drive: Harness) -> None:
+    lines = Lines(drive.directory / "lines")
+    lines.put((1, 0), (50, 0))
+    with start(windowed(drive, lines, cut=False, idle="1 h"), drive.config()) as running:
+        lines.put((60, 0))
+        with pytest.raises(UnavailableError, match="has not come to"):
+            running.wait_clock(10_000, "3 s")
+        lines.put((55, 1))
+        assert running.wait_clock(50_000, WAIT) >= 50_000
+    assert set(counted(drive)) <= {0, 50}
+
+
+def test_after_a_stop_the_clock_is_where_it_was_and_goes_on(drive: Harness) -> None:
+    lines = Lines(drive.directory / "lines")
+    lines.put((1, 0), (30, 0), (1, 1), (40, 1))
+    app = windowed(drive, lines, cut=True, idle="1 h")
+    with start(app, drive.config()) as running:
+        reached_ms = running.wait_clock(29_000, WAIT)
+    with start(app, drive.config()) as running:
+        assert running.wait_clock(reached_ms, "20 s") >= reached_ms
+        lines.put((70, 0), (80, 1))
+        running.wait_clock(69_000, WAIT)
+        wait_until(lambda: 0 in counted(drive), running)
+    assert counted(drive)[0] == 2
+
+
+def test_bounded_partitions_are_never_idle_and_end(drive: Harness) -> None:
+    lines = Lines(drive.directory / "lines")
+    lines.put((1, 0), (95, 0))
+    lines.put((2, 1), (25, 1))
+    app = Application("bounded-shards")
+    read = app.read(sources.jsonl(lines.path, schema=SCHEMA))
+    timed = read.event_time("ts", partition="shard", partitions=2, idle_timeout="1 ms")
+    drive.sink(timed.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
+    result = drive.run(app, run__max_batch_bytes="1 KiB")
+    assert (result.late, result.clock_ms) == (0, FINAL_CLOCK_MS)
+    assert counted(drive) == {0: 2, 20: 1, 90: 1}
+
+
+def test_a_message_of_an_undeclared_partition_is_an_error(drive: Harness) -> None:
+    app = Application("strange-shard")
+    timed = app.read(sources.items([(1, 0), (2, 7)], SCHEMA)).event_time(
+        "ts", partition="shard", partitions=2
+    )
+    timed.sink(sinks.none())
+    with pytest.raises(DrivetrainError, match="a partition that is not declared: shard is 7"):
+        drive.run(app)
+
+
+def test_named_partitions_pass_python_functions(drive: Harness) -> None:
+    app = Application("named")
+    rows: list[Any] = [(1_000, "eu"), (95_000, "eu"), (2_000, "us"), (25_000, "us")]
+    read = app.read(sources.items(rows, "ts bigint, place string"))
+    timed = read.event_time("ts", partition="place", partitions=["eu", "us"])
+    kept = timed.filter(lambda row: row.place != "")
+    drive.sink(kept.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
+    assert drive.run(app).clock_ms == FINAL_CLOCK_MS
+    assert counted(drive) == {0: 2, 20: 1, 90: 1}
+
+
+def test_a_run_in_the_background_gives_its_result_and_its_error(drive: Harness) -> None:
+    app = Application("background")
+    app.read(sources.items([(1,), (2,)], "n long")).sink(sinks.none())
+    running = start(app, drive.config())
+    assert running.wait(WAIT).clock_ms == FINAL_CLOCK_MS
+    assert running.wait_clock("2030-01-01", "1 s") == FINAL_CLOCK_MS
+    missing = Application("missing")
+    missing.read(sources.text(drive.directory / "nowhere")).sink(sinks.none())
+    broken = start(missing, drive.config())
+    with pytest.raises(InputError):
+        broken.wait_clock("2030-01-01", WAIT)
+    with pytest.raises(InputError):
+        broken.wait(WAIT)
