@@ -36,12 +36,15 @@ from drivetrain.api.graph import Read, Table, Write
 from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.errors import GraphError
+from drivetrain.spark.batch_limit import BatchLimit, largest_batches
 from drivetrain.spark.branches import Branches
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
+from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
 from drivetrain.spark.kafka_connector import uses_kafka
 from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.realtime import require_cores
 from drivetrain.spark.replayed import replay_from, replay_in
 from drivetrain.spark.session import session
 from drivetrain.spark.shipping import ship
@@ -63,6 +66,8 @@ class Execution:
 
     context: CompileContext
     sinks: Mapping[str, SinkWriter]
+    flow: FlowBook
+    """The ends of channels in this process."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
 
     @property
@@ -103,6 +108,8 @@ class Execution:
                 self.rundir.fragment_lock(fragment.id).mark,
                 self._compile(fragment, Counts()),
             )
+        cores = self.context.spark.sparkContext.defaultParallelism
+        require_cores(self.plan, {id: query for id, (_, query) in self._compiled.items()}, cores)
 
     def schemas(self) -> dict[str, Any]:
         """What the channels carry, as Spark's JSON, once all is compiled."""
@@ -125,7 +132,9 @@ class Execution:
         context.schemas.update({id: df.schema for id, df in branches.schemas(empty).items()})
         channels = {c.id for c in plan.channels}
         readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
-        return FragmentQuery(plan, fragment, trunk, branches, rundir.fragment(fragment.id), readers, counts)
+        directory = rundir.fragment(fragment.id)
+        limit = BatchLimit(directory, largest_batches(trunk, context.config), context.config)
+        return FragmentQuery(plan, fragment, trunk, branches, directory, readers, counts, self.flow, limit)
 
 
 def prepare(
@@ -135,6 +144,7 @@ def prepare(
     *,
     fresh: bool = False,
     replay_from_ms: int | None = None,
+    flow: FlowBook | None = None,
 ) -> Execution:
     """Compile everything, check every source and sink, begin the state; nothing runs yet.
 
@@ -147,7 +157,7 @@ def prepare(
         if not fresh:
             rundir.make_aside(replay_from_ms)
     try:
-        execution = _prepared(plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms)
+        execution = _prepared(plan, rundir, config, flow, fresh=fresh, replay_from_ms=replay_from_ms)
         rundir.begin(plan)
     except BaseException:
         rundir.give_up_aside()
@@ -156,7 +166,13 @@ def prepare(
 
 
 def _prepared(
-    plan: Plan, rundir: RunDirectory, config: Config, *, fresh: bool, replay_from_ms: int | None
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    flow: FlowBook | None,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None,
 ) -> Execution:
     sinks = open_sinks(plan, rundir, config)
     if fresh:
@@ -177,7 +193,7 @@ def _prepared(
                 validate_source(node.operation.source)
     for sink in sinks.values():
         sink.validate()
-    execution = _started(plan, rundir, config, sinks)
+    execution = _started(plan, rundir, config, sinks, flow)
     try:
         execution.compile_all()
     except BaseException:
@@ -187,9 +203,9 @@ def _prepared(
     return execution
 
 
-def join(plan: Plan, rundir: RunDirectory, config: Config) -> Execution:
+def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook) -> Execution:
     """An application that another process has prepared (`rundir.note_prepared`); `rundir` is shared."""
-    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config), flow)
     for id, schema in rundir.prepared_schemas().items():
         execution.context.schemas[id] = StructType.fromJson(schema)
     return execution
@@ -243,9 +259,15 @@ def refuse_shared_targets(plan: Plan) -> None:
         taken[target] = str(node)
 
 
-def _started(plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter]) -> Execution:
+def _started(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    sinks: Mapping[str, SinkWriter],
+    flow: FlowBook | None = None,
+) -> Execution:
     spark = session(config, plan.application, kafka=uses_kafka(plan))
     ship(plan.graph)
     replay = replay_in(plan.graph, rundir.life)
     context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex, replay=replay)
-    return Execution(context, sinks)
+    return Execution(context, sinks, flow or FlowBook(config))

@@ -292,17 +292,6 @@ class FlowBook:
                 end.losses.append(effect.loss)
 
 
-def lost_error(channel: str, loss: Loss) -> MessageLossError:
-    """The error for a loss that was found by comparing notes."""
-    return MessageLossError(
-        "messages of the channel are not what its producer sent",
-        where=f"channel {channel}, entries {loss.start} to {loss.end - 1}",
-        expected=loss.expected,
-        got=loss.got,
-        remedy="run it again: what can be made again is; --fresh starts over",
-    )
-
-
 def _readable(store: ChannelStore, number: int) -> Entry | None:
     try:
         return store.entry(number)

@@ -56,6 +56,8 @@ class QueryProgress:
         """Rows taken up to the last look, of sources that count rows."""
         self.notes: list[Callable[[ChannelProgress], ChannelProgress]] = []
         """Each adds to the record of an input channel what it knows of it."""
+        self.on_taken: Callable[[str, str | None, str | None, int], None] | None = None
+        """Hears of each committed batch what it took of a channel: id, offsets, messages."""
         self.blocked_by: str | None = None
         """The subscriber whose full window the fragment waits for."""
         self._newest_ms: int | None = None  # of the rows that a source gave to the trunk's watermark
@@ -85,6 +87,8 @@ class QueryProgress:
                 elif n and id in self.trunk.sources and self.trunk.sources[id].says_end:
                     n -= self.trunk.sources[id].position(source.endOffset).finished
                 rows += n
+                if id in self.readers and self.on_taken is not None:
+                    self.on_taken(id, source.startOffset, source.endOffset, n)
                 if id in self.trunk.sources:
                     self.counts.add(self.counts.out, id, n)
             self.rows_total += rows

@@ -44,6 +44,7 @@ from pyspark.sql.streaming.datasource import (
 from drivetrain.core.channel import Segment
 from drivetrain.core.clock import NO_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
+from drivetrain.spark.batch_limit import limited
 from drivetrain.spark.channel.clock_source import read_clock
 from drivetrain.spark.channel.columns import PUNCT, TS, WM
 from drivetrain.spark.channel.files import ChannelFiles
@@ -83,8 +84,8 @@ class ChannelSource(DataSource):
     Options: `uri`; `subscriber` (records its position in the channel; needed for trimming and
     back-pressure); `maxRows` and `maxBytes` per batch (an entry is never split); `tasks`, the most
     tasks a batch is read with (default 2); `released`, a file with the last released barrier's txid:
-    with it a batch never goes beyond a barrier that is not released yet; `start`, the position of a
-    new query (default: the oldest entry).
+    with it a batch never goes beyond a barrier that is not released yet; `limit`, a file with the share of
+    `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry).
     """
 
     @classmethod
@@ -108,6 +109,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._max_rows = int(options.get("maxrows", 0))
         self._max_bytes = int(options.get("maxbytes", 0))
         self._tasks = int(options.get("tasks", 2))
+        self._limit_path = options.get("limit")
         self._released_path = options.get("released")
         self._first = int(options["start"]) if "start" in options else None
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -144,7 +146,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._log().length()
         if self._stop_at is not None:
             end = min(end, max(self._stop_at, position))
-        reached = self._batch_end(position, end, limited=not isinstance(limit, ReadAllAvailable))
+        reached = self._batch_end(position, end, is_limited=not isinstance(limit, ReadAllAvailable))
         told, self._told = self._told, True
         if reached > position:
             return {"entry": reached, "clock": self._log().entry(reached - 1).clock_ms, "life": start["life"]}
@@ -186,27 +188,26 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is held open."""
 
-    def _batch_end(self, position: int, end: int, *, limited: bool) -> int:
+    def _batch_end(self, position: int, end: int, *, is_limited: bool) -> int:
         released = self._released()
         if position > 0 and released is not None and position < end:
             behind = self._log().entry(position - 1).barrier
             if behind is not None and behind > released:
                 return position
         rows = size = 0
+        max_bytes = limited(self._max_bytes, self._limit_path)
         for number in range(position, end):
             entry = self._log().entry(number)
             rows += entry.rows
             size += entry.bytes
-            if limited and number > position and self._too_much(rows, size):
+            if is_limited and number > position and self._too_much(rows, size, max_bytes):
                 return number
             if entry.barrier is not None:
                 return number + 1
         return end
 
-    def _too_much(self, rows: int, size: int) -> bool:
-        return bool(
-            (self._max_rows and rows > self._max_rows) or (self._max_bytes and size > self._max_bytes)
-        )
+    def _too_much(self, rows: int, size: int, max_bytes: int) -> bool:
+        return bool((self._max_rows and rows > self._max_rows) or (max_bytes and size > max_bytes))
 
     def _released(self) -> int | None:
         if self._released_path is None:

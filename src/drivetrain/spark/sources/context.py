@@ -58,6 +58,8 @@ class SourceContext:
     source_id: str
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_batch_rows: int | None = None
+    limit_path: str | None = None
+    """The file that says what share of that the next batch may take; see `spark.batch_limit`."""
     spark_log: str | None = None
     """Where Spark keeps its own record of files taken, if it is to read them: in the query's checkpoint."""
     kafka_options: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from drivetrain.api.sources import CsvFiles, FileSource, JsonLines, ParquetFiles, TextFiles
 from drivetrain.errors import DrivetrainError
+from drivetrain.spark.batch_limit import limited
 from drivetrain.spark.channel.columns import PUNCT
 from drivetrain.spark.failures import embedded
 from drivetrain.spark.sources.blocks import Block, LineNumbers, first_line, read_blocks
@@ -58,6 +59,7 @@ class ReadPlan:
     state_dir: str
     max_batch_bytes: int
     parallelism: int
+    limit_path: str | None = None
     says_end: bool = False
     """Whether the batch that reaches the end of a bounded source holds one row that says so."""
 
@@ -189,6 +191,8 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except DrivetrainError as error:
                 raise embedded(error) from error
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if limit_bytes is not None:
+            limit_bytes = limited(limit_bytes, self._plan.limit_path)
         return {"bytes": log.cut(start["bytes"], limit_bytes)}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name

@@ -38,12 +38,12 @@ from pyspark.sql.types import StructType
 from drivetrain.api.sources import Generator
 from drivetrain.core.replay import first_row
 from drivetrain.errors import InputError
+from drivetrain.spark.batch_limit import DEFAULT_BATCH_ROWS, limited
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT_NAME = "drivetrain_generator"
-DEFAULT_BATCH_ROWS = 5_000_000
 _RANGE_ROWS = 4096
 _MIN_TASK_ROWS = 50_000
 
@@ -57,6 +57,7 @@ class GeneratorPlan:
     max_batch_rows: int
     parallelism: int
     first_row: int = 0
+    limit_path: str | None = None
 
 
 class IdRange(InputPartition):
@@ -111,6 +112,7 @@ class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch, by rate, limit and number of rows."""
         at = start["rows"]
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._plan.max_batch_rows
+        most = limited(most, self._plan.limit_path)
         end = min(at + most, self._available(at))
         if self._freeze:
             # All that is available now; for an endless generator without a rate, one batch.
@@ -151,11 +153,16 @@ class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def open_generator(
-    spark: SparkSession, source: Generator, max_batch_rows: int | None, where: str, first_row: int = 0
+    spark: SparkSession,
+    source: Generator,
+    max_batch_rows: int | None,
+    where: str,
+    first_row: int = 0,
+    limit_path: str | None = None,
 ) -> DataFrame:
     """The rows of `source` as a streaming DataFrame: `id long, ts timestamp`, and the user's columns.
 
-    A query without a checkpoint begins with row `first_row`.
+    A query without a checkpoint begins with row `first_row`. The file at `limit_path` limits batches further.
 
     Raises InputError when `start` or an expression cannot be read.
     """
@@ -165,6 +172,7 @@ def open_generator(
         max_batch_rows=max_batch_rows or DEFAULT_BATCH_ROWS,
         parallelism=spark.sparkContext.defaultParallelism,
         first_row=first_row,
+        limit_path=limit_path,
     )
     spark.dataSource.register(GeneratorDataSource)
     ranges = spark.readStream.format(FORMAT_NAME).option("plan", json.dumps(dataclasses.asdict(plan))).load()

@@ -11,7 +11,8 @@ import os
 
 from pyspark.sql.types import StructType
 
-from drivetrain.api.sources import FileSource, Generator, Kafka, ParquetFiles, TextFiles
+from drivetrain.api.kafka import Kafka
+from drivetrain.api.sources import FileSource, Generator, ParquetFiles, TextFiles
 from drivetrain.errors import InputError
 from drivetrain.spark.channel.columns import PUNCT
 from drivetrain.spark.sources.context import (
@@ -56,7 +57,9 @@ def open_source(
 def _open_generator(source: Generator, context: SourceContext) -> OpenedSource:
     validate_generator(source, context.source_id)
     first = first_row_of(source, context.replay_from_ms, context.source_id)
-    df = open_generator(context.spark, source, context.max_batch_rows, context.source_id, first)
+    df = open_generator(
+        context.spark, source, context.max_batch_rows, context.source_id, first, context.limit_path
+    )
 
     def position(offset: str | None) -> Position:
         done = json.loads(offset)["rows"] if offset else first
@@ -115,6 +118,7 @@ def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, St
         source=source,
         state_dir=_absolute(context.state_dir),
         max_batch_bytes=context.max_batch_bytes,
+        limit_path=context.limit_path,
         parallelism=context.spark.sparkContext.defaultParallelism,
     )
     log = open_log(plan)
