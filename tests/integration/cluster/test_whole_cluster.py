@@ -102,6 +102,50 @@ def test_word_count_detached_then_attached_and_its_name_is_free_again(cluster: W
     wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
 
 
+REPLAYED = """
+from drivetrain import Application, sinks, sources
+app = Application("replayed")
+source = sources.jsonl(app.setting("input"), schema="ts timestamp, n bigint", event_time="ts",
+                       max_disorder="1 d", watch=True)
+app.read(source).filter("n >= 0").sink(sinks.csv(app.setting("output")), name="out")
+"""
+
+
+def test_a_running_application_is_replayed_and_shows_it(cluster: WholeCluster) -> None:
+    directory = cluster.directory
+    (directory / "replayed.py").write_text(REPLAYED)
+    (directory / "moments").mkdir()
+    minutes = [(n * 37) % 60 for n in range(60)]  # in no order
+    lines = [json.dumps({"ts": f"2013-03-01T00:{minute:02}:00Z", "n": minute}) for minute in minutes]
+    (directory / "moments" / "a.jsonl").write_text("\n".join(lines))
+
+    def published(life: str) -> list[int]:
+        files = [f for f in (directory / "out").glob("*.csv") if ("life2" in f.name) == (life == "2")]
+        return sorted(int(row["n"]) for f in files for row in csv.DictReader(f.open(newline="")))
+
+    given = ("--set", f"input={directory / 'moments'}", "--set", f"output={directory / 'out'}")
+    accepted = cluster.submit("replayed.py", "--detached", "--json", *given)
+    assert accepted.returncode == 0, accepted.stderr
+    app = json.loads(accepted.stdout)["app_id"]
+    wait_for(lambda: len(published("1")) == 60, "the first life's output")
+    cluster.command("replay", app, "--from", "2013-03-01T00:40", "--yes", expect=0)
+    wait_for(lambda: len(published("2")) == 20, "the second life's output")
+    assert published("2") == list(range(40, 60))
+    assert published("1") == list(range(60))
+
+    def shown() -> str | None:
+        text = cluster.command("show", app, expect=0).stdout
+        return text if "40 older messages skipped" in text else None
+
+    assert "life 2, replaying from 2013-03-01 00:40:00 UTC" in wait_for(shown, "what was skipped to be shown")
+    view, status = cluster.status(app)
+    assert view.spec.replay_from_ms is None, "it was obeyed, and is not again"
+    assert status is not None
+    assert (status.life, status.replay_from_ms) == (2, 1_362_098_400_000)
+    cluster.command("kill", app, "--wait", expect=0)
+    wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
+
+
 def test_a_command_on_every_worker(cluster: WholeCluster) -> None:
     ended = cluster.submit(str(EXAMPLES / "distributed_shell.py"), "--set", "command=echo $((40 + 2))")
     assert ended.returncode == 0, ended.stderr
