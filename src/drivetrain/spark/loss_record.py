@@ -24,6 +24,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from drivetrain.core.channel_progress import ChannelProgress
 from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.channel.store import ChannelStore
 
@@ -83,6 +84,12 @@ def loss_record(store: ChannelStore) -> LossRecord:
         return msgspec.json.decode(store.files.read(FILE), type=LossRecord)
     except (FileNotFoundError, msgspec.DecodeError):
         return LossRecord()
+
+
+def with_losses(told: ChannelProgress, store: ChannelStore) -> ChannelProgress:
+    """How far a channel has come, with what it lost."""
+    known = loss_record(store)
+    return msgspec.structs.replace(told, losses=known.losses, replays=known.replays)
 
 
 def record(store: ChannelStore, told: LossRecord) -> None:
