@@ -48,6 +48,15 @@ def submit_command(
         bool,
         typer.Option("--fresh", help="Forget what earlier runs of this application did, and start over."),
     ] = False,
+    replay_from: Annotated[
+        str | None,
+        typer.Option(
+            "--replay-from",
+            metavar="TIME",
+            help="Process again what is not older than TIME (2013-03-01T00:00, UTC), in a new life of the "
+            "application; what it has published stays.",
+        ),
+    ] = None,
     priority: Annotated[
         Priority, typer.Option("--priority", help="Whose requests for slots come first.")
     ] = Priority.NORMAL,
@@ -70,6 +79,7 @@ def submit_command(
         "directory": directory,
         "archives": archives or (),
         "fresh": fresh,
+        "replay_from": replay_from,
         "priority": priority,
     }
     given = cluster_sets(sets, masters)

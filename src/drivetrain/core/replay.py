@@ -27,7 +27,7 @@ Source: timestamp replay and the message store of Apache Gearpump; the timestamp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -46,6 +46,7 @@ from drivetrain.api.graph import (
     Refine,
     Write,
 )
+from drivetrain.api.sources import Items, Socket
 from drivetrain.errors import InternalError, UserError
 
 FIRST_LIFE = 1
@@ -107,15 +108,15 @@ class Replay:
             _check_paths(graph, graph.nodes[id], self, dropped=self.drops_at(id))
 
 
-def replay_of(graph: Graph, from_ms: int, stored: Collection[str]) -> Replay:
-    """How `graph` is replayed from `from_ms`; `stored` are the sources that are stored at their end.
+def replay_of(graph: Graph, from_ms: int) -> Replay:
+    """How `graph` is replayed from `from_ms`.
 
     Raises `ReplayError` for a source whose messages have no timestamp where one is needed.
     """
     sources = {}
     for node in graph.nodes.values():
         if isinstance(node.operation, Read):
-            sources[node.id] = _replayable(graph, node, stored=node.id in stored)
+            sources[node.id] = _replayable(graph, node)
     replay = Replay(from_ms, sources)
     for place in (p for source in sources.values() for p in source.places):
         again = next((id for id in _behind(graph, place) if replay.drops_at(id)), None)
@@ -138,11 +139,13 @@ def source_time(graph: Graph, id: str) -> SourceTime | None:
     return None if gaps else times
 
 
-def _replayable(graph: Graph, node: Node, *, stored: bool) -> SourceTime:
+def _replayable(graph: Graph, node: Node) -> SourceTime:
     times, gaps = _walk(graph, node)
     if not gaps:
         return times
-    if stored and not times.places:
+    # What cannot be asked twice is stored at the source's end, with the time of its arrival.
+    is_stored = isinstance(node.operation, Read) and isinstance(node.operation.source, Items | Socket)
+    if is_stored and not times.places:
         return SourceTime((node.id,), by_arrival=True)
     raise ReplayError(
         "the messages of a source have no timestamp: those before the replay cannot be told from those after",

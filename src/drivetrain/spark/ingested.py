@@ -70,7 +70,7 @@ def ingested(
     With `by_arrival` the DataFrame has `__ts` (when a message was stored) and the store's clock as its
     watermark; else the data columns alone. `time` says where the messages get their event time; `begin` where
     a query without a checkpoint begins (None: with the oldest message), `kept` what is kept for replays.
-    `options` are those of the channel's reader. Raises `ReplayError` when messages to begin with were deleted.
+    `options` are those of the channel's reader. Raises `ReplayError` when messages to begin with are gone.
     """
     ddl = "value string" if isinstance(source, Socket) else schema_of(source.schema)
     data = StructType.fromDDL(ddl)
@@ -81,7 +81,8 @@ def ingested(
         first = options["start"] = first_entry(reader, begin.from_ms, column, begin.where)
         if "subscriber" in options:
             for subscriber in reader.positions():
-                store.record_position(subscriber, first)
+                store.forget_subscriber(subscriber)  # fragments of a changed graph have other names
+            store.record_position(str(options["subscriber"]), first)
     if "subscriber" in options:
         note_index(store, column)
     index = None if column in (None, TS) else column

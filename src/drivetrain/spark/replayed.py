@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.graph import Graph, Read
+from drivetrain.api.graph import Graph
 from drivetrain.core.replay import Life, Replay, ReplayError, replay_of
 from drivetrain.spark.channel.columns import PUNCT, TS
 from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.ingested import is_ingested
 from drivetrain.spark.python_stage import BAD
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ def replay_in(graph: Graph, life: Life) -> Replay | None:
 
 def replay_from(graph: Graph, from_ms: int) -> Replay:
     """How `graph` is replayed from `from_ms`; raises `ReplayError` when it cannot be."""
-    nodes = graph.nodes.values()
-    stored = {n.id for n in nodes if isinstance(n.operation, Read) and is_ingested(n.operation.source)}
-    replay = replay_of(graph, from_ms, stored)
+    replay = replay_of(graph, from_ms)
     replay.check(graph)
     return replay
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at, events, ms
 
-from drivetrain import Application, agg, sinks, sources, windows
+from drivetrain import Application, agg, sources, windows
 from drivetrain.core.progress import RunOutcome
 from drivetrain.core.replay import ReplayError
 from drivetrain.errors import DrivetrainError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -31,9 +32,9 @@ def csv(event_time: str | None = None) -> sources.CsvFiles:
     return sources.csv("/in", schema=SCHEMA, event_time=event_time)
 
 
-def replayed(app: Application, *stored: str) -> Replay:
+def replayed(app: Application) -> Replay:
     graph = app.graph()
-    replay = replay_of(graph, 1000, stored)
+    replay = replay_of(graph, 1000)
     replay.check(graph)
     return replay
 
@@ -70,7 +71,7 @@ def test_a_computed_event_time_has_no_column() -> None:
 def test_a_stored_source_without_event_time_goes_by_arrival() -> None:
     app = Application("app")
     app.read(sources.socket("localhost", 9999), name="lines").sink(sinks.none())
-    found = replayed(app, "lines").sources["lines"]
+    found = replayed(app).sources["lines"]
     assert found.by_arrival
     assert found.places == ("lines",)
 
@@ -93,7 +94,7 @@ def test_a_stored_source_whose_messages_reach_a_sink_with_and_without_event_time
     stream.sink(sinks.none(), name="raw")
     stream.event_time(F.to_timestamp("value"), max_disorder="0 s").sink(sinks.none())
     with pytest.raises(ReplayError) as refused:
-        replayed(app, "lines")
+        replayed(app)
     assert "raw" in str(refused.value)
 
 
@@ -154,7 +155,7 @@ def test_every_path_is_filtered_once_at_its_first_event_time_or_the_replay_is_re
     behind = {id for path, first in zip(all_paths, firsts, strict=True) for id in _after(path, first)}
     possible = None not in firsts and not behind & set(firsts)
     try:
-        replay = replay_of(graph, 0, ())
+        replay = replay_of(graph, 0)
     except ReplayError:
         assert not possible
         return
@@ -175,8 +176,6 @@ def test_check_finds_a_path_without_a_place_and_one_with_two() -> None:
     timed = app.read(csv("ts"), name="in").event_time("ts", max_disorder="0 s", name="timed")
     timed.sink(sinks.none())
     graph, fits = app.graph(), replayed(app).sources["in"]
-    import dataclasses
-
     with pytest.raises(InternalError, match="invariant 2"):
         Replay(0, {"in": dataclasses.replace(fits, places=())}).check(graph)
     with pytest.raises(InternalError, match="invariant 1"):

@@ -84,6 +84,7 @@ class BlockingClient:
         directory: Path | None = None,
         archives: Sequence[Path] = (),
         fresh: bool = False,
+        replay_from: str | int | datetime | None = None,
         priority: Priority = Priority.NORMAL,
     ) -> str:
         """Load and plan the application of `file` here, then hand it to the cluster; returns its id.
@@ -98,6 +99,7 @@ class BlockingClient:
             directory=directory,
             archives=archives,
             fresh=fresh,
+            replay_from=replay_from,
             priority=priority,
         )
         return self.submit_prepared(submission)

@@ -23,6 +23,7 @@ from drivetrain.cluster.client.errors import (
 from drivetrain.cluster.messages.applications import APPLICATION_NAME, ApplicationState
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config import did_you_mean
+from drivetrain.core.replay import ReplayError
 from drivetrain.errors import DrivetrainError, UserError
 
 _NAME: Final = re.compile(APPLICATION_NAME)
@@ -65,6 +66,8 @@ def error_of_answer(error: ActorFailedError, app: str, known: Sequence[str] = ()
                 where=app,
                 remedy=f"`drivetrain show {app}` says how it ended",
             )
+        case ReplayError.code:
+            return ReplayError(error.what, where=app, remedy=error.remedy)
         case _:
             return MasterFailureError(
                 error.what, where=error.where, failure_code=error.failure_code, remedy=error.remedy

@@ -22,9 +22,11 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from drivetrain.api.moments import moment_ms
 from drivetrain.cluster.app_master.custom_file import declared_app_master, spelled
 from drivetrain.cluster.client.failures import require_name
 from drivetrain.cluster.messages.applications import ApplicationSpec, Priority
@@ -33,6 +35,7 @@ from drivetrain.code.archive import Archive, pack
 from drivetrain.config import Config, split_sets
 from drivetrain.core.plan import Plan
 from drivetrain.core.planner import plan as make_plan
+from drivetrain.core.replay import replay_of
 
 _OWN: Final = ("cluster.", "client.")
 """Keys of these topics say how this process meets the cluster; workers have their own."""
@@ -56,18 +59,23 @@ def prepare_submission(
     directory: Path | None = None,
     archives: Sequence[Path] = (),
     fresh: bool = False,
+    replay_from: str | int | datetime | None = None,
     priority: Priority = Priority.NORMAL,
 ) -> Submission:
     """Load and plan the application of `target` ("file.py" or "file.py:name"), and pack its code.
 
+    `replay_from` begins a new life of its state, which takes what is not older than that moment.
     `sets` holds its settings, and may hold keys of the configuration, which `config` has read already.
     `name` None means the application's own; `directory` and `archives` are as for `code.archive.pack`.
-    Raises ApplicationFileError with the user's traceback, GraphError, ConfigError, ApplicationNameError, and
-    what packing raises.
+    Raises ApplicationFileError with the user's traceback, GraphError, ReplayError, ConfigError,
+    ApplicationNameError, and what packing raises.
     """
     file, attribute = split_target(target)
     found = _load(target, sets)
     _, settings = split_sets(sets, found.settings)
+    from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
+    if from_ms is not None and found.plan is not None:
+        replay_of(found.plan.graph, from_ms)
     chosen = found.name if name is None else name
     require_name(chosen)
     archive = pack(file, archives, directory=directory)
@@ -82,6 +90,7 @@ def prepare_submission(
         priority=priority,
         fresh=fresh,
         app_master=found.app_master,
+        replay_from_ms=from_ms,
     )
     return Submission(spec, archive, found.plan)
 

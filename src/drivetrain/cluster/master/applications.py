@@ -226,6 +226,12 @@ class AppManager(Officer):
 
     def _restart(self, app: str, replay_from_ms: int | None) -> None:
         before = self._registry.find(app)
+        if replay_from_ms is not None and records.spec_of(before).app_master is not None:
+            raise RefusedError(
+                f"{before.app_id} has an application master of its own, and no event time",
+                reason="cannot-replay",
+                remedy="restart it, or submit it again with --fresh",
+            )
         spec = records.spec_replayed(before, replay_from_ms)
         record = self._registry.restart(before.app_id, spec=spec, forget_clock=replay_from_ms is not None)
         self._line.keep(record)

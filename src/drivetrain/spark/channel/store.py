@@ -279,6 +279,10 @@ class ChannelStore:
                 found[SubscriberId(name)] = min(found[SubscriberId(name)], int(text) if text else 0)
         return {subscriber: max(0, position - 1) for subscriber, position in found.items()}
 
+    def forget_subscriber(self, subscriber: str) -> None:
+        """Wait no longer for a subscriber that is gone for good."""
+        self.files.delete(f"{POSITIONS}/{subscriber}")
+
     def trim(self, subscribers: Mapping[SubscriberId, int], checkpoint: int | None = None) -> int:
         """Delete the entries that everybody has passed, with their segments; says how many.
 
