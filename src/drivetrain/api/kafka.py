@@ -158,10 +158,10 @@ def kafka(
 
     `topic`, `topics` or a regular expression `pattern` say what is read; partitions that are added are found
     while it runs, and so are topics that match the pattern. `start` and `end` are `"earliest"`, `"latest"`, a
-    time (ISO 8601, UTC without a zone, or a `datetime` with one), or offsets: `{0: 100, 1: 250}`, with
-    several topics `{"a": {0: 100}}`; partitions that offsets do not name begin at their earliest. From a time
-    on means: every message at or after it and none before, by `event_time` if there is one, else by Kafka's
-    timestamp.
+    time (ISO 8601, UTC without a zone, or a `datetime` with one), or offsets: `{0: 100, 1: 250}`, with several
+    topics `{"a": {0: 100}}`; partitions that offsets do not name begin at their earliest. From a time on means:
+    every message at or after it and none before, by `event_time` if there is one, else by Kafka's timestamp;
+    up to a time, every message before it that is not behind by more than `max_disorder`, and none after.
 
     The message has the columns of its value, then those of `columns`: `key`, `headers`, `topic`, `partition`,
     `offset`, `timestamp`. By `format` the value is one column `value` (`text`: UTF-8; `raw`: bytes), or the
@@ -236,7 +236,7 @@ def place(given: KafkaPlace, name: str) -> Place:
     return Place(ms=round(time.timestamp() * 1000))
 
 
-def _offsets(given: Mapping[object, object], name: str) -> tuple[tuple[str, int, int], ...]:
+def _offsets(given: Offsets, name: str) -> tuple[tuple[str, int, int], ...]:
     found: list[tuple[str, int, int]] = []
     for key, value in given.items():
         parts = value.items() if isinstance(value, Mapping) else [(key, value)]

@@ -59,6 +59,7 @@ def examine(config: Config) -> list[Finding]:
         software.check_python(),
         *software.check_packages(),
         software.check_java(environ),
+        *software.check_kafka(config),
         software.check_spark_home(environ),
         software.check_worker_python(environ),
         machine.check_memory(config[spark.DRIVER_MEMORY], config[spark.MASTER]),

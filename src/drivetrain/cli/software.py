@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.cli.finding import Finding, Verdict
+from drivetrain.config import Config
+from drivetrain.errors import ConfigError
 from drivetrain.spark.java import java_program
 
 PYTHON_AT_LEAST: Final = (3, 11)
@@ -88,6 +90,33 @@ def check_java(environ: Mapping[str, str]) -> Finding:
     if major < JAVA_AT_LEAST:
         return Finding("Java", Verdict.FAIL, f"version {major} at {program}, too old for Spark", how)
     return Finding("Java", Verdict.OK, f"version {major} at {program}")
+
+
+def check_kafka(config: Config) -> list[Finding]:
+    """What applications with Kafka need besides: Spark's connector, and two packages. Fetches nothing."""
+    from drivetrain.spark.kafka_connector import connector_jars
+
+    try:
+        jars = connector_jars(config, fetch=False)
+    except ConfigError as error:
+        where = f"{error.where}: {error.got}"
+        findings = [Finding("Kafka connector", Verdict.FAIL, f"{error.what} ({where})", error.remedy)]
+    else:
+        if jars is None:
+            how = (
+                "fetched at the first run of an application with Kafka; behind a proxy set https_proxy, for "
+                "a mirror kafka.ivy-settings; without a network copy the jars here and name them by kafka.jars"
+            )
+            findings = [Finding("Kafka connector", Verdict.OK, f"not here yet; {how}")]
+        else:
+            findings = [Finding("Kafka connector", Verdict.OK, f"{len(jars)} jars in {jars[0].parent}")]
+    for name, purpose in (("confluent-kafka", "exactly-once sinks"), ("fastavro", "Avro messages")):
+        try:
+            found = f"{importlib.metadata.version(name)}, for {purpose}"
+        except importlib.metadata.PackageNotFoundError:
+            found = f"not installed; for {purpose} of Kafka: pip install 'drivetrain[kafka]'"
+        findings.append(Finding(name, Verdict.OK, found))
+    return findings
 
 
 def check_spark_home(environ: Mapping[str, str]) -> Finding:

@@ -30,6 +30,7 @@ from drivetrain.spark.channel.columns import PART, PUNCT, TS
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.failures import analysis_error
 from drivetrain.spark.lowering import column_function, lowered, spark_column
+from drivetrain.spark.sources.context import BAD_COLUMN
 
 _LOWERED = "a Python function that Spark's transpiler turns into expressions"
 
@@ -145,6 +146,8 @@ def _event_time(frame: Frame, event_time: EventTime, where: str) -> Frame:
     missing = F.raise_error(told).cast("timestamp")
     if PUNCT in frame.df.columns:  # the row that says the end has no time of its own
         missing = F.when(~F.col(PUNCT), missing)
+    if BAD_COLUMN in frame.df.columns:  # what could not be read is on its way to the dead letters
+        missing = F.when(F.col(BAD_COLUMN).isNull(), missing)
     checked = F.coalesce(column, missing)
     return Frame(_partitioned(frame.df, event_time, where).withColumn(TS, checked), (), frame.message)
 

@@ -98,7 +98,7 @@ class OpenedSource:
     explain: Callable[[str], DrivetrainError | None] = lambda text: None
     """What Spark's words about a failed batch mean, when they come from this source."""
     committed: Callable[[str | None], None] = lambda offset: None
-    """Called after a batch was committed, with its end offset; of several batches perhaps only for the last."""
+    """Called after a batch was committed, with its end offset; of several perhaps only the last."""
     partitions: int = 0
     """How many partitions with a clock of their own are known at opening; their dense numbers are in the
     column `PART`, and partitions that are found later get the next ones. 0: the source has no such column."""

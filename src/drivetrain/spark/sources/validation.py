@@ -8,11 +8,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from drivetrain.api.kafka import Kafka
 from drivetrain.api.sources import CsvFiles, FileSource, Generator, JsonLines, ParquetFiles
 from drivetrain.errors import InputError
 from drivetrain.spark.sources.blocks import first_line, unreadable
 from drivetrain.spark.sources.csv_decoder import check_csv_schema, column_names
 from drivetrain.spark.sources.json_decoder import check_json_schema
+from drivetrain.spark.sources.kafka_reach import validate_kafka
 from drivetrain.spark.sources.location import FoundFile, list_files, locate
 from drivetrain.spark.sources.parquet_groups import check_file_schema, read_schema
 
@@ -20,11 +22,14 @@ _FILES_CHECKED = 100
 
 
 def validate_source(source: object) -> None:
-    """Check that a file source has something to read; does nothing for other sources.
+    """Check that a file source has something to read, and that a Kafka broker listens; else does nothing.
 
     Needs no Spark. Raises InputError for a missing path, an empty directory, or files that cannot be
-    opened. (Whether the *content* fits the schema shows when it is read, and in `validate_schema`.)
+    opened, and UnavailableError for brokers that are not there. (Whether the *content* fits the schema
+    shows when it is read, and in `validate_schema`.)
     """
+    if isinstance(source, Kafka):
+        validate_kafka(source)
     if not isinstance(source, FileSource):
         return
     filesystem, root = locate(source.path)

@@ -1,0 +1,237 @@
+"""What a Kafka source asks of the brokers besides reading: which topics and offsets there are.
+
+The problem: Spark's connector says of a missing topic, a refused login or a topic that was deleted and
+created again in between either nothing or a page of Java, and only once the query runs.
+
+The design: Kafka's own administration client, in Spark's Java process, where the connector has put it: so it
+takes the very settings that the connector takes. Each call has a bound; what it reports is translated here
+into who must act: the user (`InputError`) or nobody yet (`UnavailableError`).
+
+Invariants:
+
+1. Nothing here changes a topic. The offsets of a consumer group are changed by `commit` alone.
+2. No call takes longer than `timeout_ms`; no error carries a secret.
+
+Called by the Kafka source's adapter, from the thread that compiles, runs batches or polls, one at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from py4j.protocol import Py4JJavaError
+
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError
+from drivetrain.spark.kafka_options import Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+Partition = tuple[str, int]
+TIMEOUT_MS = 60_000
+_ADMIN = "org.apache.kafka.clients.admin"
+_REFUSED = (
+    "AuthenticationException", "AuthorizationException", "SslAuthenticationException",
+    "SaslAuthenticationException", "TopicAuthorizationException", "ClusterAuthorizationException",
+    "GroupAuthorizationException", "ConfigException", "InvalidTopicException",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now; `id` is another one after it was deleted and created again."""
+
+    id: str
+    partitions: int
+
+
+class KafkaAdmin:
+    """One administration client, made when it is first asked; see the module's docstring."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        options: Mapping[str, str],
+        where: str,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        self._jvm = spark._jvm
+        self._bootstrap = bootstrap
+        self._options = dict(options)
+        self._where = where
+        self._timeout_ms = timeout_ms
+        self._secrets = Secrets(options)
+        self._client: Any = None
+        self._pending: Any = None
+        self._lock = threading.RLock()
+
+    def topics(self, names: Iterable[str], pattern: str | None = None) -> dict[str, Topic]:
+        """The topics of these names that exist, and those that match `pattern`, keyed by name."""
+        with self._asking() as client:
+            wanted = list(names)
+            if pattern is not None:
+                known = self._get(client.listTopics().names()).toArray()
+                # Spark's connector matches with Java's regular expressions; so does this.
+                wanted = [name for name in known if self._jvm.java.util.regex.Pattern.matches(pattern, name)]
+            listed = self._jvm.java.util.ArrayList()
+            for name in wanted:
+                listed.add(name)
+            found: dict[str, Topic] = {}
+            futures = client.describeTopics(listed).topicNameValues()
+            for name in wanted:
+                try:
+                    told = self._get(futures[name])
+                except Py4JJavaError as error:
+                    if "UnknownTopicOrPartitionException" in _classes(error):
+                        continue
+                    raise
+                found[name] = Topic(told.topicId().toString(), told.partitions().size())
+            return found
+
+    def offsets(
+        self, partitions: Iterable[Partition], at: Literal["earliest", "latest"] | int
+    ) -> dict[Partition, int]:
+        """The offsets of partitions that exist: the first, the next to come, or the first at or after a time.
+
+        Where every message is older than the time (ms since the epoch) it is the next one.
+        """
+        wanted = list(partitions)
+        found = self._list_offsets(wanted, at)
+        beyond = [p for p, offset in found.items() if offset < 0]
+        return {**found, **(self._list_offsets(beyond, "latest") if beyond else {})}
+
+    def _list_offsets(self, wanted: list[Partition], at: str | int) -> dict[Partition, int]:
+        with self._asking() as client:
+            package = getattr(self._jvm, _ADMIN)
+            spec = (
+                package.OffsetSpec.forTimestamp(at)
+                if isinstance(at, int)
+                else getattr(package.OffsetSpec, at)()
+            )
+            asked = self._jvm.java.util.HashMap()
+            for partition in wanted:
+                asked.put(self._java(partition), spec)
+            level = self._jvm.org.apache.kafka.common.IsolationLevel
+            committed = self._options.get("isolation.level") == "read_committed"
+            options = package.ListOffsetsOptions(
+                level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
+            )
+            told = self._get(client.listOffsets(asked, options).all())
+            return {p: int(told[self._java(p)].offset()) for p in wanted}
+
+    def sizes(self) -> dict[Partition, int]:
+        """The bytes that the brokers keep of each partition, as stored (perhaps compressed)."""
+        found: dict[Partition, int] = {}
+        with self._asking() as client:
+            brokers = self._jvm.java.util.ArrayList()
+            for node in self._get(client.describeCluster().nodes()).toArray():
+                brokers.add(node.id())
+            for directories in self._get(client.describeLogDirs(brokers).allDescriptions()).values():
+                for directory in directories.values():
+                    for partition, replica in directory.replicaInfos().items():
+                        at = (str(partition.topic()), int(partition.partition()))
+                        found[at] = max(found.get(at, 0), int(replica.size()))
+        return found
+
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> str | None:
+        """Begin to commit offsets to a consumer group; returns what went wrong the time before, if it did.
+
+        Does not wait: what nobody relies on may hold up nothing.
+        """
+        with self._asking() as client:
+            told: str | None = None
+            if self._pending is not None:
+                if not self._pending.isDone():
+                    return None
+                try:
+                    self._pending.get()
+                except Py4JJavaError as error:
+                    told = self._secrets.scrubbed(_message(error))
+            asked = self._jvm.java.util.HashMap()
+            for partition, offset in offsets.items():
+                place = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset)
+                asked.put(self._java(partition), place)
+            self._pending = client.alterConsumerGroupOffsets(group, asked).all()
+            return told
+
+    def close(self) -> None:
+        """Close the connection; what was begun may be lost."""
+        with self._lock:
+            client, self._client = self._client, None
+            if client is not None:
+                client.close(self._jvm.java.time.Duration.ofMillis(1000))
+
+    def scrubbed(self, text: str) -> str:
+        """A text without this source's secrets."""
+        return self._secrets.scrubbed(text)
+
+    def _java(self, partition: Partition) -> Any:
+        return self._jvm.org.apache.kafka.common.TopicPartition(*partition)
+
+    def _get(self, future: Any) -> Any:
+        return future.get(self._timeout_ms, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+
+    @contextmanager
+    def _asking(self) -> Iterator[Any]:
+        with self._lock:
+            try:
+                if self._client is None:
+                    self._client = self._connected()
+                yield self._client
+            except Py4JJavaError as error:
+                raise self._meant(error) from None  # its text may hold secrets
+
+    def _connected(self) -> Any:
+        settings = self._jvm.java.util.Properties()
+        half = str(max(1000, self._timeout_ms // 2))
+        chosen = {
+            "default.api.timeout.ms": str(self._timeout_ms),
+            "request.timeout.ms": half,
+            **self._options,
+        }
+        for name, value in {**chosen, "bootstrap.servers": self._bootstrap}.items():
+            settings.setProperty(name, value)
+        return getattr(self._jvm, _ADMIN).AdminClient.create(settings)
+
+    def _meant(self, error: Py4JJavaError) -> DrivetrainError:
+        told = self._secrets.scrubbed(_message(error))
+        classes = _classes(error)
+        if any(name in classes for name in _REFUSED):
+            return InputError(
+                "Kafka refuses this source",
+                where=self._where,
+                got=told,
+                remedy="check the options (security.protocol, sasl.*, ssl.*) and the rights of this user",
+            )
+        return UnavailableError(
+            "no answer from Kafka",
+            where=self._where,
+            got=told,
+            remedy="check the address, that the broker runs, and that its advertised.listeners are reached",
+        )
+
+
+def _classes(error: Py4JJavaError) -> str:
+    """The class names of an exception and its causes."""
+    names: list[str] = []
+    cause = error.java_exception
+    while cause is not None and len(names) < 10:
+        names.append(cause.getClass().getSimpleName())
+        cause = cause.getCause()
+    return " ".join(names)
+
+
+def _message(error: Py4JJavaError) -> str:
+    """What the innermost exception says, on one line."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return re.sub(r"\s+", " ", f"{cause.getClass().getSimpleName()}: {cause.getMessage() or ''}")[:500]

@@ -1,0 +1,182 @@
+"""Where a Kafka source begins and ends: places as users say them, as offsets that stay.
+
+The problem: "latest" and "from 10 o'clock" mean other offsets a moment later, topics get partitions, and a
+process may die between looking and reading. What was meant at the first start must hold for the life of the
+state.
+
+The design: `Places` are found out once, written next to the checkpoint before anything is read, and from then
+on only extended, by partitions that were added and topics that newly match a pattern: they begin at their
+earliest message.
+
+For the clock per partition each has a number. It must follow from topic and partition by an expression,
+because partitions appear while the plan stands. Those of the first start are numbered densely; more
+partitions of these topics follow, the topics taking turns; topics that came later are told apart by a hash.
+
+A time means every message at or after it, however disordered the topic is. Kafka finds the first offset whose
+*message timestamp* is not before a time, exactly. So with Kafka's timestamps that offset and a filter are all
+it takes; with an event time from a column, whose values may be later than Kafka's timestamps by the declared
+disorder at most, one looks that much earlier.
+
+What if we die here: the file is replaced atomically before Spark's first batch; places found out but not used
+yet are used by the next start.
+
+Invariants:
+
+1. A place, once written, never changes; a partition keeps its number.
+2. A topic's id is the one that was read from: another id means that the topic is another one.
+
+Called by the Kafka source's adapter; `offsets_for` also by whoever replays from a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.fs as pafs
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.kafka import Place
+from drivetrain.errors import InputError
+from drivetrain.spark.sources.durable import publish_bytes
+from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition, Topic
+
+FILE = "kafka.json"
+_LATER = 2**20
+
+
+@dataclass
+class Places:
+    """What is known of a source's partitions: first offsets, end offsets, topic ids.
+
+    `counts` are the partitions of each topic at the first start, which the numbers rest on.
+    """
+
+    first: dict[Partition, int] = field(default_factory=dict)
+    end: dict[Partition, int] | None = None
+    topics: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, directory: str) -> Places | None:
+        """What was written there, or None."""
+        try:
+            told = json.loads(Path(directory, FILE).read_text())
+        except FileNotFoundError:
+            return None
+        end = None if told["end"] is None else offsets_of(told["end"])
+        return cls(offsets_of(told["first"]), end, told["topics"], told["counts"])
+
+    def save(self, directory: str) -> None:
+        """Write it, durably, in one step."""
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        told = {
+            "first": nested(self.first),
+            "end": None if self.end is None else nested(self.end),
+            "topics": self.topics,
+            "counts": self.counts,
+        }
+        publish_bytes(pafs.LocalFileSystem(), str(Path(directory, FILE)), json.dumps(told).encode())
+
+    def number(self) -> Column:
+        """The number of a message's partition, of the columns `topic` and `partition`."""
+        partition, topics = F.col("partition"), sorted(self.counts)
+        if len(topics) == 1 and len(self.topics) == 1:
+            return partition
+        total, before, found = sum(self.counts.values()), 0, None
+        for turn, topic in enumerate(topics):
+            count = self.counts[topic]
+            later = F.lit(total + turn) + (partition - count) * len(topics)
+            number = F.when(partition < count, partition + before).otherwise(later)
+            matches = F.col("topic") == topic
+            found = F.when(matches, number) if found is None else found.when(matches, number)
+            before += count
+        by_hash = F.lit(_LATER) + F.pmod(F.hash("topic"), F.lit(_LATER)) * 1024 + partition
+        return (by_hash if found is None else found.otherwise(by_hash)).cast("int")
+
+
+def offsets_of(told: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+    """Offsets by partition, of Spark's JSON: by topic and partition."""
+    return {(topic, int(n)): int(offset) for topic, parts in told.items() for n, offset in parts.items()}
+
+
+def nested(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
+    """Offsets as Spark writes them; the opposite of `offsets_of`."""
+    told: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        told.setdefault(topic, {})[str(partition)] = offset
+    return told
+
+
+def partitions_of(topics: Mapping[str, Topic]) -> list[Partition]:
+    """All partitions of topics."""
+    return [(name, n) for name, topic in sorted(topics.items()) for n in range(topic.partitions)]
+
+
+def offsets_for(
+    admin: KafkaAdmin, partitions: Iterable[Partition], time_ms: int, disorder_ms: int = 0
+) -> dict[Partition, int]:
+    """From which offsets on no message at or after `time_ms` is missed; what is older must be filtered out.
+
+    `disorder_ms` is how much later than Kafka's timestamp a message's own time may be: 0 when it is that one.
+    """
+    return admin.offsets(partitions, max(0, time_ms - disorder_ms))
+
+
+def resolve_start(
+    admin: KafkaAdmin, place: Place, partitions: list[Partition], disorder_ms: int, where: str
+) -> dict[Partition, int]:
+    """The offsets at which reading begins; raises `InputError` when given ones no longer exist."""
+    if place.word is not None:
+        return admin.offsets(partitions, place.word)
+    if place.ms is not None:
+        return offsets_for(admin, partitions, place.ms, disorder_ms)
+    earliest, latest = admin.offsets(partitions, "earliest"), admin.offsets(partitions, "latest")
+    given = _given(place, partitions, where)
+    for partition, offset in given.items():
+        if not earliest[partition] <= offset <= latest[partition]:
+            raise InputError(
+                "the source cannot start at this offset",
+                where=f"{where}, topic {partition[0]}, partition {partition[1]}",
+                expected=f"{earliest[partition]} to {latest[partition]}, which is what Kafka has",
+                got=str(offset),
+                remedy="give an offset in that range",
+            )
+    return {**earliest, **given}
+
+
+def resolve_end(
+    admin: KafkaAdmin, place: Place, partitions: list[Partition], disorder_ms: int, where: str
+) -> dict[Partition, int]:
+    """The offsets, exclusive, at which reading ends; partitions that are not named end at once."""
+    if place.word is not None:
+        return admin.offsets(partitions, place.word)
+    if place.ms is not None:
+        return admin.offsets(partitions, place.ms + disorder_ms)
+    return {**dict.fromkeys(partitions, 0), **_given(place, partitions, where)}
+
+
+def _given(place: Place, partitions: list[Partition], where: str) -> dict[Partition, int]:
+    topics = sorted({topic for topic, _ in partitions})
+    found: dict[Partition, int] = {}
+    for topic, n, offset in place.offsets:
+        if not topic and len(topics) != 1:
+            raise InputError(
+                "offsets of several topics must name them",
+                where=where,
+                expected="{topic: {partition: offset}}",
+                got=f"{{{n}: {offset}}}",
+            )
+        partition = (topic or topics[0], n)
+        if partition not in partitions:
+            raise InputError(
+                "there is no such partition",
+                where=where,
+                expected=f"one of the {len(partitions)} of {', '.join(topics)}",
+                got=f"topic {partition[0]}, partition {n}",
+            )
+        found[partition] = offset
+    return found

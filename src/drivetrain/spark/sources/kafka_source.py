@@ -1,0 +1,186 @@
+"""The Kafka source: Spark's connector, with places that stay, an end, checks, and messages that are decoded.
+
+The problem: Spark's connector reads well and fast; but it takes "latest" anew if a process dies before its
+first batch, has no end, does not see that a topic was replaced, and gives bytes.
+
+The design: the connector reads. Where it begins is found out beforehand and given as offsets
+(`kafka_places`); an end is a filter by partition and offset, and the engine stops the query when the offsets
+have passed it. The batch's size is the connector's number of messages, from the limit in bytes by what the
+brokers say a message takes on average. Transactions that were not committed are not read, unless the user
+says so.
+
+Invariants:
+
+1. A batch that runs again has the messages it had: its offsets are in Spark's log before it runs.
+2. With an end, no message at or behind it is delivered, and the source is finished when all before it were.
+3. From a time on, no message before it is delivered, and none at or after it is missed.
+
+Called by `open_source`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.durations import milliseconds
+from drivetrain.api.kafka import Kafka
+from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.spark.channel.columns import PART
+from drivetrain.spark.kafka_options import for_spark
+from drivetrain.spark.sources.context import BAD_COLUMN, OpenedSource, SourceContext
+from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Topic
+from drivetrain.spark.sources.kafka_decoder import HIDDEN, Decoded, decoded
+from drivetrain.spark.sources.kafka_places import (
+    Places,
+    nested,
+    offsets_for,
+    partitions_of,
+    resolve_end,
+    resolve_start,
+)
+from drivetrain.spark.sources.kafka_watch import KafkaWatch
+
+log = logging.getLogger("drivetrain.kafka")
+
+OPEN_TIMEOUT_MS = 20_000
+_MESSAGE_BYTES = 1024
+"""What a message is taken to have where the brokers cannot say: an empty topic, or no right to ask."""
+
+
+def open_kafka(source: Kafka, context: SourceContext) -> OpenedSource:
+    """Open a Kafka source; raises `InputError` or `UnavailableError`, before anything runs."""
+    options = {"isolation.level": "read_committed", **context.kafka_options, **dict(source.options)}
+    opening = KafkaAdmin(context.spark, source.bootstrap, options, source.name, OPEN_TIMEOUT_MS)
+    try:
+        topics = _topics(source, opening)
+        started = context.spark_log is not None and Path(context.spark_log, "0").is_file()
+        places = _places(source, context, opening, topics, started=started)
+        limit = _max_messages(opening, topics, context)
+    finally:
+        opening.close()
+    reader = context.spark.readStream.format("kafka").options(**for_spark(options))
+    reader = reader.option("kafka.bootstrap.servers", source.bootstrap)
+    subscribed = (
+        ("subscribePattern", source.pattern) if source.pattern else ("subscribe", ",".join(source.topics))
+    )
+    reader = reader.option(*subscribed)
+    if places.first and not started:
+        reader = reader.option("startingOffsets", json.dumps(nested(places.first)))
+    else:
+        reader = reader.option("startingOffsets", "earliest")
+    reader = reader.option("maxOffsetsPerTrigger", limit)
+    reader = reader.option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
+    reader = reader.option("includeHeaders", str("headers" in source.columns).lower())
+    messages = decoded(_until(reader.load(), places), source)
+    df = _within(messages, source).rows(source, F.col(HIDDEN + PART).alias(PART))
+    admin = KafkaAdmin(context.spark, source.bootstrap, options, source.name)
+    watch = KafkaWatch(source, admin, places, context.state_dir, context.spark_log)
+    return OpenedSource(
+        df,
+        bounded=source.bounded,
+        unit="rows",
+        total=watch.position(None).total,
+        position=watch.position,
+        bad_column=BAD_COLUMN if source.on_bad_record == "dead_letter" else None,
+        reader="kafka",
+        check=watch.check,
+        explain=watch.explain,
+        committed=watch.committed,
+        partitions=len(partitions_of(topics)),
+        idle_ms=milliseconds(source.idle_timeout, "idle_timeout") if source.idle_timeout else None,
+    )
+
+
+def _topics(source: Kafka, admin: KafkaAdmin) -> dict[str, Topic]:
+    found = admin.topics(source.topics, source.pattern)
+    missing = [name for name in source.topics if name not in found]
+    if missing or (not found and source.bounded):
+        raise InputError(
+            f"there is no topic {', '.join(missing)}" if missing else "no topic has a name like the pattern",
+            where=source.name,
+            remedy="create it first, or correct the name",
+        )
+    return found
+
+
+def _places(
+    source: Kafka, context: SourceContext, admin: KafkaAdmin, topics: Mapping[str, Topic], *, started: bool
+) -> Places:
+    """The places of an earlier start, or those of now, written down."""
+    places = Places.load(context.state_dir)
+    partitions = partitions_of(topics)
+    if places is None:
+        disorder_ms = _disorder_ms(source)
+        places = Places(counts={name: topic.partitions for name, topic in topics.items()})
+        places.topics = {name: topic.id for name, topic in topics.items()}
+        places.first = resolve_start(admin, source.start, partitions, disorder_ms, source.name)
+        replayed = context.replay_column == source.event_time and source.event_time is not None
+        if context.replay_from_ms is not None and replayed and not started:
+            later = offsets_for(admin, partitions, context.replay_from_ms, disorder_ms)
+            places.first = {p: max(n, later[p]) for p, n in places.first.items()}
+        if source.end is not None:
+            beyond_ms = milliseconds(source.max_disorder or "0 s", "max_disorder")
+            places.end = resolve_end(admin, source.end, partitions, beyond_ms, source.name)
+        places.save(context.state_dir)
+    elif not started:
+        new = [p for p in partitions if p not in places.first]
+        if new:  # added between a start that came to nothing and this one
+            places.first.update(admin.offsets(new, "earliest"))
+            places.save(context.state_dir)
+    return places
+
+
+def _disorder_ms(source: Kafka) -> int:
+    """How much later than Kafka's timestamp a message's own time may be."""
+    if source.event_time in (None, "timestamp"):
+        return 0
+    return milliseconds(source.max_disorder or "0 s", "max_disorder")
+
+
+def _until(df: DataFrame, places: Places) -> DataFrame:
+    """The connector's rows with `PART`, none at or behind the end."""
+    df = df.withColumn(PART, places.number())
+    if places.end is None:
+        return df
+    end: Column | None = None
+    for (topic, n), offset in sorted(places.end.items()):
+        here = (F.col("topic") == topic) & (F.col("partition") == n)
+        end = F.when(here, F.lit(offset)) if end is None else end.when(here, F.lit(offset))
+    assert end is not None, "a bounded source has partitions"
+    return df.where(F.col("offset") < end.otherwise(F.lit(0)))
+
+
+def _within(messages: Decoded, source: Kafka) -> Decoded:
+    """The messages from the time of `start` on, and before that of `end`; bad ones have no time, and stay."""
+    conditions = []
+    if source.start.ms is not None:
+        conditions.append(messages.time >= F.timestamp_millis(F.lit(source.start.ms)))
+    if source.end is not None and source.end.ms is not None:
+        conditions.append(messages.time < F.timestamp_millis(F.lit(source.end.ms)))
+    for condition in conditions:
+        messages = messages.where(messages.reason.isNotNull() | condition)
+    return messages
+
+
+def _max_messages(admin: KafkaAdmin, topics: Mapping[str, Topic], context: SourceContext) -> int:
+    """How many messages one batch takes at most, from the limits in bytes and rows."""
+    partitions = partitions_of(topics)
+    try:
+        sizes = admin.sizes()
+        latest, earliest = admin.offsets(partitions, "latest"), admin.offsets(partitions, "earliest")
+    except DrivetrainError as error:
+        log.info("the size of messages is not known, %d bytes are assumed: %s", _MESSAGE_BYTES, error)
+        sizes, latest, earliest = {}, {}, {}
+    each = [_each(sizes.get(p, 0), latest.get(p, 0) - earliest.get(p, 0)) for p in partitions]
+    by_bytes = max(1, context.max_batch_bytes // max([n for n in each if n] or [_MESSAGE_BYTES]))
+    return min(by_bytes, context.max_batch_rows or by_bytes)
+
+
+def _each(size_bytes: int, messages: int) -> int:
+    return 0 if messages <= 0 else max(1, size_bytes // messages)

@@ -1,0 +1,210 @@
+"""A Kafka source between two batches: is the topic still the one, how far are we, who is told.
+
+The problem: a topic that is deleted and created again has the same name and other messages. Kafka deletes
+what is older than the retention, read or not. Spark notices the second when it reads, and the first only if
+the new topic is shorter; and what it says names no offsets.
+
+The design: before a batch the ids of its topics are compared with those that were read from. When Spark
+reports that data was lost, the brokers are asked what they still have, so that the error can say what is
+missing. Under `on_data_loss="continue"` both are logged and counted, and reading goes on with what there is.
+After a batch its offsets are committed to the user's consumer group, for Kafka's tools to show; that may
+fail, and is said once.
+
+Invariants:
+
+1. Under `fail`, no batch mixes messages of two topics of one name, and none leaves out messages in silence.
+2. The group's offsets are those of committed batches, never ahead of them.
+
+Called by the engine through `OpenedSource`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+
+from drivetrain.api.kafka import Kafka
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.spark.sources.context import Position
+from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition
+from drivetrain.spark.sources.kafka_decoder import bad_message
+from drivetrain.spark.sources.kafka_places import Places, offsets_of
+
+log = logging.getLogger("drivetrain.kafka")
+
+_LOST = re.compile(
+    r"failOnDataLoss|data may have been|OffsetOutOfRange|offset was changed|Cannot fetch offset"
+    r"|KAFKA_DATA_LOSS|UnknownTopicOrPartition|Partitions? .* (?:have|has) been (?:lost|deleted)"
+)
+_AWAY = re.compile(
+    r"(?:org\.apache\.kafka\S*?\.)?(TimeoutException|DisconnectException|NetworkException)\b:?(.*)"
+)
+_ERROR = re.compile(r"org\.apache\.kafka\.common\.(?:errors\.|config\.)?(\w+Exception):? ?([^\n]*)")
+_REMEDY = (
+    'start over with --fresh, or go on with what is still there: on_data_loss="continue"; to be spared it, '
+    "let the topic keep messages for longer than the application may be away"
+)
+
+
+class KafkaWatch:
+    """One source while it runs; `spark_log` is where Spark keeps the source's initial offsets."""
+
+    def __init__(
+        self, source: Kafka, admin: KafkaAdmin, places: Places, state_dir: str, spark_log: str | None
+    ) -> None:
+        self._source = source
+        self._admin = admin
+        self._places = places
+        self._state_dir = state_dir
+        self._initial = Path(spark_log, "0") if spark_log else None
+        self._before: dict[Partition, int] | None = None
+        self._group_failed = False
+        self.lost = 0
+        """Messages that were deleted before they were read, in this process; 0 unless told to continue."""
+
+    # -- how far -----------------------------------------------------------------------------------
+
+    def position(self, offset: str | None) -> Position:
+        """Messages taken up to an end offset, counted by offsets, as far as the source goes."""
+        at = offsets_of(json.loads(offset)) if offset else self._places.first
+        first, end = self._places.first, self._places.end
+        if end is None:
+            return Position(sum(max(0, n - first.get(p, 0)) for p, n in at.items()), None, finished=False)
+        taken = {p: min(at.get(p, first.get(p, 0)), n) for p, n in end.items()}
+        done = sum(max(0, n - first.get(p, 0)) for p, n in taken.items())
+        total = sum(max(0, n - first.get(p, 0)) for p, n in end.items())
+        return Position(done, total, finished=all(at.get(p, first.get(p, 0)) >= n for p, n in end.items()))
+
+    # -- before a batch ----------------------------------------------------------------------------
+
+    def check(self, offset: str | None) -> None:
+        """Raise `InputError` unless the topics of a batch up to `offset` are those that were read from."""
+        if offset is None:
+            return
+        at = offsets_of(json.loads(offset))
+        names = sorted({topic for topic, _ in at} | set(self._places.topics))
+        found = self._admin.topics(names)
+        changed = False
+        for name in names:
+            known, now = self._places.topics.get(name), found.get(name)
+            if now is None:
+                self._tell_lost(f"the topic {name} was deleted", f"topic {name}")
+                continue
+            if known is not None and known != now.id:
+                self._tell_lost(f"the topic {name} was deleted and created again", f"topic {name}")
+            changed |= known != now.id
+            self._places.topics[name] = now.id
+        if changed:
+            self._places.save(self._state_dir)
+        if self._source.on_data_loss == "continue":
+            self._count_lost(at)
+        self._before = at
+
+    def _tell_lost(self, what: str, where: str) -> None:
+        if self._source.on_data_loss == "fail":
+            raise InputError(
+                what,
+                where=f"{self._source.name}, {where}",
+                expected="the topic that was read from so far",
+                remedy=_REMEDY,
+            )
+        log.warning("%s: %s; going on with what there is", self._source.name, what)
+
+    def _count_lost(self, at: dict[Partition, int]) -> None:
+        gone = self._gone(at)
+        self.lost += sum(upto - start for _, start, upto in gone)
+        if gone:
+            log.warning("%s: messages were deleted before they were read: %s", self._source.name, _told(gone))
+
+    def _gone(self, at: dict[Partition, int]) -> list[tuple[Partition, int, int]]:
+        """What of the batch up to `at` the brokers no longer have: partition, from, up to (exclusive)."""
+        before = self._start()
+        topics = self._admin.topics({topic for topic, _ in at})
+        there = [p for p in at if p[0] in topics and p[1] < topics[p[0]].partitions]
+        earliest = self._admin.offsets(there, "earliest") if there else {}
+        found: list[tuple[Partition, int, int]] = []
+        for partition, end in sorted(at.items()):
+            start = before.get(partition, 0)
+            upto = min(end, earliest.get(partition, end))
+            if start < upto:
+                found.append((partition, start, upto))
+        return found
+
+    def _start(self) -> dict[Partition, int]:
+        """Where the running batch begins: at the end of the one before, or where Spark began."""
+        if self._before is not None:
+            return self._before
+        if self._initial is not None and self._initial.is_file():
+            return offsets_of(json.loads(self._initial.read_text().splitlines()[-1]))
+        return self._places.first
+
+    # -- when it failed ----------------------------------------------------------------------------
+
+    def explain(self, text: str) -> DrivetrainError | None:
+        """What Spark's words about a failed batch mean, when they are about this source."""
+        bad = bad_message(text, self._source.name)
+        if bad is not None:
+            return bad
+        if _LOST.search(text):
+            return self._loss()
+        told = self._admin.scrubbed(text)
+        away = _AWAY.search(told)
+        if away is not None and "org.apache.kafka" in told:
+            return UnavailableError(
+                "Kafka did not answer",
+                where=self._source.name,
+                got=f"{away[1]}: {away[2].strip()[:300]}",
+                remedy="run the same command again when the broker is back: it goes on where it stopped",
+            )
+        found = _ERROR.search(told)
+        if found is not None or told != text:
+            return UserError(
+                "Kafka cannot be read",
+                where=self._source.name,
+                got=f"{found[1]}: {found[2][:300]}" if found else told[:300],
+                remedy="check the source's options, and the rights of its user",
+            )
+        return None
+
+    def _loss(self) -> DrivetrainError:
+        try:
+            topics = self._admin.topics(self._places.topics)
+            ends = self._admin.offsets(
+                [(name, n) for name, topic in topics.items() for n in range(topic.partitions)], "latest"
+            )
+            gone = self._gone({p: max(n, self._start().get(p, 0)) for p, n in ends.items()})
+        except DrivetrainError as error:
+            return error
+        missing = sorted(set(self._places.topics) - set(topics))
+        told = _told(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
+        return InputError(
+            "messages were deleted in Kafka before they were read",
+            where=self._source.name,
+            got=told or "Kafka has them no longer",
+            remedy=_REMEDY,
+        )
+
+    # -- after a batch -----------------------------------------------------------------------------
+
+    def committed(self, offset: str | None) -> None:
+        """Tell Kafka how far the group has come, if the user named one; never fails."""
+        if self._source.group is None or offset is None:
+            return
+        try:
+            told = self._admin.commit(self._source.group, offsets_of(json.loads(offset)))
+        except DrivetrainError as error:
+            told = str(error)
+        if told is not None and not self._group_failed:
+            log.warning("offsets cannot be committed to the group %s: %s", self._source.group, told)
+        self._group_failed = told is not None
+
+
+def _told(gone: list[tuple[Partition, int, int]]) -> str:
+    """The first few of what is gone, in words; offsets inclusive."""
+    parts = [
+        f"topic {topic}, partition {partition}: offsets {start} to {upto - 1}"
+        for (topic, partition), start, upto in gone[:5]
+    ]
+    return "; ".join(parts) + (f"; and {len(gone) - 5} partitions more" if len(gone) > 5 else "")

@@ -1,0 +1,127 @@
+"""What a Kafka source delivers: formats, places, ends; on one broker that stays up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from broker import Broker
+from kafka_runs import KafkaRun, send
+
+from drivetrain import sources
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError
+from drivetrain.spark.dead_letters import dead_letters
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+DAY_MS = int(DAY.timestamp() * 1000)
+
+
+@pytest.fixture
+def runs(spark: SparkSession, broker: Broker, tmp_path: Path) -> KafkaRun:
+    """Runs in this test's directory."""
+    return KafkaRun(broker, tmp_path)
+
+
+def test_everything_of_a_message_is_delivered_of_one_byte_and_of_five_megabytes(
+    runs: KafkaRun, topic: str
+) -> None:
+    runs.broker.create(topic, 2)
+    large = b"z" * 5_000_000
+    send(
+        runs.broker,
+        topic,
+        [
+            {"value": b"a", "key": b"k", "partition": 0, "timestamp": DAY_MS, "headers": [("h", b"\x01")]},
+            {"value": large, "partition": 1, "timestamp": DAY_MS + 1},
+            {"value": None, "key": b"gone", "partition": 1, "timestamp": DAY_MS + 2},
+        ],
+    )
+    rows = runs.read(topic, columns=["key", "headers", "topic", "partition", "offset", "timestamp"])
+    by_place = {(row["partition"], row["offset"]): row for row in rows}
+    assert set(by_place) == {(0, 0), (1, 0), (1, 1)}
+    assert by_place[0, 0] == {
+        "value": "a",
+        "key": "k",
+        "headers": [{"key": "h", "value": b"\x01"}],
+        "topic": topic,
+        "partition": 0,
+        "offset": 0,
+        "timestamp": DAY,
+    }
+    assert by_place[1, 0]["value"] == large.decode()
+    assert (by_place[1, 1]["value"], by_place[1, 1]["key"]) == (None, "gone")
+
+
+def test_the_same_topic_read_on_where_it_ended_and_again_from_a_time_from_offsets_and_to_offsets(
+    runs: KafkaRun, topic: str, tmp_path: Path
+) -> None:
+    runs.broker.create(topic, 2)
+    # Disordered: partition 0 has its messages in another order than their timestamps.
+    times = [5, 1, 9, 3, 7, 2, 8, 0, 6, 4]
+    send(
+        runs.broker,
+        topic,
+        [{"value": b"%d" % t, "partition": t % 2, "timestamp": DAY_MS + 1000 * t} for t in times],
+    )
+
+    def values(name: str, **arguments: object) -> list[int]:
+        told = KafkaRun(runs.broker, tmp_path / name).read(topic, **arguments)
+        return sorted(int(row["value"]) for row in told)
+
+    assert values("all") == list(range(10))
+    assert values("from", start=DAY + dt.timedelta(seconds=4)) == [4, 5, 6, 7, 8, 9]
+    until = {"event_time": "timestamp", "max_disorder": "10 s", "end": DAY + dt.timedelta(seconds=4)}
+    assert values("until", **until) == [0, 1, 2, 3]
+    odd, even = [t for t in times if t % 2], [t for t in times if not t % 2]
+    assert values("offsets", start={0: 3}) == sorted(odd + even[3:])
+    assert values("to", end={0: 2, 1: 4}) == sorted(odd[:4] + even[:2])
+    assert values("nothing", start="latest") == []
+    with pytest.raises(InputError, match="cannot start at this offset"):
+        values("beyond", start={0: 77})
+
+
+def test_json_that_does_not_fit_stops_the_application_by_name_or_is_set_aside(
+    runs: KafkaRun, topic: str
+) -> None:
+    runs.broker.create(topic)
+    good = [b'{"at":"2024-05-01T00:00:00Z","n":1,"more":[]}', b'{"at":"2024-05-01T02:00:00+02:00"}']
+    bad = [b"{", b'{"at":"2024-05-01T00:00:00Z","n":"x"}', b"\xff\xfe", b'{"n":5}', b"", b"[1]"]
+    send(runs.broker, topic, [{"value": v} for v in (good[0], *bad, good[1])])
+    asked = {"format": "json", "schema": "at timestamp, n bigint", "event_time": "at"}
+    with pytest.raises(InputError, match="not JSON of the schema") as failed:
+        runs.read(topic, **asked)
+    assert f"topic {topic}, partition 0, offset 1" in str(failed.value)
+    aside = KafkaRun(runs.broker, runs.directory / "aside")
+    rows = aside.read(topic, on_bad_record="dead_letter", columns=["offset"], **asked)
+    assert [(row["offset"], row["at"], row["n"]) for row in rows if row["offset"] in (0, 7)] == [
+        (0, DAY, 1),
+        (7, DAY, None),
+    ]
+    assert len(rows) == 2
+    letters = dead_letters(aside.application(aside.source(topic)), aside.config()).to_pylist()
+    assert sorted((told["line"], told["file"]) for told in letters) == [
+        (n, f"{topic}/0") for n in range(1, 7)
+    ]
+
+
+def test_a_topic_or_broker_that_is_not_there_is_told_before_anything_runs(runs: KafkaRun, topic: str) -> None:
+    with pytest.raises(InputError, match="there is no topic"):
+        runs.read(topic)
+    with pytest.raises(UnavailableError, match="no Kafka broker listens there"):
+        runs.run(runs.application(sources.kafka(bootstrap="127.0.0.1:9", topic=topic, end="latest")))
+
+
+def test_secrets_are_in_no_error(runs: KafkaRun, topic: str) -> None:
+    runs.broker.create(topic)
+    options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    login = f'{module} required username="u" password="hush-hush";'
+    with pytest.raises(DrivetrainError) as failed:
+        runs.read(topic, options={**options, "sasl.jaas.config": login})
+    assert "hush-hush" not in str(failed.value)
+    assert "hush-hush" not in repr(runs.source(topic, options={"sasl.jaas.config": login}))
