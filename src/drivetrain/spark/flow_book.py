@@ -90,9 +90,10 @@ class FlowBook:
     """The channels of one process; `config` has the windows and limits. Safe to use from any thread."""
 
     def __init__(self, config: Config) -> None:
-        self._window = Window(
+        self.window = Window(
             config[keys.WINDOW_MESSAGES], config[keys.WINDOW_BYTES], config[keys.WINDOW_BATCHES]
         )
+        """What may be unacknowledged in each channel."""
         self._limits = Limits(config[keys.MAX_BYTES], config[keys.MAX_AGE])
         self._fails = config[keys.WHEN_FULL] == "fail"
         self._news = threading.Condition()
@@ -117,7 +118,7 @@ class FlowBook:
         position = store.positions().get(SubscriberId(channel.consumer_fragment), start)
         position = min(max(position, start), end)
         sender = FlowSender(
-            self._window,
+            self.window,
             incarnation=store.incarnation,
             position=position,
             entries=entries[position - start :],
@@ -171,7 +172,7 @@ class FlowBook:
             messages, bytes_, _ = end.sender.unacknowledged
             since_s = end.blocked_s
         blocked_ms = 0 if since_s is None else max(1, int((time.monotonic() - since_s) * 1000))
-        return Unacknowledged(messages, bytes_, self._window.rows, self._window.bytes, blocked_ms)
+        return Unacknowledged(messages, bytes_, self.window.rows, self.window.bytes, blocked_ms)
 
     def _full(self, channels: list[str]) -> str | None:
         """The first subscriber that a batch must wait for."""

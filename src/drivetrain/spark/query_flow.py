@@ -131,7 +131,14 @@ class QueryFlow:
     def _note(self, channel: ChannelProgress) -> ChannelProgress:
         told = self._book.unacknowledged(channel.channel)
         if told is None:
-            return channel  # its producer runs in another process, which tells
+            # Its producer runs in another process. It has not heard of more than what was committed here.
+            return msgspec.structs.replace(
+                channel,
+                unacknowledged_rows=channel.lag_rows,
+                unacknowledged_bytes=channel.lag_bytes,
+                window_rows=self._book.window.rows,
+                window_bytes=self._book.window.bytes,
+            )
         return msgspec.structs.replace(
             channel,
             unacknowledged_rows=told.messages,

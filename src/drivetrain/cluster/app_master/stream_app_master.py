@@ -50,6 +50,7 @@ from drivetrain.cluster.messages.executing import (
     Prepared,
     PrepareFailed,
 )
+from drivetrain.cluster.messages.flow import FlowTold
 from drivetrain.cluster.messages.following import ErrorView, JobStatus, OutputView
 from drivetrain.cluster.messages.following import JobState as ToldState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
@@ -197,8 +198,17 @@ class StreamAppMaster(ApplicationMaster):
                 self.context.reply(Known(self._fragment_changed(message)))
             case ExecutorReport() if message.epoch == self.setup.epoch:
                 self._take_report(message)
+            case FlowTold(epoch, word):
+                if epoch == self.setup.epoch:
+                    self._relay(word.to, message)
             case _:
                 self.context.unhandled(message)
+
+    def _relay(self, fragment: str, message: FlowTold) -> None:
+        """Hand a word to the executor that runs, or ran, a fragment; what gets lost is said again."""
+        execution = None if self.job is None else self.job.execution(fragment)
+        if execution is not None and execution.executor is not None:
+            self._tell(execution.executor, message)
 
     def _fragment_changed(self, message: FragmentChanged) -> bool:
         job, progress = self.job, self._progress

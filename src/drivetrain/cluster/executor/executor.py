@@ -53,7 +53,10 @@ from drivetrain.cluster.messages.executing import (
     PrepareFailed,
     RegisterExecutor,
 )
+from drivetrain.cluster.messages.flow import FlowTold
+from drivetrain.core.flow import Word
 from drivetrain.spark import session as spark_session
+from drivetrain.spark.flow_actor import FlowController, FlowWord
 
 _FLUSH_S: Final = 3.0
 
@@ -103,7 +106,8 @@ class Executor(Actor):
         self._exit_code: int | None = None
 
     def pre_start(self) -> None:
-        """Register, as often as it takes."""
+        """Register, as often as it takes; meanwhile flow control has both ears open."""
+        self._flow = self.context.spawn(lambda: FlowController(self._work.flow, self._forward), "flow")
         launch = self._launch
         hello = RegisterExecutor(
             launch.launch_id, launch.app_id, launch.epoch, self.context.me, os.getpid(), launch.host
@@ -124,6 +128,9 @@ class Executor(Actor):
                 self._report()
                 if spark_session.java_has_ended() and all(a.is_over for a in self._attempts.values()):
                     self._begin_to_end(70, "Spark has ended", drain=False)
+            case FlowTold(epoch, word):
+                if epoch == self._launch.epoch:
+                    self._flow.tell(FlowWord(word))
             case Prepare() | Deploy() | Conclude() | EndExecutor() if message.epoch != self._launch.epoch:
                 self._refuse(message.epoch)
             case Prepare():
@@ -152,6 +159,10 @@ class Executor(Actor):
                 self._begin_to_end(0, "the application master is gone", drain=False)
             case _:
                 self.context.unhandled(message)
+
+    def _forward(self, word: Word) -> None:
+        """A word for a fragment that does not run here: the application master knows where it does."""
+        self._app_master.tell(FlowTold(self._launch.epoch, word), self.context.me)
 
     def _refuse(self, epoch: int) -> None:
         told = f"this executor is of epoch {self._launch.epoch}, not {epoch}"

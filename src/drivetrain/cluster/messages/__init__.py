@@ -8,6 +8,7 @@
     launching      leading master or application master, and worker: processes
     following      client and application master: status, progress, result
     executing      application master and executor: fragments
+    flow           executors of an application, through its application master: flow control
 
 Invariants:
 1. Every request to the leading master that reaches another one is answered with `NotLeader`.

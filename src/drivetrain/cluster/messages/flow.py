@@ -1,0 +1,16 @@
+"""Executors of an application: what the two ends of a channel say, relayed by their application master."""
+
+from __future__ import annotations
+
+from drivetrain.actor import Message
+from drivetrain.core.flow import Word
+
+
+class FlowTold(Message, frozen=True, tag="cluster.flow-told"):
+    """A word for a fragment that runs elsewhere; told to the application master, who tells its executor.
+
+    It may be lost: who runs the fragment may not be known, or not run it yet. It is said again.
+    """
+
+    epoch: int
+    word: Word
