@@ -1,0 +1,167 @@
+"""A subscriber a hundred times slower than its source: memory and disk stay bounded, nothing is lost.
+
+`DRIVETRAIN_SLOW_S` says for how many seconds the slow sink is watched: a few, or two minutes at night.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from harness import Harness
+
+from drivetrain import Application, sources
+from drivetrain.core.channel_progress import ChannelProgress
+from drivetrain.core.progress import FragmentProgressed, ProgressEvent, RunOutcome
+from drivetrain.spark.flow_book import ChannelFullError
+
+WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if "DRIVETRAIN_SEEDS" in os.environ else "8"))
+BATCH_ROWS = 2_000
+WINDOW = {"channel__window_messages": "6_000", "run__max_batch_rows": str(BATCH_ROWS)}
+MEBIBYTE = 1 << 20
+
+
+class Watcher:
+    """Stops the run when `enough` says so, and looks at everything that it may not exceed meanwhile."""
+
+    def __init__(self, state: Path, enough: Callable[[Watcher], bool]) -> None:
+        self.state = state
+        self.enough = enough
+        self.channels: dict[str, ChannelProgress] = {}
+        self.rows: dict[str, int] = {}
+        self.blocked_by: set[str] = set()
+        self.most_unacknowledged = 0
+        self.most_disk = 0
+        self.memory: list[int] = []
+        self.began_s = time.monotonic()
+        self._looked_s = 0.0
+
+    def on_event(self, event: ProgressEvent) -> None:
+        if not isinstance(event, FragmentProgressed):
+            return
+        self.rows[event.fragment] = event.rows_total
+        if event.blocked_by is not None:
+            self.blocked_by.add(event.blocked_by)
+        for channel in event.channels:
+            channel.check()
+            self.channels[channel.channel] = channel
+            self.most_unacknowledged = max(self.most_unacknowledged, channel.unacknowledged_rows)
+
+    def stop_requested(self) -> bool:
+        if time.monotonic() - self._looked_s > 1:
+            self._looked_s = time.monotonic()
+            here = psutil.Process()
+            self.memory.append(sum(_rss(process) for process in [here, *here.children(recursive=True)]))
+            self.most_disk = max(self.most_disk, _size(self.state))
+        return self.enough(self)
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:  # it has ended just now
+        return 0
+
+
+def _size(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*.arrow"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:  # trimmed just now
+            continue
+    return total
+
+
+def slow_while(flag: Path) -> Callable[[int], int]:
+    """What takes two milliseconds a message as long as the file is there."""
+    path = str(flag)
+
+    def slowly(id: int) -> int:
+        import os
+        import time
+
+        if os.path.exists(path):
+            time.sleep(0.002)
+        return id
+
+    return slowly
+
+
+def application(drive: Harness, rows: int, *, also_quick: bool = False) -> Application:
+    """A generator, a cut, and behind it a slow function, beside a quick one perhaps."""
+    app = Application("pressure")
+    made = app.read(sources.generate(rows=rows), name="made")
+    slow = slow_while(drive.directory / "slow")
+    behind = made.filter("id >= 0", name="left").cut()
+    drive.sink(behind.with_columns(same=slow, name="slowly").select("id", "same"), "slow")
+    if also_quick:
+        drive.sink(made.filter("id >= 0", name="right").cut().select("id", name="quickly"), "quick")
+    return app
+
+
+def ids(drive: Harness, name: str) -> list[int]:
+    return sorted(row["id"] for row in drive.rows(name))
+
+
+@pytest.mark.timeout(900)
+def test_a_slow_sink_holds_its_source_back_within_the_window_and_nothing_is_lost(drive: Harness) -> None:
+    rows = int(20_000 + WATCHED_S * 1_500)
+    (drive.directory / "slow").touch()
+    watcher = Watcher(
+        drive.directory / "state", lambda w: bool(w.blocked_by) and time.monotonic() > w.began_s + WATCHED_S
+    )
+    result = drive.run(application(drive, rows), listener=watcher, **WINDOW)
+    assert result.outcome is RunOutcome.STOPPED  # though its producer waited for room
+    assert watcher.blocked_by == {"slowly"}
+    assert watcher.most_unacknowledged < 6_000 + BATCH_ROWS
+    assert 0 < watcher.most_disk < MEBIBYTE
+    third = max(1, len(watcher.memory) // 3)
+    assert max(watcher.memory[-third:]) < max(watcher.memory[:third]) + 400 * MEBIBYTE
+    (drive.directory / "slow").unlink()
+    assert drive.run(application(drive, rows)).outcome is RunOutcome.FINISHED
+    assert ids(drive, "slow") == list(range(rows))
+
+
+def test_beside_a_slow_subscriber_the_other_goes_ahead_by_the_window(drive: Harness) -> None:
+    rows = 30_000
+    (drive.directory / "slow").touch()
+    ahead: list[int] = []
+
+    def is_ahead(watcher: Watcher) -> bool:
+        ahead.append(watcher.rows.get("quickly", 0) - watcher.rows.get("slowly", 0))
+        quick = watcher.channels.get("right--quickly")
+        return "slowly" in watcher.blocked_by and quick is not None and quick.lag_rows == 0 < ahead[-1]
+
+    watcher = Watcher(drive.directory / "state", is_ahead)
+    result = drive.run(application(drive, rows, also_quick=True), listener=watcher, **WINDOW)
+    assert result.outcome is RunOutcome.STOPPED
+    assert "quickly" not in watcher.blocked_by
+    assert max(ahead) >= 6_000 - BATCH_ROWS
+    assert watcher.most_unacknowledged < 6_000 + BATCH_ROWS
+    (drive.directory / "slow").unlink()
+    assert drive.run(application(drive, rows, also_quick=True)).outcome is RunOutcome.FINISHED
+    assert ids(drive, "slow") == ids(drive, "quick") == list(range(rows))
+
+
+def test_a_channel_that_may_keep_no_more_fails_loudly_when_it_is_to(drive: Harness) -> None:
+    (drive.directory / "slow").touch()
+    with pytest.raises(ChannelFullError) as raised:
+        drive.run(
+            application(drive, 40_000),
+            channel__max_bytes="20 KiB",
+            channel__when_full="fail",
+            run__max_batch_rows=str(BATCH_ROWS),
+        )
+    told = str(raised.value)
+    assert "channel left--slowly of fragment" in told
+    assert "fragment slowly does not keep up" in told
+    assert "at most 20 KiB" in told
+    assert "messages" in str(raised.value.got)
+    (drive.directory / "slow").unlink()
+    assert drive.run(application(drive, 40_000)).outcome is RunOutcome.FINISHED
+    assert ids(drive, "slow") == list(range(40_000))

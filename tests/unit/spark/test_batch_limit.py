@@ -1,0 +1,42 @@
+"""What readers are told of the size of batches, through a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from drivetrain.config import Config
+from drivetrain.spark.batch_limit import FILE, BatchLimit, limited
+
+CONFIG = {"run.max-batch-bytes": "100 MiB", "run.min-batch-bytes": "1 MiB", "run.batch-target": "10 s"}
+
+
+def limit(directory: Path) -> BatchLimit:
+    return BatchLimit(directory, {"a": 100 << 20}, Config.load(None, {}, CONFIG))
+
+
+def test_without_a_measurement_a_batch_is_as_large_as_it_may_be(tmp_path: Path) -> None:
+    assert limited(1000, str(tmp_path / FILE)) == 1000
+    assert limited(1000, None) == 1000
+    assert limited(0, str(tmp_path / FILE)) == 0
+    limit(tmp_path).took([1.0], 9_000)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_batch_that_took_too_long_makes_the_next_one_smaller_and_a_restart_remembers(
+    tmp_path: Path,
+) -> None:
+    measured = limit(tmp_path)
+    measured.took([0.2, 1.0], 40_000)
+    assert limited(1000, str(tmp_path / FILE)) == 250
+    assert limit(tmp_path).share == 0.25
+    measured.took([0.25], 10_000_000)
+    assert limited(100 << 20, str(tmp_path / FILE)) == 1 << 20
+    for _ in range(8):
+        measured.took([measured.share], 100)
+    assert limited(1000, str(tmp_path / FILE)) == 1000
+
+
+def test_an_empty_file_after_a_power_cut_limits_nothing(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("")
+    assert limited(1000, str(tmp_path / FILE)) == 1000
+    assert limit(tmp_path).share == 1.0
