@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.report import as_text, write_into
 
-JOBS = ("wordcount", "windows", "python_split", "sol", "trickle", "startup", "flights")
+JOBS = ("wordcount", "windows", "python_split", "sol", "trickle", "hop", "hop_latency", "startup", "flights")
 PARTS = ("parsers", "segment_format", "wheel", "actors", "remote")
 """Benchmarks of single parts: their own commands, whose text is shown as it is."""
 

@@ -44,12 +44,12 @@ def root() -> Path:
 
 def text(megabytes: int) -> Path:
     """The directory with `lines/*.txt` of about that size, and `expected.parquet` (word, count)."""
-    return _made(f"text-{megabytes}mb", lambda directory: _write_text(directory, megabytes * 1_000_000))
+    return made(f"text-{megabytes}mb", lambda directory: _write_text(directory, megabytes * 1_000_000))
 
 
 def events(count: int) -> Path:
     """The directory of `lines/*.jsonl` with `count` events, and `expected.parquet`."""
-    return _made(f"events-{count}", lambda directory: _write_events(directory, count))
+    return made(f"events-{count}", lambda directory: _write_events(directory, count))
 
 
 def size_bytes(directory: Path) -> int:
@@ -164,7 +164,8 @@ def _write_expected(directory: Path, table: pa.Table) -> None:
     pq.write_table(table, directory / "expected.parquet")
 
 
-def _made(name: str, write: Callable[[Path], None]) -> Path:
+def made(name: str, write: Callable[[Path], None]) -> Path:
+    """The directory of a data set, made by `write` the first time."""
     directory = root() / name
     if not directory.is_dir():
         unfinished = directory.with_name(f".{name}.{os.getpid()}")
