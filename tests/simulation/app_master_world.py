@@ -99,7 +99,15 @@ class Records:
 class World:
     """All nodes, the registry and the state directory."""
 
-    def __init__(self, simulation: Simulation, *, failures: int, refusals: int, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        *,
+        failures: int,
+        refusals: int,
+        fresh: bool = False,
+        replay_from_ms: int | None = None,
+    ) -> None:
         self.simulation = simulation
         self.random = simulation.random
         self.records = Records()
@@ -108,8 +116,9 @@ class World:
         self.registry: AppMasterReport | None = None
         self.restarts: bytes | None = None
         self.failures, self.refusals = failures, refusals  # left to happen
-        self.is_fresh = fresh
-        self.spec = ApplicationSpec("wc", "0" * 64, "wc.py", fresh=fresh)  # as the registry has it
+        # As the registry has it.
+        self.spec = ApplicationSpec("wc", "0" * 64, "wc.py", fresh=fresh, replay_from_ms=replay_from_ms)
+        self.begins_anew = self.spec.begins_anew
         self.masters = simulation.nodes("m1", "m2")
         self.workers = simulation.nodes("w1", "w2")
         self.app_master: Node = simulation.node("am1")
@@ -293,7 +302,7 @@ class SimulatedMaster(Actor):
                 if world.registry is None or not world.registry.state.is_over:
                     world.registry, world.restarts = message, message.restarts
                     if message.prepared:
-                        world.spec = msgspec.structs.replace(world.spec, fresh=False)
+                        world.spec = msgspec.structs.replace(world.spec, fresh=False, replay_from_ms=None)
                 self.context.reply(ReportTaken())
             case RequestSlots():
                 self._allocate(message)
@@ -373,8 +382,8 @@ class SimulatedExecutor(Actor):
     def receive(self, message: Message) -> None:
         launch, world = self.launch, self.world
         match message:
-            case Prepare(fresh=fresh):
-                self._prepare(fresh)
+            case Prepare(fresh=fresh, replay_from_ms=replay_from_ms):
+                self._prepare(begins=fresh or replay_from_ms is not None)
             case Deploy(fragment, attempt, epoch) if epoch == launch.epoch:
                 if (fragment, attempt) not in self.seen:
                     self.seen.add((fragment, attempt))
@@ -394,10 +403,10 @@ class SimulatedExecutor(Actor):
             case Look():
                 self._tell_report()
 
-    def _prepare(self, fresh: bool) -> None:
+    def _prepare(self, *, begins: bool) -> None:
         records = self.world.records
         records.prepared += 1
-        if fresh:
+        if begins:
             records.cleared += 1
             if records.committed:
                 records.violations.append("the state was forgotten while there was some")

@@ -81,9 +81,9 @@ def check_the_end(world: World) -> None:
     assert known <= total <= records.counted[epoch]
     if not records.crashes and not world.disturbed and world.is_calm:
         assert total == records.counted[epoch] == BATCHES * len(GRAPH)
-    assert not world.spec.fresh, "the registry still says that the state is to be forgotten"
-    if world.is_fresh:
-        assert records.cleared >= 1, "--fresh was not obeyed"
+    assert not world.spec.begins_anew, "the registry still says that the state is to begin anew"
+    if world.begins_anew:
+        assert records.cleared >= 1, "--fresh, or a replay, was not obeyed"
         assert records.cleared == 1 or records.crashes or world.disturbed or not world.is_calm
     else:
         assert records.cleared == 0
@@ -96,7 +96,8 @@ async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulatio
         simulation,
         failures=random.choice([0, 2, 5]),
         refusals=random.choice([0, 0, 2]),
-        fresh=random.random() < 0.3,
+        fresh=random.random() < 0.2,
+        replay_from_ms=5 if random.random() < 0.2 else None,
     )
     await world.start()
     for _ in range(random.choice([0, 1, 3, 5])):
@@ -114,11 +115,12 @@ async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulatio
 
 @simulate(seeds=40)
 async def test_fresh_is_obeyed_until_the_registry_knows_and_never_again(simulation: Simulation) -> None:
-    world = World(simulation, failures=0, refusals=0, fresh=True)
+    begins = simulation.random.choice([{"fresh": True}, {"replay_from_ms": 5}])
+    world = World(simulation, failures=0, refusals=0, **begins)
     await world.start()
     await simulation.wait_until(lambda: world.records.prepared, "an executor prepares", poll_s=0.001)
     await simulation.sleep(simulation.random.choice([0.0, 0.001, 0.003, 0.5]))
-    was_known = not world.spec.fresh
+    was_known = not world.spec.begins_anew
     cleared = world.records.cleared
     world.app_master.crash()
     await world.start_app_master()
