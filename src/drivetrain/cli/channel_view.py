@@ -55,6 +55,10 @@ def attention(figures: Figures) -> list[str]:
         told.append(f"its clock has stood for {show_span(figures.stalled_ms)}{whom}")
     if figures.blocked_by:
         told.append(f"blocked by {figures.blocked_by}, which has yet to take what was sent")
+    if figures.left_out:
+        told.append(
+            f"{show_counted(figures.left_out, 'message')} left out: the application runs at most once"
+        )
     for channel in figures.channels:
         parts = [_lag(channel)] if channel.lag_rows else []
         parts += [f"window full for {show_span(channel.blocked_ms)}"] if channel.blocked_ms else []

@@ -85,7 +85,8 @@ class FragmentProgressed:
     `channels` are its inputs that are channels. `watermark_delay_ms` is the newest timestamp that it took
     minus its clock (None: one of them is not known, or the input has ended). `stalled_ms` says for how long
     its clock has stood (0: it moves), `waiting_for` whom it waits for, `blocked_by` the subscriber whose
-    window is full.
+    window is full. `left_out` are the messages that an application which runs at most once left out since it
+    began, as far as they could be counted.
     """
 
     fragment: str
@@ -100,6 +101,7 @@ class FragmentProgressed:
     stalled_ms: int = 0
     waiting_for: str | None = None
     blocked_by: str | None = None
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -28,6 +29,7 @@ from pyspark.sql.streaming import StreamingQuery
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.api.graph import Process
 from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock_service import WORK
 from drivetrain.core.delivery import AT_MOST_ONCE
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.progress import FragmentProgressed, FragmentState
@@ -43,7 +45,7 @@ from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.fragment import Trunk
 from drivetrain.spark.fragment_clock import FragmentClock, known_clock
 from drivetrain.spark.left_out import left_out, note_left_out, note_not_begun
-from drivetrain.spark.loss_record import require_batch, require_whole, with_losses
+from drivetrain.spark.loss_record import loss_record, require_batch, require_whole, with_losses
 from drivetrain.spark.offset_log import (
     batch_numbers,
     committed,
@@ -58,6 +60,8 @@ from drivetrain.spark.source_clock import PartitionsChangedError
 from drivetrain.spark.sources import Position
 
 REPORT_S = 2.0
+LONG_BATCH_MS = 5_000
+"""After how long a batch is what keeps the clock, rather than what comes in."""
 LOOK_S = 0.25
 """How often Spark is asked whether a query waits for data, where a clock moves by that."""
 TRIM_S = 5.0
@@ -115,6 +119,7 @@ class FragmentQuery:
         self._turn = threading.Lock()
         """Held by a batch while it runs, and by the poll while it moves the clock between batches."""
         self._looked_s = time.monotonic()
+        self._planned_ms = 0
         self._query: StreamingQuery | None = None
         self._told_sources = -1
         self._trimmed_s = time.monotonic()
@@ -187,7 +192,7 @@ class FragmentQuery:
     # -- batches -------------------------------------------------------------------------------------
 
     def _on_batch(self, df: DataFrame, batch_id: int) -> None:
-        planned_ms = monotonic_ms()
+        planned_ms = self._planned_ms = monotonic_ms()
         self.busy = True
         self._batch = None
         try:
@@ -197,7 +202,7 @@ class FragmentQuery:
                 self._run_batch(df, batch_id, planned_ms)
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
-            if self.plan.delivery == AT_MOST_ONCE and not self._was_begun():
+            if self._is_lossy and not self._was_begun():
                 note_not_begun(self.directory, batch_id)
             # Spark gets the short story: it runs regular expressions over whatever Python tells it.
             raise BatchFailedError(
@@ -256,7 +261,7 @@ class FragmentQuery:
 
     def _leaves_out(self, batch: Batch) -> bool:
         """Whether a batch must not be told again to anybody, because it may have been told before a crash."""
-        if self.plan.delivery != AT_MOST_ONCE or not batch.replayed:
+        if not self._is_lossy or not batch.replayed:
             return False
         return left_out(self.directory).not_begun != batch.id
 
@@ -488,10 +493,24 @@ class FragmentQuery:
         for id in self.readers:
             offset = self._offset(id)
             entries[id] = json.loads(offset)["entry"] if offset else None
-        return self.progress.told(self.batch_id, self.clock_ms, entries, self._clock.newest_ms)
+        told = self.progress.told(self.batch_id, self.clock_ms, entries, self._clock.newest_ms)
+        return dataclasses.replace(told, left_out=self._left_out()) if self._is_lossy else told
+
+    @property
+    def _is_lossy(self) -> bool:
+        return self.plan.delivery == AT_MOST_ONCE
+
+    def _left_out(self) -> int:
+        """Messages that were left out since the application began, of batches and of what channels lost."""
+        lost = sum(loss_record(store).skipped_messages for store in self.readers.values())
+        return left_out(self.directory).messages + lost
 
     def waiting_for(self) -> str | None:
         """What keeps its clock, in words that fit behind "waiting for"; None when it knows of nothing."""
+        if self.progress.blocked_by is not None:
+            return f"room in front of {self.progress.blocked_by}"
+        if self.busy and monotonic_ms() - self._planned_ms > LONG_BATCH_MS:
+            return WORK
         return self._clock.waiting_for
 
     def _offset(self, id: str) -> str | None:

@@ -33,12 +33,11 @@ _COUNTS: Final = ("out", "into", "late", "dead")
 
 
 class StreamProgress:
-    """The progress of `job`, whose fragments and graph `planned` has; `clock_ms` is the clock so far."""
+    """The progress of `job`, whose fragments and graph `planned` has."""
 
-    def __init__(self, job: Job, planned: Planned, clock_ms: int | None) -> None:
+    def __init__(self, job: Job, planned: Planned) -> None:
         self._job: Final = job
         self._planned: Final = planned
-        self._clock_ms = clock_ms
         self._reports_heard = 0
         self._progress: dict[str, FragmentProgress] = {}
         self._failures: dict[str, ErrorView] = {}
@@ -79,14 +78,6 @@ class StreamProgress:
 
     # ---- what there is
 
-    def clock(self) -> int | None:
-        """The smallest clock of all fragments in ms, once all have one."""
-        clocks = [p.clock_ms for p in self._progress.values()]
-        known = [clock for clock in clocks if clock is not None]
-        if known and len(known) >= len(self._job.executions):
-            self._clock_ms = min(known) if self._clock_ms is None else max(self._clock_ms, min(known))
-        return self._clock_ms
-
     def accumulators(self) -> dict[str, Number]:
         """The user's counters."""
         return self._counters.totals()
@@ -118,11 +109,21 @@ class StreamProgress:
                 taken, total = taken + progress.taken, total + progress.total
         return min(1.0, taken / total) if total else None
 
-    def views(self, find: Callable[[str], Member | None]) -> tuple[FragmentView, ...]:
-        """What followers see of each fragment; `find` gives an executor by its id."""
-        return tuple(self._view(execution, find) for execution in self._job.executions)
+    def views(
+        self,
+        find: Callable[[str], Member | None],
+        stall: Callable[[str], tuple[int, str | None]],
+    ) -> tuple[FragmentView, ...]:
+        """What followers see of each fragment; `find` gives an executor by its id, `stall` for how long a
+        clock has stood (ms), and for whom it waits."""
+        return tuple(self._view(execution, find, stall) for execution in self._job.executions)
 
-    def _view(self, execution: Execution, find: Callable[[str], Member | None]) -> FragmentView:
+    def _view(
+        self,
+        execution: Execution,
+        find: Callable[[str], Member | None],
+        stall: Callable[[str], tuple[int, str | None]],
+    ) -> FragmentView:
         fragment = execution.fragment
         progress = self._progress.get(fragment) or FragmentProgress(fragment, 0, -1, 0, 0.0, 0, None, None)
         member = None if execution.executor is None else find(execution.executor)
@@ -142,9 +143,9 @@ class StreamProgress:
             self._failures.get(fragment),
             progress.channels,
             progress.watermark_delay_ms,
-            progress.stalled_ms,
-            progress.waiting_for,
+            *stall(fragment),
             progress.blocked_by,
+            progress.left_out,
         )
 
 

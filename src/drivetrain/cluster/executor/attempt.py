@@ -33,6 +33,7 @@ from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.fragment_lock import FragmentLock
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.recovery import Recovery
+from drivetrain.spark.source_clock import PartitionsChangedError
 
 log = logging.getLogger(__name__)
 
@@ -120,9 +121,9 @@ class Attempt:
             while True:
                 try:
                     return self._query_until_over(query)
-                except MessageLossError as lost:
+                except (MessageLossError, PartitionsChangedError) as ended:
                     # No failure of the attempt: what was lost is made again, within bounds of its own.
-                    query = self._query = recovery.wait_recovered(query, lost, self._cancelled.is_set)
+                    query = self._query = recovery.wait_recovered(query, ended, self._cancelled.is_set)
         finally:
             self._stop(lock)
 
@@ -193,9 +194,10 @@ class Attempt:
             skipped=query.counts.skipped_rows,
             channels=told.channels,
             watermark_delay_ms=told.watermark_delay_ms,
-            stalled_ms=told.stalled_ms,
-            waiting_for=told.waiting_for,
+            settled_clock_ms=query.settled_clock_ms,
+            waiting_for=query.waiting_for(),
             blocked_by=told.blocked_by,
+            left_out=told.left_out,
         )
 
 

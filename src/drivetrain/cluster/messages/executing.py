@@ -119,9 +119,11 @@ class Known(Message, frozen=True, tag="cluster.known"):
 class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
     """How far an attempt has come, since it began; see `core.progress.FragmentProgressed`.
 
-    `out` and `into` are messages that left each processor and that reached each sink, `late` and `dead`
-    those late and dead-lettered, by processor id. `taken` of `total` is the bounded input (bytes or rows), if
-    known. `skipped` are the messages that were older than the replay.
+    `out` and `into` are messages that left each processor and that reached each sink, `late` and `dead` those
+    late and dead-lettered, by processor id. `taken` of `total` is the bounded input (bytes or rows), if
+    known. `skipped` are the messages that were older than the replay. `settled_clock_ms` is the clock after
+    the last batch that is committed, which the application's clock rests on; `waiting_for` what keeps it, if
+    the fragment knows.
     """
 
     fragment: str
@@ -140,10 +142,11 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
     total: int | None = None
     channels: tuple[ChannelProgress, ...] = ()
     watermark_delay_ms: int | None = None
-    stalled_ms: int = 0
+    settled_clock_ms: int | None = None
     waiting_for: str | None = None
     blocked_by: str | None = None
     skipped: int = 0
+    left_out: int = 0
 
 
 class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):

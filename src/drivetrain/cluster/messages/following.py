@@ -55,6 +55,7 @@ class FragmentView(msgspec.Struct, frozen=True, array_like=True):
     stalled_ms: int = 0
     waiting_for: str | None = None
     blocked_by: str | None = None
+    left_out: int = 0
 
 
 class OutputView(msgspec.Struct, frozen=True, array_like=True):
