@@ -43,6 +43,7 @@ from drivetrain.cli import (
     settings,
     show,
     submit,
+    wait,
     warm_up,
 )
 from drivetrain.cli.failure import show_bug, show_error
@@ -115,6 +116,7 @@ _commands: tuple[tuple[str, Callable[..., None]], ...] = (
     ("apps", apps.apps_command),
     ("show", show.show_command),
     ("logs", logs.logs_command),
+    ("wait", wait.wait_command),
     ("kill", kill.kill_command),
     ("restart", restart.restart_command),
     ("replay", replay.replay_command),

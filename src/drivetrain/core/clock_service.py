@@ -37,7 +37,7 @@ Invariants, checked by `check`:
 
 An event that contradicts them raises and changes nothing. `now_ms` is a clock that does not go back.
 
-Called by `spark.clock_actor`. Source: Apache Gearpump's ClockService (min clock, start clock, stalling
+Driven by `spark.clock_actor`. Source: Apache Gearpump's ClockService (min clock, start clock, stalling
 processors in topological order).
 """
 

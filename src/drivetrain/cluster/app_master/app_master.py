@@ -133,6 +133,10 @@ class ApplicationMaster(Actor):
         """The application's event-time clock in ms."""
         return None if self.registered is None else self.registered.clock_ms
 
+    def clock_to_report(self) -> int | None:
+        """The clock that the next report says; by default the application's clock."""
+        return self.clock()
+
     def reported(self) -> None:
         """The leader has taken a report."""
 
@@ -307,7 +311,7 @@ class ApplicationMaster(Actor):
             self.setup.app_id,
             self.setup.epoch,
             self.end_state if is_end and self.end_state is not None else ApplicationState.ACTIVE,
-            self.clock(),
+            self.clock_to_report(),
             0 if self.registered is None else self.registered.graph_version,
             self._end_error.what if is_end and self._end_error is not None else None,
             msgspec.msgpack.encode(self.status()) if is_end else None,

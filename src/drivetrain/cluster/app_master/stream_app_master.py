@@ -29,6 +29,7 @@ import msgspec
 from drivetrain.actor import Message
 from drivetrain.cluster.app_master import waiting
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
+from drivetrain.cluster.app_master.application_clock import ApplicationClock, ClockNews
 from drivetrain.cluster.app_master.errands import Errands
 from drivetrain.cluster.app_master.executor_pool import Member
 from drivetrain.cluster.app_master.local import Answered, Call, Setup
@@ -55,6 +56,7 @@ from drivetrain.cluster.messages.following import ErrorView, JobStatus, OutputVi
 from drivetrain.cluster.messages.following import JobState as ToldState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.config.catalog import application as keys
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.execution import ExecutionEvent, ExecutionState, ExecutorId
 from drivetrain.core.job import Job
 from drivetrain.core.job_events import (
@@ -68,6 +70,7 @@ from drivetrain.core.job_events import (
     WakeJob,
 )
 from drivetrain.core.placement import ReadyExecutor
+from drivetrain.spark.clock_actor import ClockSeen, WaitClock
 
 PATIENCE_MS: Final = 10_000
 """How long a prepared application waits for the other executors before it begins with those it has."""
@@ -98,6 +101,7 @@ class StreamAppMaster(ApplicationMaster):
         """Begin."""
         self.job: Job | None = None
         self._progress: StreamProgress | None = None
+        self._clock: ApplicationClock | None = None
         self._errands = Errands(self.ask, self.config[keys.PREPARE_TIMEOUT])
         self._cancel_since_ms = 0
         super().pre_start()
@@ -118,7 +122,8 @@ class StreamAppMaster(ApplicationMaster):
         saved = decoded(self.registered)
         policy, job_policy = policies(self.config)
         self.job = Job(planned.vertices, policy, job_policy, self.context.system.rng, saved)
-        self._progress = StreamProgress(self.job, planned, super().clock())
+        self._progress = StreamProgress(self.job, planned)
+        self._clock = ApplicationClock(self.context, planned.vertices, self.config, super().clock())
         for _ in range(self.config[keys.EXECUTORS]):
             self.want_executor()
 
@@ -171,8 +176,14 @@ class StreamAppMaster(ApplicationMaster):
         """Whether an executor has prepared the application."""
         return self._errands.prepared is not None
 
+    def clock_to_report(self) -> int | None:
+        """What the clock service wants to be persisted, else the clock."""
+        return super().clock() if self._clock is None else self._clock.to_report()
+
     def reported(self) -> None:
-        """What the registry had to know before fragments are deployed may be there."""
+        """The registry has the clock, and perhaps what it had to know before fragments are deployed."""
+        if self._clock is not None and self._clock.reported():
+            self.report()
         self._open()
 
     def _open(self) -> None:
@@ -198,6 +209,12 @@ class StreamAppMaster(ApplicationMaster):
                 self.context.reply(Known(self._fragment_changed(message)))
             case ExecutorReport() if message.epoch == self.setup.epoch:
                 self._take_report(message)
+            case ClockNews(effect) if self._clock is not None:
+                if self._clock.take(effect):
+                    self.report()
+                self.changed()
+            case WaitClock():
+                self._wait_clock()
             case FlowTold(epoch, word):
                 if epoch == self.setup.epoch:
                     self._relay(word.to, message)
@@ -209,6 +226,12 @@ class StreamAppMaster(ApplicationMaster):
         execution = None if self.job is None else self.job.execution(fragment)
         if execution is not None and execution.executor is not None:
             self._tell(execution.executor, message)
+
+    def _wait_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.forward()
+        elif self.context.sender is not None:
+            self.context.reply(ClockSeen(self.clock(), is_reached=False))  # who waits asks again
 
     def _fragment_changed(self, message: FragmentChanged) -> bool:
         job, progress = self.job, self._progress
@@ -241,6 +264,8 @@ class StreamAppMaster(ApplicationMaster):
     def _take_report(self, report: ExecutorReport) -> None:
         if self.job is None or self._progress is None:
             return
+        if self._clock is not None:
+            self._clock.heard(report)
         for fragment in self._progress.take(report):
             self._perform_job(self.job.data_came(fragment))
         self.changed()
@@ -305,6 +330,8 @@ class StreamAppMaster(ApplicationMaster):
         for effect in effects:
             match effect:
                 case DeployAttempt(fragment, attempt, executor):
+                    if self._clock is not None:
+                        self._clock.restarted(fragment, attempt)
                     self._tell(executor, Deploy(fragment, attempt, self.setup.epoch))
                 case CancelAttempt(fragment, attempt, executor, drain):
                     self._tell(executor, CancelFragment(fragment, attempt, drain))
@@ -339,7 +366,7 @@ class StreamAppMaster(ApplicationMaster):
         if not is_time or not ready or self._errands.is_under_way or self.end_state is not None:
             return
         took_ms = max(0, self.setup.clock_ms() - self.started_ms)
-        message = Conclude(self.setup.epoch, progress.counts(), self._outputs(), took_ms, self.clock())
+        message = Conclude(self.setup.epoch, progress.counts(), self._outputs(), took_ms, FINAL_CLOCK_MS)
         self._errands.conclude(ready[0], message)
         self.changed()
 
@@ -357,7 +384,7 @@ class StreamAppMaster(ApplicationMaster):
             life=1 if prepared is None else prepared.life,
             replay_from_ms=None if prepared is None else prepared.replay_from_ms,
             skipped=self._progress.skipped(),
-            fragments=self._progress.views(self.pool.find),
+            fragments=self._progress.views(self.pool.find, self._stall),
             outputs=self._outputs(),
             counts=self._progress.counts(),
             accumulators=self._progress.accumulators(),
@@ -394,5 +421,8 @@ class StreamAppMaster(ApplicationMaster):
         return msgspec.msgpack.encode(self.job.saved() if self.end_state is None else {})
 
     def clock(self) -> int | None:
-        """The smallest clock of all fragments; it never goes back."""
-        return super().clock() if self._progress is None else self._progress.clock()
+        """The smallest clock of all fragments, as the registry knows it; it never goes back."""
+        return super().clock() if self._clock is None else self._clock.clock_ms
+
+    def _stall(self, fragment: str) -> tuple[int, str | None]:
+        return (0, None) if self._clock is None else self._clock.stall(fragment)

@@ -136,6 +136,10 @@ class BlockingClient:
         """Wait until an application is over; see `Client.wait`."""
         return self._wait(self._client.wait(app, timeout_ms=timeout_ms))
 
+    def wait_clock(self, app: str, moment: str | int | datetime, *, timeout_ms: int) -> int:
+        """Wait until everything before `moment` has been processed; see `Client.wait_clock`."""
+        return self._wait(self._client.wait_clock(app, moment, timeout_ms=timeout_ms))
+
     def wait_gone(self, app: str, *, timeout_ms: int) -> None:
         """Wait until nothing of it runs; see `Client.wait_gone`."""
         self._wait(self._client.wait_gone(app, timeout_ms=timeout_ms))

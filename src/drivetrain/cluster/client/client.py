@@ -27,7 +27,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
-from drivetrain.api.moments import moment_ms
+from drivetrain.api.moments import moment_ms, told_moment
 from drivetrain.cluster.client.attachment import (
     Attachment,
     End,
@@ -39,7 +39,7 @@ from drivetrain.cluster.client.attachment import (
     ViewSeen,
     status_of,
 )
-from drivetrain.cluster.client.errors import StillUnderWayError
+from drivetrain.cluster.client.errors import ApplicationOverError, StillUnderWayError
 from drivetrain.cluster.client.failures import error_of_answer, require_name
 from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader import LeaderLine
@@ -66,12 +66,15 @@ from drivetrain.cluster.messages.applications import (
     WorkerView,
 )
 from drivetrain.cluster.messages.following import GetStatus, JobStatus, Status
+from drivetrain.spark.clock_actor import ClockSeen, WaitClock
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 POLL_S: Final = 0.5
 _STATUS_MS: Final = 5_000
+_CLOCK_MS: Final = 20_000
+"""How long one application master is asked for a clock: it may be replaced meanwhile."""
 _LOOK_MS: Final = 3_000
 """How long the leader may be missing before who is attached hears of it."""
 
@@ -187,6 +190,41 @@ class Client:
             return view if view.state.is_over else None
 
         return await self._wait_for(is_over, timeout_ms, app, "the application is not over yet")
+
+    async def wait_clock(self, app: str, moment: str | int | datetime, *, timeout_ms: int) -> int:
+        """Wait until an application has processed everything before `moment`; returns its clock, in ms.
+
+        `moment` is ISO 8601 (UTC unless it says otherwise), a datetime, or ms since the epoch. Goes on
+        through changes of leader and application master. Raises StillUnderWayError when the clock is not
+        there in time, ApplicationOverError when the application has ended without getting there.
+        """
+        wanted_ms = moment_ms(moment, "moment")
+        end_s = self.system.loop.time() + timeout_ms / 1000
+
+        async def reached() -> int | None:
+            view = await self.application(app)
+            if view.clock_ms is not None and view.clock_ms >= wanted_ms:
+                return view.clock_ms
+            if view.state.is_over:
+                raise ApplicationOverError(
+                    f"the application is over, and its clock has not come to {told_moment(wanted_ms)}",
+                    where=app,
+                    got=f"{view.state.value}, {_told_clock(view.clock_ms)}",
+                    remedy=f"`drivetrain restart {app}` lets it go on; `drivetrain show {app}` says why",
+                )
+            left_ms = int((end_s - self.system.loop.time()) * 1000)
+            if view.app_master is None or left_ms <= 0:
+                return None
+            question = WaitClock(wanted_ms, min(left_ms, _CLOCK_MS))
+            try:
+                seen = await view.app_master.ask(
+                    question, ClockSeen, timeout_ms=question.timeout_ms + _STATUS_MS
+                )
+            except AskError:
+                return None  # it has gone, or has just come: the registry knows which
+            return seen.clock_ms if seen.is_reached else None
+
+        return await self._wait_for(reached, timeout_ms, app, "the application's clock is not there yet")
 
     async def wait_gone(self, app: str, *, timeout_ms: int) -> None:
         """Wait until no worker runs a process of an application that is over."""
@@ -309,6 +347,10 @@ class Client:
                     remedy=f"wait longer; `drivetrain show {app}` says what it does",
                 )
             await asyncio.sleep(POLL_S)
+
+
+def _told_clock(clock_ms: int | None) -> str:
+    return "without a clock" if clock_ms is None else f"clock at {told_moment(clock_ms)}"
 
 
 def runs_on(worker: WorkerView, app_id: str) -> bool:

@@ -57,6 +57,12 @@ class StillUnderWayError(UnavailableError):
     code = "still-under-way"
 
 
+class ApplicationOverError(UserError):
+    """An application has ended before what was waited for; it can be restarted."""
+
+    code = "application-over"
+
+
 class ApplicationFailedError(UserError):
     """An application that ran in the cluster failed: the error as it was raised there.
 

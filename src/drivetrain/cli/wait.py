@@ -1,0 +1,57 @@
+"""`drivetrain wait`: waits until an application of a cluster is over, or has come to a moment of its own
+time.
+
+For scripts: "when all of March is counted, then …". Exit code 0: it is there; 4: not in time; 2: the
+application has ended without getting there.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from drivetrain.api.durations import milliseconds
+from drivetrain.cli.apps import view_as_data
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
+from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.cli.figures import show_clock
+
+_TIMEOUT: Final = "1 h"
+
+
+def wait_command(
+    app: AppArgument,
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            "--clock",
+            metavar="MOMENT",
+            help="Wait until all that happened before this moment has been processed: "
+            "2013-03-01T00:00 (UTC unless it says otherwise), or ms since 1970.",
+        ),
+    ] = None,
+    timeout: Annotated[str, typer.Option("--timeout", help="For how long to wait.")] = _TIMEOUT,
+    masters: MastersOption = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Wait until an application is over, or its clock has come to a moment."""
+    timeout_ms = milliseconds(timeout, "--timeout")
+    with connected(sets, config_file, masters) as client:
+        if clock is None:
+            view = client.wait(app, timeout_ms=timeout_ms)
+            told, data = f"{view.app_id} is {view.state.value}", view_as_data(view, ())
+        else:
+            clock_ms = client.wait_clock(app, clock, timeout_ms=timeout_ms)
+            told, data = f"the clock is at {show_clock(clock_ms)}", {"clock_ms": clock_ms}
+    if as_json:
+        json.dump(data, sys.stdout)
+        sys.stdout.write("\n")
+        return
+    print(told)
