@@ -88,7 +88,7 @@ def _place(packages: Sequence[str]) -> Path:
 
 def _split(package: str) -> tuple[str, str, str]:
     parts = package.split(":")
-    if len(parts) != 3 or not all(parts) or any(c in package for c in "/\\ <>"):
+    if len(parts) != 3 or not all(parts) or any(c in package for c in '/\\ <>"'):
         raise ConfigError("not a Java package", expected="group:artifact:version", got=package)
     return parts[0], parts[1], parts[2]
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -79,7 +80,7 @@ class KafkaRun:
 
 
 class Running:
-    """An application without end in a thread of its own; leaving the block stops it."""
+    """An application without end in a thread of its own; leaving the block stops it at a batch's end."""
 
     def __init__(self, runs: KafkaRun, app: Application, **keys: str) -> None:
         self._runs = runs
@@ -89,6 +90,13 @@ class Running:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.result: RunResult | None = None
         self.error: BaseException | None = None
+
+    def on_event(self, event: object) -> None:
+        """Ignore what happens: tests look at what was written."""
+
+    def stop_requested(self) -> bool:
+        """Whether the block was left."""
+        return self._stop.is_set()
 
     def _work(self) -> None:
         try:
@@ -100,13 +108,19 @@ class Running:
         """Wait until a condition holds; raises when the application ends first."""
         deadline = time.monotonic() + WAIT_S
         while not condition():
-            if self._thread.is_alive() and time.monotonic() < deadline:
-                time.sleep(0.1)
-                continue
-            raise AssertionError(f"it did not come to it: {self.error or self.result}")
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise AssertionError(f"it did not come to it: {self.error or self.result or 'still running'}")
+            time.sleep(0.1)
 
-    def wait_for_end(self) -> BaseException | RunResult | None:
-        """What the application ended with."""
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
         self._thread.join(WAIT_S)
-        assert not self._thread.is_alive(), "it goes on"
-        return self.error or self.result
+        assert not self._thread.is_alive(), "it does not stop"
+        if error is None and self.error is not None:
+            raise self.error

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fastavro
 import pytest
 from broker import Broker
+from google.protobuf import descriptor_pb2, timestamp_pb2
 from kafka_runs import KafkaRun, send
 
 from drivetrain import sources
@@ -125,3 +129,28 @@ def test_secrets_are_in_no_error(runs: KafkaRun, topic: str) -> None:
         runs.read(topic, options={**options, "sasl.jaas.config": login})
     assert "hush-hush" not in str(failed.value)
     assert "hush-hush" not in repr(runs.source(topic, options={"sasl.jaas.config": login}))
+
+
+def test_avro_and_protobuf_messages_become_columns_and_poison_is_set_aside(
+    runs: KafkaRun, topic: str, tmp_path: Path
+) -> None:
+    avro = topic + "-avro"
+    fields = [{"name": "n", "type": "long"}, {"name": "s", "type": ["null", "string"]}]
+    schema = {"type": "record", "name": "Reading", "fields": fields}
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(schema), {"n": 7, "s": None})
+    runs.broker.create(avro)
+    send(runs.broker, avro, [{"value": written.getvalue()}, {"value": b"\x80"}, {"value": None}])
+    aside = {"on_bad_record": "dead_letter", "columns": ["offset"]}
+    rows = KafkaRun(runs.broker, tmp_path / "a").read(avro, format="avro", schema=json.dumps(schema), **aside)
+    assert rows == [{"n": 7, "s": None, "offset": 0}, {"n": None, "s": None, "offset": 2}]
+
+    described = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(described.file.add())
+    (tmp_path / "messages.desc").write_bytes(described.SerializeToString())
+    runs.broker.create(topic)
+    value = timestamp_pb2.Timestamp(seconds=5, nanos=6).SerializeToString()
+    send(runs.broker, topic, [{"value": value}, {"value": b"\xff\xff"}])
+    asked = {"schema": "google.protobuf.Timestamp", "descriptors": str(tmp_path / "messages.desc")}
+    rows = KafkaRun(runs.broker, tmp_path / "p").read(topic, format="protobuf", **asked, **aside)
+    assert rows == [{"seconds": 5, "nanos": 6, "offset": 0}]

@@ -51,7 +51,9 @@ class AvroFormat:
         record = self._parsed()
         if not isinstance(record, dict) or record.get("type") != "record":
             raise ValueError("it is not the schema of a record")
-        return pa.schema([(field["name"], _arrow(field["type"], {}, ())) for field in record["fields"]])
+        known: dict[str, pa.DataType] = {}
+        inside = (str(record["name"]),)
+        return pa.schema([(f["name"], _arrow(f["type"], known, inside)) for f in record["fields"]])
 
     def decoder(self) -> Callable[[bytes], Mapping[str, Any]]:
         """A function from a message to its fields; it raises ValueError."""

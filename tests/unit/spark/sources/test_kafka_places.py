@@ -1,0 +1,108 @@
+"""Where a Kafka source begins and ends, against a topic in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivetrain.api.kafka import Kafka, Place
+from drivetrain.errors import InputError
+from drivetrain.spark.sources.context import Position
+from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition
+from drivetrain.spark.sources.kafka_decoder import bad_message
+from drivetrain.spark.sources.kafka_places import Places, nested, offsets_of, resolve_end, resolve_start
+from drivetrain.spark.sources.kafka_watch import KafkaWatch
+
+
+@dataclasses.dataclass
+class Topics:
+    """Partitions with the timestamps of their messages, ms; `gone` of each were deleted."""
+
+    times: dict[Partition, list[int]]
+    gone: dict[Partition, int] = dataclasses.field(default_factory=dict)
+
+    def offsets(self, partitions: Iterable[Partition], at: str | int) -> dict[Partition, int]:
+        return {p: self._offset(self.times[p], self.gone.get(p, 0), at) for p in partitions}
+
+    def _offset(self, times: list[int], gone: int, at: str | int) -> int:
+        if at == "earliest":
+            return gone
+        if at == "latest":
+            return len(times)
+        return next((n for n, ms in enumerate(times) if n >= gone and ms >= int(at)), len(times))
+
+    @property
+    def admin(self) -> KafkaAdmin:
+        return cast(KafkaAdmin, self)
+
+
+TOPICS = st.lists(st.lists(st.integers(0, 50), max_size=12), min_size=1, max_size=3).map(
+    lambda found: Topics({("t", n): times for n, times in enumerate(found)})
+)
+
+
+@given(TOPICS, st.integers(0, 50))
+def test_from_a_time_on_no_message_is_missed_however_disordered(topics: Topics, ms: int) -> None:
+    start = resolve_start(topics.admin, Place(ms=ms), list(topics.times), 0, "here")
+    for partition, times in topics.times.items():
+        assert all(time < ms for time in times[: start[partition]])
+
+
+@given(TOPICS, st.integers(0, 60), st.integers(0, 50))
+def test_up_to_a_time_no_message_is_missed_that_is_not_behind_by_more_than_the_disorder(
+    topics: Topics, ms: int, disorder_ms: int
+) -> None:
+    end = resolve_end(topics.admin, Place(ms=ms), list(topics.times), disorder_ms, "here")
+    for partition, times in topics.times.items():
+        for n, time in enumerate(times):
+            behind = max(times[: n + 1]) - time
+            assert time >= ms or behind > disorder_ms or n < end[partition]
+
+
+def test_offsets_that_kafka_has_not_or_that_name_no_partition_are_refused() -> None:
+    topics = Topics({("t", 0): [1, 2, 3]}, gone={("t", 0): 1})
+    for offset in (0, 4):
+        with pytest.raises(InputError, match="cannot start at this offset"):
+            resolve_start(topics.admin, Place(offsets=(("", 0, offset),)), [("t", 0)], 0, "here")
+    with pytest.raises(InputError, match="no such partition"):
+        resolve_start(topics.admin, Place(offsets=(("", 7, 1),)), [("t", 0)], 0, "here")
+    several = Topics({("a", 0): [1], ("b", 0): [1]})
+    with pytest.raises(InputError, match="must name them"):
+        resolve_start(several.admin, Place(offsets=(("", 0, 1),)), list(several.times), 0, "here")
+
+
+def test_places_are_read_back_as_written(tmp_path: Path) -> None:
+    assert Places.load(str(tmp_path)) is None
+    places = Places({("a", 0): 5, ("b", 11): 7}, {("a", 0): 9}, {"a": "id-a"}, {"a": 1})
+    places.save(str(tmp_path / "made"))
+    assert Places.load(str(tmp_path / "made")) == places
+    assert offsets_of(nested(places.first)) == places.first
+
+
+def test_how_far_it_is_counts_to_the_end_and_no_further() -> None:
+    places = Places({("t", 0): 10, ("t", 1): 0}, {("t", 0): 20, ("t", 1): 0}, {"t": "id"}, {"t": 2})
+    source = Kafka(bootstrap="b:1", topics=("t",), end=Place(word="latest"))
+    watch = KafkaWatch(source, Topics({}).admin, places, "nowhere", None)
+    assert watch.position(None) == watch.position('{"t":{"0":10,"1":0}}')
+    assert watch.position(None) == Position(0, 10, finished=False)
+    assert watch.position('{"t":{"0":15,"1":9}}').done == 5
+    assert watch.position('{"t":{"0":25,"1":9}}').finished
+    assert watch.position('{"t":{"0":25,"1":9}}').done == 10
+
+
+def test_what_spark_says_of_a_bad_message_is_told_by_topic_partition_and_offset() -> None:
+    text = (
+        "[USER_RAISED_EXCEPTION] drivetrain: a Kafka message cannot be read: "
+        '{"topic":"t","partition":1,"offset":9,"reason":"the key is not \\"UTF-8\\" {","end":0} SQLSTATE: P0001'
+    )
+    told = bad_message(text, "here")
+    assert told is not None
+    assert "topic t, partition 1, offset 9" in str(told)
+    assert 'the key is not "UTF-8" {' in str(told)
+    assert bad_message("something else", "here") is None
