@@ -31,6 +31,7 @@ from drivetrain.api.graph import (
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.sources import FileSource, Generator
 from drivetrain.config import Config
+from drivetrain.config.catalog import channel as channel_keys
 from drivetrain.config.catalog import kafka as kafka_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan import Fragment, How, Plan
@@ -296,6 +297,7 @@ class TrunkCompiler:
             time=source_time(self.plan.graph, node.id),
             by_arrival=by_arrival,
             kept=Kept(self.context.config[run_keys.KEEP_BYTES], self.context.config[run_keys.KEEP_AGE]),
+            window_bytes=self.context.config[channel_keys.WINDOW_BYTES],
             begin=self._begin(node),
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
             limit=self.limit_path,

@@ -25,7 +25,7 @@ from drivetrain.core.replay import SourceTime
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.columns import PUNCT, TS, WM, read_channel
 from drivetrain.spark.channel.feeds import Feed, IterableFeed, SocketFeed
-from drivetrain.spark.channel.ingest import Ingest
+from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.source_store import Kept, first_entry, note_index
 from drivetrain.spark.sources import OpenedSource, Position
@@ -62,6 +62,7 @@ def ingested(
     time: SourceTime | None,
     by_arrival: bool,
     kept: Kept,
+    window_bytes: int,
     begin: Begin | None = None,
     **options: str | int,
 ) -> Ingested:
@@ -86,7 +87,8 @@ def ingested(
     if "subscriber" in options:
         note_index(store, column)
     index = None if column in (None, TS) else column
-    ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source), index=index)
+    limits = IngestLimits(unread_bytes=window_bytes)
+    ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source), limits=limits, index=index)
     df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
     opened = OpenedSource(
