@@ -20,6 +20,7 @@ Source: the real-time mode of Apache Spark 4.1 and later.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from drivetrain.api.graph import Graph, Log, Node, Process, Read, Write
@@ -40,6 +41,9 @@ def obstacles(
     `how` says how each processor runs, as far as it is known.
     """
     found: list[Obstacle] = []
+    if graph.delivery == "at most once":
+        first = fragment.processors[0]
+        found.append(Obstacle(first, "may be repeated after a crash, and delivery is at most once"))
     writes = [id for id in fragment.processors if isinstance(graph.nodes[id].operation, Write)]
     for id in fragment.processors:
         why = _why_not(graph.nodes[id], how.get(id, "native"), stateful=id == fragment.stateful)
@@ -58,20 +62,26 @@ def obstacles(
     return tuple(found)
 
 
-def require_realtime(plan: Plan) -> None:
-    """Raise `GraphError` if real-time mode is asked for and a fragment cannot run in it."""
-    if plan.latency != "realtime":
+def with_how(plan: Plan, how: Mapping[str, How]) -> Plan:
+    """The plan with the obstacles that there are now that Spark has said how processors run."""
+    known = {**{id: o.how for id, o in plan.operators.items()}, **how}
+    found = {f.id: obstacles(plan.graph, f, plan.channels, known) for f in plan.fragments}
+    return dataclasses.replace(plan, obstacles=found)
+
+
+def require_realtime(plan: Plan, fragment: Fragment) -> None:
+    """Raise `GraphError` if real-time mode is asked for and the fragment cannot run in it."""
+    found = plan.obstacles.get(fragment.id, ())
+    if plan.latency != "realtime" or not found:
         return
-    for fragment in plan.fragments:
-        if found := plan.obstacles.get(fragment.id, ()):
-            raise GraphError(
-                "a fragment cannot run in Spark's real-time mode",
-                where=str(plan.graph.nodes[found[0].processor]),
-                expected="Kafka sources, Spark expressions, and one Kafka sink that gives at least once",
-                got="; ".join(map(str, found)),
-                remedy='change these, or choose latency="realtime where possible": such fragments then run '
-                "in micro-batches",
-            )
+    raise GraphError(
+        "a fragment cannot run in Spark's real-time mode",
+        where=str(plan.graph.nodes[found[0].processor]),
+        expected="Kafka sources, Spark expressions, and one Kafka sink that gives at least once",
+        got="; ".join(map(str, found)),
+        remedy='change these, or choose latency="realtime where possible": such fragments then run in '
+        "micro-batches",
+    )
 
 
 def _why_not(node: Node, how: How, *, stateful: bool) -> str | None:

@@ -33,8 +33,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from drivetrain.api.graph import Read, Table, Write
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, Plan
+from drivetrain.core.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError
 from drivetrain.spark.batch_limit import BatchLimit, largest_batches
 from drivetrain.spark.branches import Branches
@@ -44,7 +46,7 @@ from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
 from drivetrain.spark.kafka_connector import uses_kafka
 from drivetrain.spark.query import FragmentQuery
-from drivetrain.spark.realtime import require_cores
+from drivetrain.spark.realtime import RealtimeQuery, require_cores
 from drivetrain.spark.replayed import replay_from, replay_in
 from drivetrain.spark.session import session
 from drivetrain.spark.shipping import ship
@@ -134,7 +136,16 @@ class Execution:
         readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
         directory = rundir.fragment(fragment.id)
         limit = BatchLimit(directory, largest_batches(trunk, context.config), context.config)
-        return FragmentQuery(plan, fragment, trunk, branches, directory, readers, counts, self.flow, limit)
+        given = (plan, fragment, trunk, branches, directory, readers, counts, self.flow, limit)
+        if self._is_realtime(fragment):
+            return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
+        return FragmentQuery(*given)
+
+    def _is_realtime(self, fragment: Fragment) -> bool:
+        """Whether a compiled fragment runs in real-time mode; raises GraphError when it must and cannot."""
+        plan = with_how(self.plan, {id: how for id, (how, _) in self.context.how.items()})
+        require_realtime(plan, fragment)
+        return plan.is_realtime(fragment.id)
 
 
 def prepare(

@@ -6,7 +6,7 @@ from drivetrain import Application, sinks, sources
 from drivetrain.api.columns import col
 from drivetrain.core.plan import Plan
 from drivetrain.core.planner import plan
-from drivetrain.core.realtime import require_realtime
+from drivetrain.core.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError
 
 AT = "localhost:9092"
@@ -26,6 +26,11 @@ def planned(build, latency: str = "realtime") -> Plan:
     return plan(application.graph())
 
 
+def require(made: Plan) -> None:
+    for fragment in made.fragments:
+        require_realtime(made, fragment)
+
+
 def stopped_by(build) -> dict[str, str]:
     return {o.processor: o.why for found in planned(build).obstacles.values() for o in found}
 
@@ -35,7 +40,7 @@ def test_kafka_to_kafka_by_expressions_has_no_obstacle() -> None:
         app.read(kafka_source()).filter(col("value") != "").select(value="upper(value)").sink(kafka_sink())
 
     made = planned(build)
-    require_realtime(made)
+    require_realtime(made, made.fragments[0])
     assert [made.is_realtime(f.id) for f in made.fragments] == [True]
     assert made.as_dict()["fragments"][0]["realtime"]
 
@@ -43,7 +48,7 @@ def test_kafka_to_kafka_by_expressions_has_no_obstacle() -> None:
 def test_micro_batches_are_the_default() -> None:
     made = planned(lambda app: app.read(kafka_source()).sink(kafka_sink()), "micro-batch")
     assert not made.is_realtime(made.fragments[0].id)
-    require_realtime(made)
+    require_realtime(made, made.fragments[0])
 
 
 def upper(value: str) -> str:
@@ -102,10 +107,10 @@ def test_what_cannot_run_so_is_refused_unless_allowed() -> None:
         app.read(kafka_source()).map(upper).sink(kafka_sink())
 
     with pytest.raises(GraphError, match="real-time mode") as raised:
-        require_realtime(planned(build))
+        require(planned(build))
     assert "map" in str(raised.value.got)
     allowed = planned(build, "realtime where possible")
-    require_realtime(allowed)
+    require(allowed)
     assert not allowed.is_realtime(allowed.fragments[0].id)
 
 
@@ -118,3 +123,17 @@ def test_the_configuration_overrides_the_declaration() -> None:
     application = Application("fast")
     application.read(kafka_source()).sink(kafka_sink())
     assert plan(application.graph(), "realtime").latency == "realtime"
+
+
+def test_at_most_once_is_an_obstacle() -> None:
+    application = Application("fast", latency="realtime", delivery="at most once")
+    application.read(kafka_source()).sink(kafka_sink())
+    made = plan(application.graph())
+    assert "at most once" in made.obstacles[made.fragments[0].id][0].why
+
+
+def test_what_spark_says_of_a_function_counts() -> None:
+    made = planned(lambda app: app.read(kafka_source()).map(upper).sink(kafka_sink()))
+    found = with_how(made, {"map-upper": "lowered"})
+    assert made.obstacles != found.obstacles
+    assert found.is_realtime(found.fragments[0].id)

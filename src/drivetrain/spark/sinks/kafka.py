@@ -48,6 +48,7 @@ from drivetrain.spark.sinks.kafka_target import KafkaTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
 
     from drivetrain.spark.sinks.context import SinkContext, SinkWriter
 
@@ -131,9 +132,7 @@ class AtLeastOnceKafka(_KafkaWriter):
     def write(self, df: DataFrame, batch_id: int) -> int:
         """Send the rows of a batch and return how many they were; a batch that comes again is sent again."""
         rows = self._rows(df, batch_id)
-        if not self._written.exists():
-            self._written.parent.mkdir(parents=True, exist_ok=True)
-            self._written.touch()
+        self._note_written()
         counted = Observation()
         # Spark 4.3 writes to Kafka the old way unless told otherwise, which never tells what was observed.
         rows.sparkSession.conf.set(*_NEW_WAY)
@@ -146,6 +145,20 @@ class AtLeastOnceKafka(_KafkaWriter):
                 raise
             raise meant from None
         return int(counted.get["n"])
+
+    def stream(self, df: DataFrame) -> DataStreamWriter:
+        """What writes the rows of a streaming `df` as they come; the caller starts it."""
+        self._note_written()
+        return self._rows(df, 0).writeStream.format("kafka").options(**self._settings())
+
+    def meant(self, error: Exception) -> DrivetrainError | None:
+        """What an error of a query means, if it is about this sink."""
+        return self._meant(error)
+
+    def _note_written(self) -> None:
+        if not self._written.exists():
+            self._written.parent.mkdir(parents=True, exist_ok=True)
+            self._written.touch()
 
     def _settings(self) -> dict[str, str]:
         limit = self._target.message_bytes()
