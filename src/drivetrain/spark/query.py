@@ -19,7 +19,6 @@ import dataclasses
 import json
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from drivetrain.errors import DrivetrainError
 from drivetrain.spark.batch_limit import BatchLimit
 from drivetrain.spark.branches import Batch, Branches
 from drivetrain.spark.channel.clock_source import publish_clock
-from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
@@ -50,7 +48,6 @@ from drivetrain.spark.offset_log import (
     batch_numbers,
     committed,
     entries_after,
-    needed_input,
     read_offsets,
 )
 from drivetrain.spark.query_flow import QueryFlow
@@ -58,14 +55,13 @@ from drivetrain.spark.query_progress import QueryProgress
 from drivetrain.spark.replayed import skipped_in_trunk
 from drivetrain.spark.source_clock import PartitionsChangedError
 from drivetrain.spark.sources import Position
+from drivetrain.spark.trimming import Trimming
 
 REPORT_S = 2.0
 LONG_BATCH_MS = 5_000
 """After how long a batch is what keeps the clock, rather than what comes in."""
 LOOK_S = 0.25
 """How often Spark is asked whether a query waits for data, where a clock moves by that."""
-TRIM_S = 5.0
-"""How often channels are trimmed: a crash repeats nothing for it, so it need not be often."""
 
 
 class DrainedError(RuntimeError):
@@ -122,7 +118,8 @@ class FragmentQuery:
         self._planned_ms = 0
         self._query: StreamingQuery | None = None
         self._told_sources = -1
-        self._trimmed_s = time.monotonic()
+        self._logs = {**readers, **{id: stored.store for id, stored in trunk.stored.items()}}
+        self._trimming = Trimming(fragment.id, trunk, self.checkpoint, branches.stores, self._logs)
         self._replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
         if self._replay_until <= committed(self.checkpoint):
             self._replay_until = -1
@@ -135,9 +132,9 @@ class FragmentQuery:
         Raises `MessageLossError` when the log of an input or output is not what this checkpoint knows of it.
         """
         for id, first in self.unread().items():
-            require_whole(self._log_of(id), first)
+            require_whole(self._logs[id], first)
         self._recover()
-        self._note_needed()
+        self._trimming.note_needed()
         for store in (*self.branches.stores.values(), self.branches.letters):
             store.clean_orphans()
         self.flow.begin(self.unread())
@@ -233,28 +230,10 @@ class FragmentQuery:
             self.clock_ms = clock_ms
         self.branches.append(batch, self._told_clock())
         self.flow.appended()
-        self._measure(offsets, monotonic_ms() - planned_ms)
+        self.limit.measured(self.trunk, self._logs, self._offsets, offsets, monotonic_ms() - planned_ms)
         self._offsets, self.batch_id = offsets, batch_id
         self._ran = (batch_id, self.clock_ms)
         self.batches += 1
-
-    def _measure(self, offsets: list[str | None], took_ms: int) -> None:
-        """Let the next batch be as large as the time that this one took allows, waiting for room included."""
-        shares = []
-        befores = self._offsets or [None] * len(offsets)
-        for id, before, after in zip(self.trunk.inputs, befores, offsets, strict=False):
-            most = self.limit.largest.get(id or "")
-            if id is not None and most is not None and after is not None:
-                shares.append(self._took(id, before, after) / most)
-        self.limit.took(shares, took_ms)
-
-    def _took(self, id: str, before: str | None, after: str) -> int:
-        """What a batch took of an input, in the unit in which that is limited."""
-        if id in self.readers or id in self.trunk.stored:
-            start = json.loads(before)["entry"] if before else 0
-            return sum(e.bytes for e in self._log_of(id).entries(start, json.loads(after)["entry"]))
-        position = self.trunk.sources[id].position
-        return position(after).done - position(before).done
 
     def _was_begun(self) -> bool:
         return self._batch is not None and self._batch.begun
@@ -325,7 +304,7 @@ class FragmentQuery:
         self.progress.read(self._query)
         self._tell_sources()
         self._look_for_losses()
-        self._trim()
+        self._trimming.trim(self.flow.trimmed)
         self._settle()
         self._look_between_batches()
         if self.state is not FragmentState.RUNNING or not self._committed():
@@ -404,30 +383,6 @@ class FragmentQuery:
         for id, source in self.trunk.sources.items():
             source.committed(self._offset(id))
 
-    def _trim(self) -> None:
-        """Delete what every reader of what this fragment writes (or stores) has passed."""
-        now = time.monotonic()
-        if now - self._trimmed_s < TRIM_S:
-            return
-        self._trimmed_s = now
-        with suppress(MessageLossError):  # a damaged entry is its reader's to find, who has it made again
-            for store in self.branches.stores.values():
-                positions = store.held()
-                if positions:
-                    store.trim(positions)
-            self.flow.trimmed()
-            self._note_needed()
-        for stored in self.trunk.stored.values():
-            stored.kept.trim(stored.store)
-
-    def _note_needed(self) -> None:
-        """Say in every input what this fragment would need to make again what its channels hold."""
-        outputs = self.branches.stores.values()
-        if outputs:
-            needed = needed_input(self.checkpoint, self.trunk.inputs, outputs)
-            for id in self.unread():
-                self._log_of(id).record_need(self.fragment.id, needed.get(id, 0))
-
     def _finish(self) -> None:
         self.clock_ms = FINAL_CLOCK_MS
         self.state = FragmentState.FINISHED
@@ -481,11 +436,7 @@ class FragmentQuery:
     def unread(self) -> dict[str, int]:
         """The first entry that no committed batch has taken, by the id of channels and stored sources."""
         taken = entries_after(self.checkpoint, committed(self.checkpoint), self.trunk.inputs)
-        ids = [*self.readers, *self.trunk.stored]
-        return {id: taken.get(id, self._log_of(id).position_of(self.fragment.id)) for id in ids}
-
-    def _log_of(self, id: str) -> ChannelStore:
-        return self.readers[id] if id in self.readers else self.trunk.stored[id].store
+        return {id: taken.get(id, store.position_of(self.fragment.id)) for id, store in self._logs.items()}
 
     def progressed(self) -> FragmentProgressed:
         """How far it has come, its channels included; for the thread that polls."""
@@ -511,7 +462,8 @@ class FragmentQuery:
             return f"room in front of {self.progress.blocked_by}"
         if self.busy and monotonic_ms() - self._planned_ms > LONG_BATCH_MS:
             return WORK
-        return self._clock.waiting_for
+        blocked_by = self.progress.blocked_by
+        return self._clock.waiting_for if blocked_by is None else f"{blocked_by}, whose window is full"
 
     def _offset(self, id: str) -> str | None:
         index = self.trunk.inputs.index(id)
