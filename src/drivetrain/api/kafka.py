@@ -133,9 +133,9 @@ class Kafka:
 
 
 def kafka(
-    *,
     bootstrap: str,
     topic: str | None = None,
+    *,
     topics: Iterable[str] = (),
     pattern: str | None = None,
     start: KafkaPlace = "earliest",
@@ -158,10 +158,11 @@ def kafka(
 
     `topic`, `topics` or a regular expression `pattern` say what is read; partitions that are added are found
     while it runs, and so are topics that match the pattern. `start` and `end` are `"earliest"`, `"latest"`, a
-    time (ISO 8601, UTC without a zone, or a `datetime` with one), or offsets: `{0: 100, 1: 250}`, with several
-    topics `{"a": {0: 100}}`; partitions that offsets do not name begin at their earliest. From a time on means:
-    every message at or after it and none before, by `event_time` if there is one, else by Kafka's timestamp;
-    up to a time, every message before it that is not behind by more than `max_disorder`, and none after.
+    time (ISO 8601, UTC without a zone, or a `datetime` with one), or offsets: `{0: 100, 1: 250}`, with
+    several topics `{"a": {0: 100}}`; partitions that offsets do not name begin at their earliest. From a time
+    on means: every message at or after it and none before, by `event_time` if there is one, else by Kafka's
+    timestamp; up to a time, every message before it that is not behind by more than `max_disorder`, and none
+    after.
 
     The message has the columns of its value, then those of `columns`: `key`, `headers`, `topic`, `partition`,
     `offset`, `timestamp`. By `format` the value is one column `value` (`text`: UTF-8; `raw`: bytes), or the
@@ -176,9 +177,9 @@ def kafka(
     to the consumer `group`, for Kafka's own tools to show; the application does not rely on it. `options` are
     Kafka's consumer settings.
 
-    >>> kafka(bootstrap="localhost:9092", topic="lines").bounded
+    >>> kafka("localhost:9092", "lines").bounded
     False
-    >>> kafka(bootstrap="localhost:9092", topic="lines", end="latest").name
+    >>> kafka("localhost:9092", "lines", end="latest").name
     'lines at localhost:9092'
     """
     named = ([topic] if topic is not None else []) + list(topics)

@@ -1,7 +1,8 @@
 """A real Kafka broker on this machine: one KRaft node, for the tests and for trying things out.
 
 Its jars (broker.jars, pinned) are fetched once into the user's cache. A broker started by a test dies with
-the process that started it, whatever kills that. By hand: scripts/kafka.sh start | stop | status | fetch.
+the process that started it, whatever kills that. By hand: scripts/kafka.sh start | stop | status | fetch |
+topic.
 
 What a broker needs lies in one directory: `server.properties`, `data`, `log.txt`, and `pid` when it was
 started by hand. So one that was killed is started again on the same port with the same data.
@@ -272,15 +273,18 @@ def _by_hand(arguments: list[str]) -> Iterator[str]:
             pid = broker.pid
             (directory / "pid").write_text(f"{pid}\n")
         yield f"kafka: runs at {broker.bootstrap} (process {pid}, data in {directory})"
+    elif what == "topic" and pid is not None and len(arguments) > 1:
+        count = int(arguments[2]) if len(arguments) > 2 else 1
+        yield f"kafka: made {Broker(directory).create(arguments[1], count)}, {count} partitions"
     elif what == "stop" and pid is not None:
         os.kill(pid, signal.SIGTERM)
         while _running(directory) is not None:
             time.sleep(0.1)
         yield f"kafka: stopped; its data stays in {directory}"
-    elif what in ("status", "stop"):
+    elif what in ("status", "stop", "topic"):
         yield f"kafka: {'does not run' if pid is None else f'runs at {Broker(directory).bootstrap}'}"
     else:
-        raise SystemExit("usage: scripts/kafka.sh start | stop | status | fetch")
+        raise SystemExit("usage: scripts/kafka.sh start | stop | status | fetch | topic NAME [PARTITIONS]")
 
 
 if __name__ == "__main__":

@@ -99,7 +99,8 @@ def test_how_far_it_is_counts_to_the_end_and_no_further() -> None:
 def test_what_spark_says_of_a_bad_message_is_told_by_topic_partition_and_offset() -> None:
     text = (
         "[USER_RAISED_EXCEPTION] drivetrain: a Kafka message cannot be read: "
-        '{"topic":"t","partition":1,"offset":9,"reason":"the key is not \\"UTF-8\\" {","end":0} SQLSTATE: P0001'
+        '{"topic":"t","partition":1,"offset":9,"reason":"the key is not \\"UTF-8\\" {",'
+        '"end":0} SQLSTATE: P0001'
     )
     told = bad_message(text, "here")
     assert told is not None
