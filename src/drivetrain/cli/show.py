@@ -124,8 +124,10 @@ def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[Wo
     if replay_ms is not None:
         table.add_row("  replay", f"to begin from {show_clock(replay_ms)} UTC")
     elif status is not None and status.replay_from_ms is not None:
-        told = f"life {status.life}, replaying from {show_clock(status.replay_from_ms)} UTC"
-        table.add_row("  replay", f"{told}, {show_counted(status.skipped, 'older message')} skipped")
+        table.add_row(
+            "  replay", f"life {status.life}, replaying from {show_clock(status.replay_from_ms)} UTC"
+        )
+        table.add_row("  skipped", show_counted(status.skipped, "older message"))
     return table
 
 

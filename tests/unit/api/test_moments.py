@@ -21,7 +21,7 @@ MARCH_MS = 1_362_096_000_000
         "2013-03-01 01:00:00+01:00",
         "1362096000000",
         MARCH_MS,
-        dt.datetime(2013, 3, 1),
+        dt.datetime.fromisoformat("2013-03-01T00:00"),
         dt.datetime(2013, 3, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))),
     ],
 )
