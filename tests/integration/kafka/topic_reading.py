@@ -8,6 +8,7 @@ from typing import Any
 
 from broker import Broker
 from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 
 def messages(broker: Broker, topic: str, *, committed: bool = True, timeout_s: float = 60.0) -> list[Message]:
@@ -57,3 +58,10 @@ def _consumer(broker: Broker, *, committed: bool) -> Any:
             "log_level": 0,
         }
     )
+
+
+def ends(broker: Broker, topic: str) -> list[int]:
+    """The end of each partition, with what no reader of committed messages sees yet."""
+    partitions = broker.admin.list_topics(topic, timeout=10).topics[topic].partitions
+    found = broker.admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in partitions})
+    return [future.result(10).offset for future in found.values()]

@@ -123,7 +123,6 @@ class TransactionalProducer:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge(in_queue=True, in_flight=True, blocking=False)
-            producer.poll(0)
 
     # -- how ---------------------------------------------------------------------------------------
 
@@ -187,12 +186,10 @@ class TransactionalProducer:
     def _give_up(self, error: Any, began_s: float, deadline: float) -> None:
         """End the transaction; returns when it may be tried again, else closes the producer and raises."""
         kafka = confluent_kafka()
-        told: DrivetrainError
-        self._producer.poll(0)
         lasted_s = time.monotonic() - began_s
         if error.name() in _FENCED or error.fatal():
             self.close()
-            raise self._fenced(error, lasted_s)
+            raise self._fenced(error, lasted_s) from None
         cause, place = self._refusal or (error, "")
         told = self._target.told(cause)
         if place and isinstance(told, OutputError):
@@ -205,7 +202,7 @@ class TransactionalProducer:
             raise (self._fenced(later.args[0], lasted_s) if fenced else told) from None
         if isinstance(told, OutputError) or time.monotonic() > deadline:
             self.close()
-            raise told
+            raise told from None
 
     def _fenced(self, error: Any, lasted_s: float) -> DrivetrainError:
         if error.name() not in _FENCED:

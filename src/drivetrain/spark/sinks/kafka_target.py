@@ -35,6 +35,9 @@ from drivetrain.spark.kafka_options import Secrets, for_librdkafka
 from drivetrain.spark.sinks.kafka_rows import Limits
 
 log = logging.getLogger("drivetrain.kafka")
+_client_log = logging.getLogger("drivetrain.kafka.client")
+_client_log.addHandler(logging.NullHandler())
+"""Where the client library logs, for whoever listens; what matters of it arrives as an error."""
 
 REACH_S = 20.0
 """How long a broker may take to answer a question before anything has started."""
@@ -61,7 +64,7 @@ class KafkaTarget:
         return {
             "bootstrap.servers": self.sink.bootstrap,
             "error_cb": self.note_error,
-            "log_level": 0,  # what matters of it arrives as an error
+            "logger": _client_log,
             "reconnect.backoff.max.ms": 1000,
             **for_librdkafka(self.options, self.sink.name),
         }
@@ -215,7 +218,9 @@ class KafkaTarget:
                 told = error.args[0]
                 if told.name() in (absent or ()):
                     raise LookupError(told.name()) from None
-                if until is None or not told.retriable() or time.monotonic() > until:
+                # Some errors that pass do not say so: a coordinator that is only just being made.
+                passes = told.retriable() or told.name() in _AWAY
+                if until is None or not passes or self.is_refused or time.monotonic() > until:
                     raise self.told(told) from None
                 time.sleep(0.2)
             except TimeoutError:
