@@ -23,7 +23,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from drivetrain.api.graph import Log
+from drivetrain.api.graph import Log, Operation, Write
+from drivetrain.api.sinks import BatchesSink
 from drivetrain.core.channel_progress import ChannelProgress
 from drivetrain.core.delivery import AT_MOST_ONCE
 from drivetrain.core.plan import Fragment, Plan
@@ -58,9 +59,9 @@ class QueryFlow:
         self._readers = readers
         self._book = book
         self._progress = progress
+        # State takes every message of a batch. Without it, who looks at some of them does not read the others.
         operations = [plan.graph.nodes[id].operation for id in fragment.branches]
-        # Looking at some messages of a batch does not read all of it.
-        self._counts = not any(isinstance(operation, Log) for operation in operations)
+        self._counts = fragment.stateful is not None or not any(map(_looks_at_some, operations))
         self._read = dict.fromkeys(readers, 0)
 
     def begin(self, unread: Mapping[str, int]) -> None:
@@ -147,3 +148,10 @@ class QueryFlow:
             window_bytes=told.window_bytes,
             blocked_ms=told.blocked_ms,
         )
+
+
+def _looks_at_some(operation: Operation) -> bool:
+    """Whether an output may leave out messages of a batch: the log does, and a user's function may."""
+    return isinstance(operation, Log) or (
+        isinstance(operation, Write) and isinstance(operation.sink, BatchesSink)
+    )
