@@ -59,7 +59,7 @@ class QueryFlow:
         self._readers = readers
         self._book = book
         self._progress = progress
-        # State takes every message of a batch. Without it, who looks at some of them does not read the others.
+        # State takes every message of a batch. Without it, who looks at some does not read the others.
         operations = [plan.graph.nodes[id].operation for id in fragment.branches]
         self._counts = fragment.stateful is not None or not any(map(_looks_at_some, operations))
         self._read = dict.fromkeys(readers, 0)
