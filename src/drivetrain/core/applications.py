@@ -230,11 +230,13 @@ class ApplicationRegistry:
         result: bytes | None,
         restarts: bytes | None,
         spec: bytes | None = None,
+        replayed_from_ms: int | None = None,
     ) -> ApplicationRecord:
         """Take an application master's report; the start clock and the graph version never go back.
 
-        `spec`, if given, is what the application is started with from now on. A report that comes again after
-        the end has no effect. Raises `RefusedError` for another epoch.
+        `spec`, if given, is what the application is started with from now on; `replayed_from_ms` says that
+        its state has begun a new life, whose clock begins there, wherever the old one's was. A report that
+        comes again after the end has no effect. Raises `RefusedError` for another epoch.
         """
         record = self._require_epoch(app_id, epoch)
         if record.state.is_over and record.state is state:
@@ -245,7 +247,8 @@ class ApplicationRegistry:
                 raise self._illegal(record, Happening.REPORT)
         else:
             self._after(app_id, Happening.REPORT, state)
-        clocks = [clock for clock in (record.clock_ms, clock_ms) if clock is not None]
+        before_ms = record.clock_ms if replayed_from_ms is None else replayed_from_ms
+        clocks = [clock for clock in (before_ms, clock_ms) if clock is not None]
         return self._put(
             msgspec.structs.replace(
                 record,
@@ -303,14 +306,11 @@ class ApplicationRegistry:
             )
         )
 
-    def restart(
-        self, app: str, *, spec: bytes | None = None, forget_clock: bool = False
-    ) -> ApplicationRecord:
+    def restart(self, app: str, *, spec: bytes | None = None) -> ApplicationRecord:
         """Start an application again under its id, whatever its state. Raises `RefusedError`.
 
         Its epoch goes up at once, so that whoever still acts for it is refused. `spec`, if given, is what it
-        is started with from now on; `forget_clock` lets its clock begin again, which only a replay may ask
-        for.
+        is started with from now on.
         """
         record = self.find(app)
         if record.state.is_over:
@@ -320,7 +320,6 @@ class ApplicationRegistry:
             msgspec.structs.replace(
                 record,
                 spec=record.spec if spec is None else spec,
-                clock_ms=None if forget_clock else record.clock_ms,
                 state=ApplicationState.PENDING,
                 epoch=record.epoch + 1,
                 ended_ms=None,

@@ -101,7 +101,7 @@ def run(
         resumed = rundir.started and not begins
         execution = prepare(plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms)
         thread = ActorThread("drivetrain-run", config)
-        clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config)
+        clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
         notices: deque[str] = deque()
         queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
         recoveries = Recoveries(Recovery(execution, notices.append))

@@ -59,14 +59,25 @@ _ANSWER_MS: Final = 10_000
 
 
 class RunClock:
-    """The clock of the application of `plan`, an actor of `thread`, kept in `file`."""
+    """The clock of the application of `plan`, an actor of `thread`, kept in `file`.
 
-    def __init__(self, plan: Plan, thread: ActorThread, file: ClockFile, config: Config) -> None:
+    Before its first word it is at `begin_ms`, where the messages of a replay begin.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        thread: ActorThread,
+        file: ClockFile,
+        config: Config,
+        begin_ms: int | None = None,
+    ) -> None:
         self._thread: Final = thread
         self._file: Final = file
         self.notices: Final[deque[str]] = deque()
         """What the user should know, oldest first; whoever shows it takes it out."""
-        self.clock_ms: int | None = self._read()
+        known_ms = self._read()
+        self.clock_ms: int | None = begin_ms if known_ms is None else known_ms
         """The application's clock as it is on disk; None: it has none yet."""
         self._stalls: dict[str, tuple[Stall, float]] = {}
         self._reported: dict[str, FragmentReported] = {}

@@ -114,16 +114,18 @@ def test_restart_keeps_the_id_and_the_clock_and_fences_who_ran() -> None:
         core.register(app, 1)
 
 
-def test_a_restart_that_replays_changes_the_spec_and_lets_the_clock_begin_again() -> None:
+def test_the_clock_begins_again_with_the_life_of_a_replay_and_not_before() -> None:
     core = registry()
     app = submit(core).app_id
     core.launch(app, "l", "w", "worker")
     report(core, app, 1, ApplicationState.ACTIVE, clock_ms=9)
-    record = core.restart(app, spec=b"replay", forget_clock=True)
-    assert (record.spec, record.clock_ms, record.epoch) == (b"replay", None, 2)
+    record = core.restart(app, spec=b"replay")
+    assert (record.spec, record.clock_ms, record.epoch) == (b"replay", 9, 2)
     core.launch(app, "l2", "w", "worker")
-    assert report(core, app, 3, ApplicationState.ACTIVE, clock_ms=4).clock_ms == 4
-    assert report(core, app, 3, ApplicationState.ACTIVE, clock_ms=2).clock_ms == 4
+    assert report(core, app, 3, ApplicationState.ACTIVE, clock_ms=3).clock_ms == 9, "it may be withdrawn yet"
+    begun = report(core, app, 3, ApplicationState.ACTIVE, clock_ms=3, spec=b"begun", replayed_from_ms=2)
+    assert (begun.spec, begun.clock_ms) == (b"begun", 3)
+    assert report(core, app, 3, ApplicationState.ACTIVE, clock_ms=2).clock_ms == 3
     core.check()
 
 

@@ -131,6 +131,8 @@ class ApplicationMaster(Actor):
 
     def clock(self) -> int | None:
         """The application's event-time clock in ms."""
+        if self.setup.spec.replay_from_ms is not None:
+            return self.setup.spec.replay_from_ms  # what the registry knows is of the life before
         return None if self.registered is None else self.registered.clock_ms
 
     def clock_to_report(self) -> int | None:

@@ -233,7 +233,7 @@ class AppManager(Officer):
                 remedy="restart it, or submit it again with --fresh",
             )
         spec = records.spec_replayed(before, replay_from_ms)
-        record = self._registry.restart(before.app_id, spec=spec, forget_clock=replay_from_ms is not None)
+        record = self._registry.restart(before.app_id, spec=spec)
         self._line.keep(record)
         self._reply_view(record.app_id)
         if not before.state.is_over:
@@ -269,6 +269,7 @@ class AppManager(Officer):
             result=message.result,
             restarts=message.restarts,
             spec=None if before is None else records.spec_after(before, message),
+            replayed_from_ms=None if before is None else records.replay_begun(before, message),
         )
         if record != before:
             self._line.keep(record)

@@ -60,6 +60,11 @@ def spec_after(record: ApplicationRecord, report: AppMasterReport) -> bytes | No
     return encode_spec(msgspec.structs.replace(spec, fresh=False, replay_from_ms=None))
 
 
+def replay_begun(record: ApplicationRecord, report: AppMasterReport) -> int | None:
+    """From when on the life takes messages that has begun by `report`, None when no replay has."""
+    return spec_of(record).replay_from_ms if report.prepared else None
+
+
 def spec_replayed(record: ApplicationRecord, replay_from_ms: int | None) -> bytes:
     """The spec of an application that is started again: in a new life from then on, or (None) as it was."""
     return encode_spec(msgspec.structs.replace(spec_of(record), replay_from_ms=replay_from_ms))
