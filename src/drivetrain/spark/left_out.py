@@ -5,8 +5,9 @@ not run again; but a batch that had given nothing to anybody yet, because the ap
 it or failed in front of its first output, must not be lost by that.
 
 Design: a small file in the fragment's directory. It names the batch that is known not to have begun,
-written when a batch ends by an error of ours before its first output; all others that Spark runs again are
-left out: their state goes on, their results are told to nobody and counted here.
+written when a batch ends by an error of ours before its first output, and taken back before that batch runs
+again; all others that Spark runs again are left out: their state goes on, their results are told to nobody
+and counted here.
 
 What if we die here: without the note a batch that had not begun is left out, which is allowed; a batch that
 is counted and then run again, because Spark had not committed it, is counted once.
@@ -16,7 +17,7 @@ Invariants:
 1. A batch that may have given anything to an output is never run for outputs again.
 2. A batch that is left out is counted once.
 
-Called by `query`, in an application that runs at most once.
+Called by `query`; what is left out, in applications that run at most once alone.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.api.graph import Process
+from drivetrain.core.channel import NO_BATCH
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.clock_service import WORK
 from drivetrain.core.delivery import AT_MOST_ONCE
@@ -199,7 +200,7 @@ class FragmentQuery:
                 self._run_batch(df, batch_id, planned_ms)
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
-            if self._is_lossy and not self._was_begun():
+            if not self._was_begun():
                 note_not_begun(self.directory, batch_id)
             # Spark gets the short story: it runs regular expressions over whatever Python tells it.
             raise BatchFailedError(
@@ -240,9 +241,12 @@ class FragmentQuery:
 
     def _leaves_out(self, batch: Batch) -> bool:
         """Whether a batch must not be told again to anybody, because it may have been told before a crash."""
-        if not self._is_lossy or not batch.replayed:
+        if not batch.replayed:
             return False
-        return left_out(self.directory).not_begun != batch.id
+        if left_out(self.directory).not_begun == batch.id:
+            note_not_begun(self.directory, NO_BATCH)  # from now on it may have
+            return False
+        return self._is_lossy
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():

@@ -48,7 +48,7 @@ class Kept:
 
     def trim(self, store: ChannelStore) -> None:
         """Delete what was read and need not be kept."""
-        positions = store.positions()
+        positions = store.held()
         if not positions:
             return
         floor = min(positions.values())
