@@ -48,7 +48,7 @@ class Kept:
 
     def trim(self, store: ChannelStore) -> None:
         """Delete what was read and need not be kept."""
-        positions = store.held()
+        positions = store.held(spare=0)  # what it holds is never made again
         if not positions:
             return
         floor = min(positions.values())

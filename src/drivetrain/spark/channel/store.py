@@ -267,17 +267,17 @@ class ChannelStore:
             self.files.replace(f"{NEEDS}/{subscriber}", str(entry).encode())
             self._needed[subscriber] = entry
 
-    def held(self) -> dict[SubscriberId, int]:
+    def held(self, spare: int = 1) -> dict[SubscriberId, int]:
         """What must be kept for every subscriber: from which entry on, by what it read and may read again.
 
-        The entry before that is kept too: its clock is what the batch behind it began with.
+        `spare` entries before that are kept too: the clock of the last is what the batch behind it began with.
         """
         found = self.positions()
         for name in self.files.names(NEEDS):
             if name in found:
                 text = self.files.read(f"{NEEDS}/{name}").to_pybytes()
                 found[SubscriberId(name)] = min(found[SubscriberId(name)], int(text) if text else 0)
-        return {subscriber: max(0, position - 1) for subscriber, position in found.items()}
+        return {subscriber: max(0, position - spare) for subscriber, position in found.items()}
 
     def forget_subscriber(self, subscriber: str) -> None:
         """Wait no longer for a subscriber that is gone for good."""
