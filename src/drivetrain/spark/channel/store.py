@@ -270,7 +270,7 @@ class ChannelStore:
     def held(self, spare: int = 1) -> dict[SubscriberId, int]:
         """What must be kept for every subscriber: from which entry on, by what it read and may read again.
 
-        `spare` entries before that are kept too: the clock of the last is what the batch behind it began with.
+        `spare` entries before that are kept too: the clock there is what the batch behind it began with.
         """
         found = self.positions()
         for name in self.files.names(NEEDS):
