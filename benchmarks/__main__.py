@@ -20,8 +20,21 @@ from typing import Any
 
 from benchmarks.report import as_text, write_into
 
-JOBS = ("wordcount", "windows", "python_split", "sol", "trickle", "hop", "hop_latency", "startup", "flights")
-PARTS = ("parsers", "segment_format", "wheel", "actors", "remote")
+JOBS = (
+    "wordcount",
+    "windows",
+    "python_split",
+    "sol",
+    "trickle",
+    "kafka_read",
+    "kafka_write",
+    "hop",
+    "hop_latency",
+    "delivery",
+    "startup",
+    "flights",
+)
+PARTS = ("parsers", "segment_format", "wheel", "actors", "remote", "clock")
 """Benchmarks of single parts: their own commands, whose text is shown as it is."""
 
 RESULTS = Path(".bench-results")
