@@ -166,14 +166,14 @@ def run_drivetrain(scale: Scale, work: Path, *, cut: bool) -> dict[str, float]:
     from drivetrain import run
 
     _, start_s = peers.start_drivetrain(work)
-    parts = _measured_parts("seen" if cut else "lines")
+    parts = measured_parts("seen" if cut else "lines")
     feeder = Feeder(work / "lines", files(scale))
     feeder.start()
     run(application(work / "lines", feeder, cut=cut), peers.config(work), Until(feeder))
     return feeder.figures(start_s, **parts.medians())
 
 
-def _measured_parts(fragment: str) -> Parts:
+def measured_parts(fragment: str) -> Parts:
     """Parts of the batches of one fragment, and of whoever writes channels."""
     from drivetrain.spark import branches
     from drivetrain.spark.channel.store import ChannelStore
