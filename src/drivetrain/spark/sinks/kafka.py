@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
@@ -144,7 +145,10 @@ class AtLeastOnceKafka(_KafkaWriter):
             if meant is None:
                 raise
             raise meant from None
-        return int(counted.get["n"])
+        try:
+            return int(counted.get["n"])
+        except Py4JJavaError:
+            return 0  # Spark saw that there were no rows, and did not count them
 
     def stream(self, df: DataFrame) -> DataStreamWriter:
         """What writes the rows of a streaming `df` as they come; the caller starts it."""
