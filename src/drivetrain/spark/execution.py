@@ -118,6 +118,21 @@ class Execution:
         return {c.id: self.context.schemas[c.id].jsonValue() for c in self.plan.channels}
 
     def _compile(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
+        """Compile a fragment for the mode that it runs in; raises GraphError when that must be another."""
+        realtime = self.context.realtime
+        hoped = with_how(self.plan, dict.fromkeys(self.plan.operators, "native"))
+        if hoped.is_realtime(fragment.id):
+            realtime.add(fragment.id)
+        query = self._compiled_for(fragment, counts)
+        # Only now it is known which Python functions Spark runs by itself.
+        real = with_how(self.plan, {id: how for id, (how, _) in self.context.how.items()})
+        require_realtime(real, fragment)
+        if fragment.id in realtime and not real.is_realtime(fragment.id):
+            realtime.discard(fragment.id)
+            query = self._compiled_for(fragment, counts)
+        return query
+
+    def _compiled_for(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
         """Compile a trunk and, on no data, its branches: so every operator is checked by Spark."""
         context, plan, rundir = self.context, self.plan, self.rundir
         with counts.user.active():
@@ -137,15 +152,9 @@ class Execution:
         directory = rundir.fragment(fragment.id)
         limit = BatchLimit(directory, largest_batches(trunk, context.config), context.config)
         given = (plan, fragment, trunk, branches, directory, readers, counts, self.flow, limit)
-        if self._is_realtime(fragment):
+        if fragment.id in context.realtime:
             return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
         return FragmentQuery(*given)
-
-    def _is_realtime(self, fragment: Fragment) -> bool:
-        """Whether a compiled fragment runs in real-time mode; raises GraphError when it must and cannot."""
-        plan = with_how(self.plan, {id: how for id, (how, _) in self.context.how.items()})
-        require_realtime(plan, fragment)
-        return plan.is_realtime(fragment.id)
 
 
 def prepare(

@@ -77,6 +77,8 @@ class CompileContext:
     schemas: dict[str, StructType] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     tables: dict[str, DataFrame] = field(default_factory=dict)
+    realtime: set[str] = field(default_factory=set)
+    """The fragments that are compiled for Spark's real-time mode."""
 
     def report(self, id: str) -> Callable[[How, str], None]:
         """A place to say how processor `id` runs."""
@@ -113,6 +115,7 @@ class CompileContext:
             kafka_options=self.config[kafka_keys.OPTIONS],
             replay_from_ms=None if self.replay is None or replayed is None else self.replay.from_ms,
             replay_column=None if replayed is None else replayed.column,
+            realtime=any(id in f.processors for f in self.plan.fragments if f.id in self.realtime),
         )
 
 

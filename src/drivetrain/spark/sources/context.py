@@ -68,6 +68,8 @@ class SourceContext:
     """A query without a checkpoint may begin behind messages of which all are older. None: at the oldest."""
     replay_column: str | None = None
     """The source's own column that says how old a message is; None: something else does."""
+    realtime: bool = False
+    """Whether it is read in Spark's real-time mode, which takes no limit of a batch."""
 
 
 @dataclass(frozen=True)

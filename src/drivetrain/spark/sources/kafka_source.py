@@ -74,7 +74,8 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedSource:
         reader = reader.option("startingOffsets", json.dumps(nested(places.first)))
     else:
         reader = reader.option("startingOffsets", "earliest")
-    reader = reader.option("maxOffsetsPerTrigger", limit)
+    if not context.realtime:
+        reader = reader.option("maxOffsetsPerTrigger", limit)
     reader = reader.option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
     reader = reader.option("includeHeaders", str("headers" in source.columns).lower())
     messages = decoded(_until(reader.load(), places), source)
