@@ -14,7 +14,7 @@ has other fragments to look after.
 Invariants:
 
 1. A fragment's old query is stopped before anything of it is repaired.
-2. Repairs are bounded: each entry by `loss_record.MOST`, restarts that found nothing by `FRUITLESS`.
+2. Repairs are bounded: each entry by `loss_record.MOST`, restarts that found nothing to one a batch.
 
 Called by `embedded` and by the cluster's executor.
 """
@@ -37,9 +37,6 @@ from drivetrain.spark.source_clock import PartitionsChangedError
 Recoverable: TypeAlias = MessageLossError | PartitionsChangedError
 """What ends a query that can go on as another one."""
 
-FRUITLESS = 1
-"""How often in a row a fragment starts again though nothing of it was found damaged."""
-
 
 class Recovery:
     """Recovers fragments of one process.
@@ -56,7 +53,7 @@ class Recovery:
         self._execution = execution
         self._tell = tell
         self._compiling = compiling or nullcontext()
-        self._fruitless: dict[str, int] = {}
+        self._fruitless: dict[str, int] = {}  # the batch at which nothing was found damaged
 
     def wait_recovered(
         self, query: FragmentQuery, failure: Recoverable, given_up: Callable[[], bool]
@@ -78,10 +75,10 @@ class Recovery:
         )
         if isinstance(failure, PartitionsChangedError) or repair.mend(query):
             self._fruitless.pop(id, None)
+        elif self._fruitless.get(id) == query.batch_id:
+            raise failure
         else:
-            self._fruitless[id] = self._fruitless.get(id, 0) + 1
-            if self._fruitless[id] > FRUITLESS:
-                raise failure
+            self._fruitless[id] = query.batch_id
         with self._compiling:
             successor = self._execution.fragment(id, counts=query.counts)
         successor.go_on(query)

@@ -120,7 +120,7 @@ class Repair:
         store = self._store(id)
         with self._locked(store):
             known = loss_record(store)
-            damages = self._damages(id, store, first, end)
+            damages = self._damages(id, store, first, end, known.open)
             for number in set(known.open) - {damage.number for damage in damages}:
                 known = self._note(store, known.mended(number))  # done by a repair that was killed then
             for damage in damages:
@@ -189,16 +189,21 @@ class Repair:
 
     # -- what is damaged -----------------------------------------------------------------------------
 
-    def _damages(self, id: str, store: ChannelStore, first: int, end: int | None) -> list[Damage]:
+    def _damages(
+        self, id: str, store: ChannelStore, first: int, end: int | None, unmended: tuple[int, ...]
+    ) -> list[Damage]:
+        """What is damaged of the entries [first, end) and of those that a killed repair has left."""
         channel = self._channel(id)
         newest = NO_BATCH if channel is None else self._committed(channel)  # before the log is listed
         numbers = store.numbers()
         if end is None:
-            end = numbers[-1] + 1 if numbers else first
+            end = numbers[-1] + 1 if numbers else 0
+            first = min(first, end)  # what was lost behind it may have been read
             if channel is not None:
                 end += self._missing_at_the_end(store, channel, numbers, newest)
         found = []
-        for number in range(first, end):
+        kept = [number for number in unmended if numbers and number >= numbers[0]]
+        for number in sorted({*range(first, end), *kept}):
             try:
                 entry = store.read_entry(number)
             except (TrimmedError, MessageLossError) as error:
