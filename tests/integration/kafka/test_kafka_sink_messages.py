@@ -234,3 +234,15 @@ def test_a_large_batch_is_written_by_the_tasks_and_sent_whole(
     assert writer.write(rows, 0) == 50_000
     assert values(broker, topic) == [str(i) for i in range(50_000)]
     assert not list((tmp_path / "s" / "outbox").rglob("*.arrow"))
+
+
+@BOTH
+def test_a_batch_without_rows_sends_nothing_and_ends(
+    spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any
+) -> None:
+    broker.create(topic)
+    writer = opened(sinks.kafka(broker.bootstrap, topic, guarantee=guarantee))
+    assert writer.write(spark.range(10).where("id > 99"), 0) == 0
+    assert writer.write(spark.range(0), 1) == 0
+    assert writer.write(spark.range(1), 2) == 1
+    assert values(broker, topic) == ['{"id":0}']

@@ -163,9 +163,9 @@ def test_a_message_that_was_refused_is_named_by_topic_and_key_and_not_by_its_val
 
 
 def test_a_refused_login_is_the_reason_of_what_follows_and_keeps_its_secret(opened: Opened) -> None:
-    producer, _ = opened(commit=[AWAY])
+    producer, client = opened(commit=[AWAY])
     told = KafkaError(KafkaError._AUTHENTICATION, f"bad password {SECRET}")
-    producer._target.note_error(told)
+    client.begin_transaction = lambda: producer._target.note_error(told)  # type: ignore[method-assign]
     with pytest.raises(OutputError, match="does not let this application in") as caught:
         producer.publish(batches, Marker("me", 7))
     assert SECRET not in str(caught.value)

@@ -220,7 +220,7 @@ class ExactlyOnceKafka(_KafkaWriter):
     def _marker(self) -> Marker | None:
         if self._target.partitions() is None:
             return None  # the topic will be created
-        return self._target.marker()[0]
+        return self._target.marker(settled=False)[0]
 
     # -- batches -----------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class TransactionalProducer:
     def open(self) -> Marker | None:
         """Take over from whoever published here before; what the marker says then."""
         deadline = self._deadline()
+        self._target.try_again()
         limit = self._target.message_bytes()
         settings = {
             "linger.ms": 5,
@@ -97,6 +98,7 @@ class TransactionalProducer:
         `batches` is called again for another try.
         """
         deadline = self._deadline()
+        self._target.try_again()
         while True:
             began_s = time.monotonic()
             self._refusal = None

@@ -89,6 +89,10 @@ class KafkaTarget:
         if error.name() in _REFUSED:
             self._refused = error
 
+    def try_again(self) -> None:
+        """Forget what a broker refused before: a login may be allowed by now."""
+        self._refused = None
+
     @property
     def is_refused(self) -> bool:
         """Whether a broker refused to let us in: waiting does not help then."""
@@ -171,10 +175,19 @@ class KafkaTarget:
 
     # -- the marker --------------------------------------------------------------------------------
 
-    def marker(self, timeout_s: float = REACH_S) -> tuple[Marker | None, Any]:
-        """The marker, while no transaction of the sink is open, and the group as a producer takes it."""
+    def marker(self, timeout_s: float = REACH_S, *, settled: bool = True) -> tuple[Marker | None, Any]:
+        """The marker, and the group as a producer takes it.
+
+        With `settled` a transaction of the sink that is still open is waited for; without, as long as nobody
+        has fenced who began it, what was committed before counts: that tells whose results there are.
+        """
         kafka = confluent_kafka()
-        settings = {**self.settings(), "group.id": self.group, "enable.auto.commit": False}
+        settings = {
+            **self.settings(),
+            "group.id": self.group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if settled else "read_uncommitted",
+        }
         consumer = self.made(kafka.Consumer, settings)
         try:
             asked = [kafka.TopicPartition(self.sink.topic, 0)]
