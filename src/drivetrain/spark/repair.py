@@ -53,12 +53,14 @@ from drivetrain.spark.channel.segments import REMADE, MessageLossError, verified
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.fragment import CompileContext, tells_only_at_end
 from drivetrain.spark.loss_record import LossRecord, loss_record, record
-from drivetrain.spark.offset_log import committed
+from drivetrain.spark.offset_log import batch_numbers, committed
 from drivetrain.spark.query import FragmentQuery
 
 log = logging.getLogger("drivetrain.losses")
 
 _WAIT_S = 0.05
+_SETTLE_S = 5.0
+"""How long a producer may take from its last entry until Spark has committed the batch."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,10 @@ class Repair:
         for _, grouped in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
             run = [number for _, number in grouped]
             before = self._neighbour(id, store, run[0] - 1) if run[0] else None
-            after = store.read_entry(run[-1] + 1) if run[-1] < store.numbers()[-1] else None
+            if channel is not None and run[-1] >= max(store.numbers(), default=-1):
+                self._wait_settled(channel)
+            is_last = run[-1] >= max(store.numbers(), default=-1)
+            after = None if is_last else store.read_entry(run[-1] + 1)
             batches = {} if channel is None else lost_batches(run, before, after, self._committed(channel))
             batch = NO_BATCH if before is None else before.batch_id
             for number in run:
@@ -255,11 +260,23 @@ class Repair:
                 )
         return made
 
+    def _wait_settled(self, channel: PlannedChannel) -> None:
+        """Wait until the producer has committed the batch that it planned last, if it is at work.
+
+        What it appended last may be of that batch, and be lost; if it is not at work it will run it again.
+        """
+        checkpoint = self._context.rundir.fragment(channel.producer_fragment) / "checkpoint"
+        deadline = time.monotonic() + _SETTLE_S
+        while max(batch_numbers(checkpoint / "offsets"), default=NO_BATCH) > committed(checkpoint):
+            if self._given_up() or time.monotonic() > deadline:
+                return
+            time.sleep(_WAIT_S)
+
     def _neighbour(self, id: str, store: ChannelStore, number: int) -> Entry:
         try:
             return store.read_entry(number)
-        except TrimmedError as error:
-            damage = Damage(number + 1, None, (), "the entry before it was trimmed")
+        except (TrimmedError, MessageLossError) as error:
+            damage = Damage(number + 1, None, (), "the entry before it is not readable either")
             raise self._for_good(id, damage, str(error)) from error
 
     # -- how -----------------------------------------------------------------------------------------
