@@ -31,6 +31,7 @@ from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, How, Plan
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.errors import OutputError
@@ -102,6 +103,7 @@ def show_plan(plan: Plan, console: Console) -> None:
             f": {show_counted(len(plan.fragments), 'fragment')}, "
             f"{show_counted(len(plan.channels), 'channel')}, "
             f"{'bounded' if plan.bounded else 'unbounded'} input, {plan.guarantee}",
+            "" if plan.delivery == EXACTLY_ONCE else f" (it runs {plan.delivery})",
         )
     )
     for fragment in plan.fragments:
