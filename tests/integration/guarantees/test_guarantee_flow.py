@@ -19,10 +19,10 @@ from drivetrain.core.channel_progress import ChannelProgress
 from drivetrain.core.progress import FragmentProgressed, ProgressEvent, RunOutcome
 from drivetrain.spark.flow_book import ChannelFullError
 
-WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if "DRIVETRAIN_SEEDS" in os.environ else "8"))
+WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if "DRIVETRAIN_SEEDS" in os.environ else "6"))
 BATCH_ROWS = 2_000
 WINDOW = {"channel__window_messages": "6_000", "run__max_batch_rows": str(BATCH_ROWS)}
-MEBIBYTE = 1 << 20
+MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30
 
 
 class Watcher:
@@ -96,7 +96,7 @@ def application(drive: Harness, rows: int, *, also_quick: bool = False) -> Appli
     """A generator, a cut, and behind it a slow function, beside a quick one perhaps."""
     app = Application("pressure")
     made = app.read(sources.generate(rows=rows), name="made")
-    slow = slow_while(drive.directory / "slow")
+    slow = slow_while(drive.directory / "be-slow")
     behind = made.filter("id >= 0", name="left").cut()
     drive.sink(behind.with_columns(same=slow, name="slowly").select("id", "same"), "slow")
     if also_quick:
@@ -111,7 +111,7 @@ def ids(drive: Harness, name: str) -> list[int]:
 @pytest.mark.timeout(900)
 def test_a_slow_sink_holds_its_source_back_within_the_window_and_nothing_is_lost(drive: Harness) -> None:
     rows = int(20_000 + WATCHED_S * 1_500)
-    (drive.directory / "slow").touch()
+    (drive.directory / "be-slow").touch()
     watcher = Watcher(
         drive.directory / "state", lambda w: bool(w.blocked_by) and time.monotonic() > w.began_s + WATCHED_S
     )
@@ -120,16 +120,18 @@ def test_a_slow_sink_holds_its_source_back_within_the_window_and_nothing_is_lost
     assert watcher.blocked_by == {"slowly"}
     assert watcher.most_unacknowledged < 6_000 + BATCH_ROWS
     assert 0 < watcher.most_disk < MEBIBYTE
+    # What Spark needs to get going it takes in the beginning, 1 GiB of heap at most; after that nothing grows.
     third = max(1, len(watcher.memory) // 3)
-    assert max(watcher.memory[-third:]) < max(watcher.memory[:third]) + 400 * MEBIBYTE
-    (drive.directory / "slow").unlink()
+    assert max(watcher.memory) < 3 * GIBIBYTE
+    assert max(watcher.memory[-third:]) < max(watcher.memory[third:-third]) + 300 * MEBIBYTE
+    (drive.directory / "be-slow").unlink()
     assert drive.run(application(drive, rows)).outcome is RunOutcome.FINISHED
     assert ids(drive, "slow") == list(range(rows))
 
 
 def test_beside_a_slow_subscriber_the_other_goes_ahead_by_the_window(drive: Harness) -> None:
-    rows = 30_000
-    (drive.directory / "slow").touch()
+    rows = 20_000
+    (drive.directory / "be-slow").touch()
     ahead: list[int] = []
 
     def is_ahead(watcher: Watcher) -> bool:
@@ -143,16 +145,16 @@ def test_beside_a_slow_subscriber_the_other_goes_ahead_by_the_window(drive: Harn
     assert "quickly" not in watcher.blocked_by
     assert max(ahead) >= 6_000 - BATCH_ROWS
     assert watcher.most_unacknowledged < 6_000 + BATCH_ROWS
-    (drive.directory / "slow").unlink()
+    (drive.directory / "be-slow").unlink()
     assert drive.run(application(drive, rows, also_quick=True)).outcome is RunOutcome.FINISHED
     assert ids(drive, "slow") == ids(drive, "quick") == list(range(rows))
 
 
 def test_a_channel_that_may_keep_no_more_fails_loudly_when_it_is_to(drive: Harness) -> None:
-    (drive.directory / "slow").touch()
+    (drive.directory / "be-slow").touch()
     with pytest.raises(ChannelFullError) as raised:
         drive.run(
-            application(drive, 40_000),
+            application(drive, 20_000),
             channel__max_bytes="20 KiB",
             channel__when_full="fail",
             run__max_batch_rows=str(BATCH_ROWS),
@@ -162,6 +164,6 @@ def test_a_channel_that_may_keep_no_more_fails_loudly_when_it_is_to(drive: Harne
     assert "fragment slowly does not keep up" in told
     assert "at most 20 KiB" in told
     assert "messages" in str(raised.value.got)
-    (drive.directory / "slow").unlink()
-    assert drive.run(application(drive, 40_000)).outcome is RunOutcome.FINISHED
-    assert ids(drive, "slow") == list(range(40_000))
+    (drive.directory / "be-slow").unlink()
+    assert drive.run(application(drive, 20_000)).outcome is RunOutcome.FINISHED
+    assert ids(drive, "slow") == list(range(20_000))
