@@ -543,3 +543,17 @@ async def test_a_replay_is_in_the_registry_until_an_epoch_has_begun_it_or_a_rest
     assert (await cluster.view(app_id)).spec.replay_from_ms == 7
     await cluster.ask(Restart(app_id))
     assert (await cluster.view(app_id)).spec.replay_from_ms is None
+
+
+@simulate(seeds=5)
+async def test_an_application_without_event_time_is_not_replayed_and_stays_as_it_is(
+    simulation: Simulation,
+) -> None:
+    cluster = Cluster(simulation, 3)
+    await cluster.start()
+    spec = ApplicationSpec("shell", "", "shell.py", app_master="shell:Shell")
+    accepted = await cluster.ask(Submit("s-shell", spec))
+    assert isinstance(accepted, Accepted)
+    assert await cluster.refused(Restart(accepted.app_id, 5)) == "cannot-replay"
+    view = await cluster.view(accepted.app_id)
+    assert (view.epoch, view.spec.replay_from_ms) == (0, None)
