@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from drivetrain.core.progress import NoticeGiven, ProgressEvent
+from drivetrain.core.channel_progress import ChannelProgress
+from drivetrain.core.progress import FragmentProgressed, NoticeGiven, ProgressEvent
 from drivetrain.spark.channel.store import ChannelStore
 
 Harm = Callable[[ChannelStore, int], bool]
@@ -65,11 +66,15 @@ class Damager:
         self._next: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self.notices: list[str] = []
+        self.channels: dict[str, tuple[ChannelProgress, ...]] = {}
+        """What was told last of each fragment's channels."""
 
     def on_event(self, event: ProgressEvent) -> None:
         """Damage what the subscribers have not come to."""
         if isinstance(event, NoticeGiven):
             self.notices.append(event.text)
+        if isinstance(event, FragmentProgressed):
+            self.channels[event.fragment] = event.channels
         for id, harms in self._harms.items():
             if harms:
                 self._damage(id, harms)

@@ -1,0 +1,104 @@
+"""Each delivery mode gives what it says when the process is killed in the middle of a batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from drivetrain.spark.left_out import left_out
+
+MODES = ("exactly once", "at least once", "at most once")
+
+SCRIPT = """
+import json, sys, threading, time
+from pathlib import Path
+from drivetrain import Application, run, sinks, sources
+from drivetrain.config import Config
+from drivetrain.spark.session import session
+
+here, modes = Path(sys.argv[1]), sys.argv[2:]
+keys = {
+    "state.dir": str(here / "state"), "run.max-batch-rows": "100",
+    "spark.master": "local[2]", "spark.driver-memory": "1 GiB",
+}
+
+def build(mode):
+    place = here / mode
+    place.mkdir(exist_ok=True)
+
+    def tell(table, batch_id):
+        ids = table.column("id").to_pylist()
+        parts = (ids[:len(ids) // 2], ids[len(ids) // 2:])
+        for part in parts:
+            with open(place / "told", "a") as file:
+                file.writelines(f"{id}\\n" for id in part)
+            if batch_id == 2 and not (here / "again").exists():
+                (place / "halves").write_text(json.dumps(parts))
+                (place / "in-the-middle").touch()
+                time.sleep(600)
+
+    app = Application(mode.replace(" ", "-"), delivery=mode)
+    made = app.read(sources.generate(rows=600), name="made").filter("id >= 0", name="all")
+    made.sink(sinks.parquet(place / "files"), name="to-files")
+    made.sink(sinks.batches(tell), name="to-function")
+    return app
+
+config = Config.load(None, {}, keys)
+session(config)
+threads = [threading.Thread(target=run, args=(build(mode), config)) for mode in modes]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def started(directory: Path) -> subprocess.Popen[bytes]:
+    line = [sys.executable, str(directory / "modes.py"), str(directory), *MODES]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+@pytest.mark.timeout(600)
+def test_every_mode_keeps_its_word_when_a_batch_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "modes.py").write_text(SCRIPT)
+    process = started(tmp_path)
+    deadline = time.monotonic() + 200
+    while not all((tmp_path / mode / "in-the-middle").exists() for mode in MODES):
+        if process.poll() is not None or time.monotonic() > deadline:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise AssertionError(process.communicate()[0].decode())
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    (tmp_path / "again").touch()
+    process = started(tmp_path)
+    output = process.communicate(timeout=200)[0].decode()
+    assert process.returncode == 0, output
+
+    files, told = {}, {}
+    for mode in MODES:
+        parts = sorted(map(str, (tmp_path / mode / "files").glob("*.parquet")))
+        files[mode] = Counter(ds.dataset(parts).to_table().column("id").to_pylist())
+        told[mode] = Counter(map(int, (tmp_path / mode / "told").read_text().split()))
+        assert files[mode] == Counter(range(600)), "the batch was published before the kill, or after it"
+    halves = {mode: json.loads((tmp_path / mode / "halves").read_text()) for mode in MODES}
+    for mode in MODES[:2]:  # a function takes nothing back
+        assert told[mode] == Counter(range(600)) + Counter(halves[mode][0])
+    first, second = halves["at most once"]
+    assert told["at most once"] == Counter(range(600)) - Counter(second)
+    for mode in MODES:
+        (home,) = (tmp_path / "state").glob(mode.replace(" ", "-") + "-*")
+        (fragment,) = (home / "fragments").iterdir()
+        known = left_out(fragment)
+        assert (known.batches, known.messages) == (
+            (1, len(first + second)) if mode == "at most once" else (0, 0)
+        )
