@@ -120,7 +120,7 @@ def test_a_slow_sink_holds_its_source_back_within_the_window_and_nothing_is_lost
     assert watcher.blocked_by == {"slowly"}
     assert watcher.most_unacknowledged < 6_000 + BATCH_ROWS
     assert 0 < watcher.most_disk < MEBIBYTE
-    # What Spark needs to get going it takes in the beginning, 1 GiB of heap at most; after that nothing grows.
+    # What Spark needs to get going it takes in the beginning, at most 1 GiB of heap; then nothing grows.
     third = max(1, len(watcher.memory) // 3)
     assert max(watcher.memory) < 3 * GIBIBYTE
     assert max(watcher.memory[-third:]) < max(watcher.memory[third:-third]) + 300 * MEBIBYTE
