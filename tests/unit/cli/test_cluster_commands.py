@@ -267,6 +267,23 @@ def test_kill_and_restart_say_what_they_did_and_what_cannot_be(running: Scripted
     assert (data["id"], data["state"]) == ("old-1", "pending")
 
 
+def test_wait_says_where_the_clock_is_and_what_is_over(running: ScriptedCluster, command) -> None:
+    running.world.change("wc-2", clock_ms=90_000)
+    line = ("wait", "wc-2", "--masters", running.masters)
+    reached = command(*line, "--clock", "1970-01-01T00:01")
+    assert reached.exit_code == 0, reached.stderr
+    assert reached.stdout == "the clock is at 1970-01-01 00:01:30\n"
+    assert json.loads(command(*line, "--clock", "60000", "--json").stdout) == {"clock_ms": 90_000}
+    late = command(*line, "--clock", "2030-01-01", "--timeout", "1s")
+    assert late.exit_code == 4
+    assert "not there yet" in late.stderr
+    assert command(*line, "--timeout", "1s").exit_code == 4
+    over = command("wait", "old", "--clock", "2030-01-01", "--masters", running.masters)
+    assert over.exit_code == 2
+    assert "is over" in over.stderr
+    assert "old-1 is" in command("wait", "old", "--masters", running.masters).stdout
+
+
 def test_replay_asks_before_it_gives_state_up_and_says_what_it_did(running: ScriptedCluster, command) -> None:
     script = running.world
     line = ("replay", "wc-2", "--from", "2013-03-01T00:00", "--masters", running.masters)

@@ -45,6 +45,7 @@ from drivetrain.cluster.messages.following import (
 )
 from drivetrain.cluster.messages.launching import LogChunk, ReadLog
 from drivetrain.cluster.messages.leadership import GetLeader, Leader, NotLeader
+from drivetrain.spark.clock_actor import ClockSeen, WaitClock
 
 SPEC = ApplicationSpec(name="wc", code="0" * 64, file="wc.py", settings={"input": "/some/text"})
 
@@ -217,6 +218,10 @@ class ScriptedAppMaster(Actor):
                 self.followers.pop(follower, None)
             case GetStatus():
                 self.context.reply(Status(self.status))
+            case WaitClock(clock_ms):
+                reached_ms = self.status.clock_ms
+                is_reached = reached_ms is not None and reached_ms >= clock_ms
+                self.context.reply(ClockSeen(reached_ms, is_reached))
             case Status(status):
                 self.status = status
                 for follower in self.followers:

@@ -28,6 +28,7 @@ from drivetrain.cluster.client import (
     AlreadyOverError,
     ApplicationNameError,
     ApplicationNameTakenError,
+    ApplicationOverError,
     Client,
     End,
     NoLeaderError,
@@ -372,6 +373,42 @@ async def test_waiting_ends_with_the_application_or_in_time(simulation: Simulati
         made.world.lead(MASTERS[2])
         made.world.end("wc-1", finished())
         assert (await waiting).state is ApplicationState.SUCCEEDED
+
+
+@simulate(seeds=10)
+async def test_a_clock_is_waited_for_through_changes_of_application_masters(simulation: Simulation) -> None:
+    async with cluster(simulation) as made:
+        world, nodes = made.world, made.worker_nodes
+
+        async def main(node: Node) -> None:
+            system = await serve(node, "app-master", 7080)
+            status = status_of(clock_ms=5_000 if node is nodes[0] else 70_000)
+            actor = serve_app_master(system, status)
+            world.put(view_of(state=ApplicationState.ACTIVE, app_master=actor, clock_ms=5_000))
+
+        world.put(view_of())
+        client = await made.connect()
+        with pytest.raises(StillUnderWayError, match="not there yet"):
+            await made.client_node.run(lambda: client.wait_clock("wc", 60_000, timeout_ms=3_000))
+        await nodes[0].start(main)
+        assert await made.client_node.run(lambda: client.wait_clock("wc", 5_000, timeout_ms=3_000)) == 5_000
+        moment = "1970-01-01T00:01"
+        waiting = made.client_node.run(lambda: client.wait_clock("wc", moment, timeout_ms=120_000))
+        await simulation.sleep(5)
+        nodes[0].crash()
+        await simulation.sleep(5)
+        await nodes[1].start(main)
+        assert await waiting == 70_000
+
+
+@simulate(seeds=10)
+async def test_who_waits_for_the_clock_of_what_is_over_is_told(simulation: Simulation) -> None:
+    async with cluster(simulation) as made:
+        made.world.put(view_of(state=ApplicationState.KILLED, clock_ms=5_000, ended_ms=20_000))
+        client = await made.connect()
+        assert await made.client_node.run(lambda: client.wait_clock("wc", 4_000, timeout_ms=3_000)) == 5_000
+        with pytest.raises(ApplicationOverError, match="has not come to 1970-01-01T00:01"):
+            await made.client_node.run(lambda: client.wait_clock("wc", 60_000, timeout_ms=3_000))
 
 
 @simulate(seeds=10)
