@@ -34,6 +34,7 @@ from drivetrain.core.progress import (
     RunResult,
     RunStarted,
 )
+from drivetrain.errors import DrivetrainError
 from drivetrain.spark.actor_thread import ActorThread
 from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.clock_file import ClockFile
@@ -185,34 +186,49 @@ def _start(running: Running, query: FragmentQuery, told: dict[str, tuple[int, Fr
 def _look_after(running: Running, id: str, told: dict[str, tuple[int, FragmentState | None]]) -> None:
     """Poll a fragment's query, or see how its repair is; raises why it cannot go on."""
     query = running.queries[id]
-    if running.recoveries.is_busy(id):
-        successor = running.recoveries.successor(id)
-        if successor is not None:
-            running.queries[id] = successor
-            running.attempts[id] = running.attempts.get(id, 0) + 1
-            _start(running, successor, told)
-        return
+    try:
+        if running.recoveries.is_busy(id):
+            _look_after_repair(running, query, told)
+        else:
+            _poll(running, query, told)
+    except BaseException:
+        query.state = FragmentState.FAILED
+        _tell_state(running, query, told)
+        raise
+
+
+def _poll(running: Running, query: FragmentQuery, told: dict[str, tuple[int, FragmentState | None]]) -> None:
+    failure: DrivetrainError | None
     try:
         query.poll()
-        _report_clock(running, query)
+        _report_clock(running, query, query.waiting_for())
         _tell(running, query, told)
         failure = query.failure()
     except MessageLossError as lost:
         failure = lost
-    if failure is None:
-        return
     if isinstance(failure, MessageLossError | PartitionsChangedError):
         running.recoveries.begin(query, failure)
         _tell_state(running, query, told)
+    elif failure is not None:
+        raise failure
+
+
+def _look_after_repair(
+    running: Running, query: FragmentQuery, told: dict[str, tuple[int, FragmentState | None]]
+) -> None:
+    id = query.fragment.id
+    successor = running.recoveries.successor(id)
+    if successor is None:
+        _report_clock(running, query, "its restart")
         return
-    query.state = FragmentState.FAILED
-    _tell_state(running, query, told)
-    raise failure
+    running.queries[id] = successor
+    running.attempts[id] = running.attempts.get(id, 0) + 1
+    _start(running, successor, told)
 
 
-def _report_clock(running: Running, query: FragmentQuery) -> None:
+def _report_clock(running: Running, query: FragmentQuery, waiting_for: str | None) -> None:
     attempt = running.attempts.get(query.fragment.id, 0)
-    running.clock.report(query.fragment.id, attempt, query.settled_clock_ms, query.waiting_for())
+    running.clock.report(query.fragment.id, attempt, query.settled_clock_ms, waiting_for)
 
 
 def _drain(running: Running, told: dict[str, tuple[int, FragmentState | None]]) -> None:
