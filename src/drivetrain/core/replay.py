@@ -21,14 +21,16 @@ Invariants:
 2. Nothing that keeps state, and no sink, stands before that place.
 3. The lives of an application are numbered 1, 2, …, and no batch number of a life is one of an earlier's.
 
-Called by layer `spark`: `execution` (the plan), `rundir` (lives), `ingested` (what a store keeps).
+Called by layer `spark`: `execution` (the plan), `rundir` (lives), `source_store` (what a store keeps).
 Source: timestamp replay and the message store of Apache Gearpump; the timestamp index of Apache Kafka's log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -225,16 +227,42 @@ def first_row(start_us: int, step_us: int, from_ms: int) -> int:
     return max(0, -(-(from_ms * 1000 - start_us) // step_us))
 
 
-def kept_from(ages: Iterable[tuple[int, int, int]], keep_bytes: int, keep_ms: int, now_ms: int) -> int | None:
-    """The oldest entry that a store keeps for replays, None if none of these.
+class Kept(NamedTuple):
+    """An entry of a store that was read: its size, when it was stored, its newest timestamp if it has any."""
 
-    `ages` are (entry number, bytes, when it was stored in ms), the newest first and densely numbered. An
-    entry is kept while it and all newer ones take at most `keep_bytes`, and it is not older than `keep_ms`.
-    """
-    kept, total = None, 0
-    for number, size, stored_ms in ages:
-        total += size
-        if total > keep_bytes or stored_ms < now_ms - keep_ms:
-            break
-        kept = number
-    return kept
+    number: int
+    bytes: int
+    stored_ms: int
+    newest_ms: int | None
+
+
+class KeptTail:
+    """The entries that a store keeps for replays although they were read, oldest first, densely numbered."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Kept] = deque()
+        self._bytes = 0
+
+    @property
+    def end(self) -> int | None:
+        """The number behind the newest entry; None when there is none."""
+        return self._entries[-1].number + 1 if self._entries else None
+
+    def add(self, entry: Kept) -> None:
+        """One more entry was read; raises InternalError unless it follows the newest."""
+        if self.end not in (None, entry.number):
+            raise InternalError(f"entry {entry.number} of a store does not follow entry {self.end}")
+        self._entries.append(entry)
+        self._bytes += entry.bytes
+
+    def drop(self, *, keep_bytes: int, keep_ms: int, keep_entries: int, now_ms: int) -> list[Kept]:
+        """Forget the oldest while all take too many bytes, are too many, or the oldest is too old."""
+        gone = []
+        while self._entries and (
+            self._bytes > keep_bytes
+            or len(self._entries) > keep_entries
+            or self._entries[0].stored_ms < now_ms - keep_ms
+        ):
+            gone.append(self._entries.popleft())
+            self._bytes -= gone[-1].bytes
+        return gone

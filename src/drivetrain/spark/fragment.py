@@ -51,7 +51,7 @@ from drivetrain.spark.python_stage import BAD
 from drivetrain.spark.replayed import since, skipped_name
 from drivetrain.spark.rundir import RunDirectory
 from drivetrain.spark.source_clock import Partitions, newest_columns, partitions_of
-from drivetrain.spark.source_store import Kept
+from drivetrain.spark.source_store import Retention
 from drivetrain.spark.sources import OpenedSource, SourceContext, open_source
 
 _READERS = {
@@ -299,7 +299,7 @@ class TrunkCompiler:
             self.context.rundir.store(node.id),
             time=source_time(self.plan.graph, node.id),
             by_arrival=by_arrival,
-            kept=Kept(self.context.config[run_keys.KEEP_BYTES], self.context.config[run_keys.KEEP_AGE]),
+            kept=Retention(self.context.config[run_keys.KEEP_BYTES], self.context.config[run_keys.KEEP_AGE]),
             window_bytes=self.context.config[channel_keys.WINDOW_BYTES],
             begin=self._begin(node),
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],

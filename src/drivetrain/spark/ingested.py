@@ -27,7 +27,7 @@ from drivetrain.spark.channel.columns import PUNCT, TS, WM, read_channel
 from drivetrain.spark.channel.feeds import Feed, IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
 from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.source_store import Kept, first_entry, note_index
+from drivetrain.spark.source_store import Retention, first_entry, note_index
 from drivetrain.spark.sources import OpenedSource, Position
 
 
@@ -38,7 +38,7 @@ class Ingested:
     opened: OpenedSource
     ingest: Ingest
     store: ChannelStore
-    kept: Kept
+    kept: Retention
 
 
 def is_ingested(source: object) -> TypeGuard[Items | Socket]:
@@ -61,7 +61,7 @@ def ingested(
     *,
     time: SourceTime | None,
     by_arrival: bool,
-    kept: Kept,
+    kept: Retention,
     window_bytes: int,
     begin: Begin | None = None,
     **options: str | int,

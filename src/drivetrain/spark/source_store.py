@@ -26,42 +26,49 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from drivetrain.api.moments import told_moment
-from drivetrain.core.channel import Entry, SubscriberId
-from drivetrain.core.replay import ReplayError, kept_from
+from drivetrain.core.channel import SubscriberId
+from drivetrain.core.replay import Kept, KeptTail, ReplayError
 from drivetrain.spark.channel.store import ChannelStore
 
 _INDEX = "index.json"
 _TRIMMED = "trimmed.json"
+KEEP_ENTRIES = 20_000
+"""Each is two files, and all are looked at when the application starts."""
 _RETENTION = SubscriberId("what is kept for replays")
 
 
-@dataclass
-class Kept:
-    """How much of a store is kept when it was read: at most so many bytes, at most for so long."""
+class Retention:
+    """What of one store is kept when it was read: at most so many bytes, at most for so long."""
 
-    bytes: int
-    age_ms: int
+    def __init__(self, keep_bytes: int, keep_ms: int) -> None:
+        self._keep_bytes = keep_bytes
+        self._keep_ms = keep_ms
+        self._tail = KeptTail()
 
     def trim(self, store: ChannelStore) -> None:
-        """Delete what was read and need not be kept."""
+        """Delete what was read and need not be kept; looks at what was read since it was called last."""
         positions = store.held(spare=0)  # what it holds is never made again
         if not positions:
             return
-        floor = min(positions.values())
-        now_ms = time.time_ns() // 1_000_000
-        entries = store.entries(store.start(), floor)
-        ages = ((e.number, e.bytes, store.stored_ms(e.number)) for e in reversed(entries))
-        kept = kept_from(ages, self.bytes, self.age_ms, now_ms)
-        # The last entry always stays, also in what is noted as deleted.
-        positions[_RETENTION] = min(floor if kept is None else kept, store.length() - 1)
-        going = [entry for entry in entries if entry.number < positions[_RETENTION]]
-        if going:
-            _note_trimmed(store, going)
-            store.trim(positions)
+        # The last entry always stays, so it is not among those that can go.
+        floor = min(*positions.values(), store.length() - 1)
+        first = store.start() if self._tail.end is None else self._tail.end
+        for entry in store.entries(first, floor):
+            stamps = [segment.max_ts_ms for segment in entry.segments]
+            stored_ms = store.stored_ms(entry.number)
+            self._tail.add(Kept(entry.number, entry.bytes, stored_ms, max(stamps, default=None)))
+        gone = self._tail.drop(
+            keep_bytes=self._keep_bytes,
+            keep_ms=self._keep_ms,
+            keep_entries=KEEP_ENTRIES,
+            now_ms=time.time_ns() // 1_000_000,
+        )
+        if gone:
+            _note_trimmed(store, gone)
+            store.trim({**positions, _RETENTION: gone[-1].number + 1})
 
 
 def note_index(store: ChannelStore, column: str | None) -> None:
@@ -100,9 +107,9 @@ def first_entry(store: ChannelStore, from_ms: int, column: str | None, where: st
     return max(store.start(), min([*later, store.length() - 1]))
 
 
-def _note_trimmed(store: ChannelStore, going: list[Entry]) -> None:
+def _note_trimmed(store: ChannelStore, going: list[Kept]) -> None:
     known = _read(store, _TRIMMED)
-    stamps = [segment.max_ts_ms for entry in going for segment in entry.segments]
+    stamps = [entry.newest_ms for entry in going if entry.newest_ms is not None]
     stamps += [] if known is None else [known["newest_ms"]]
     if stamps and (known is None or max(stamps) > known["newest_ms"]):
         store.files.replace(_TRIMMED, json.dumps({"newest_ms": max(stamps)}).encode(), kept=True)

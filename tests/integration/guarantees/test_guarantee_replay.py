@@ -221,7 +221,7 @@ def test_a_replay_that_cannot_be_leaves_everything_as_it_was(drive: Harness) -> 
 
 def test_a_trimmed_store_refuses_a_replay_of_what_is_gone(drive: Harness) -> None:
     from drivetrain.spark.channel.store import ChannelStore
-    from drivetrain.spark.source_store import Kept
+    from drivetrain.spark.source_store import Retention
 
     rows = [(at(i * SECOND), "a", i) for i in range(100)]
     app = Application("trimmed")
@@ -231,7 +231,7 @@ def test_a_trimmed_store_refuses_a_replay_of_what_is_gone(drive: Harness) -> Non
     store = ChannelStore(str(uri))
     for subscriber in store.positions():
         store.record_position(subscriber, store.length())
-    Kept(bytes=0, age_ms=10**12).trim(store)
+    Retention(0, 10**12).trim(store)
     assert store.start() == store.length() - 1
     with pytest.raises(ReplayError, match="no longer stored") as refused:
         drive.run(app, replay_from_ms=50 * SECOND)

@@ -14,11 +14,12 @@ from drivetrain.api.columns import F, col
 from drivetrain.api.graph import EventTime, Graph, Node, Read, Union, Write
 from drivetrain.api.location import Location
 from drivetrain.core.replay import (
+    Kept,
+    KeptTail,
     Life,
     Replay,
     ReplayError,
     first_row,
-    kept_from,
     replay_of,
     source_time,
 )
@@ -196,19 +197,36 @@ def test_the_first_row_is_the_first_that_is_not_older(start_us: int, step_us: in
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=12),
     st.integers(0, 200),
     st.integers(0, 100),
+    st.integers(0, 12),
+    st.sets(st.integers(0, 12)),
 )
-def test_a_store_keeps_the_longest_tail_within_both_bounds(
-    known: list[tuple[int, int]], keep_bytes: int, keep_ms: int
+def test_a_store_keeps_the_longest_tail_within_all_bounds(
+    known: list[tuple[int, int]], keep_bytes: int, keep_ms: int, keep_entries: int, drop_after: set[int]
 ) -> None:
     now_ms = 100
     entries = [(n, size, at) for n, (size, at) in enumerate(sorted(known, key=lambda e: e[1]))]
 
     def fits(first: int) -> bool:
         tail = entries[first:]
-        return sum(e[1] for e in tail) <= keep_bytes and all(e[2] >= now_ms - keep_ms for e in tail)
+        fresh = all(e[2] >= now_ms - keep_ms for e in tail)
+        return fresh and sum(e[1] for e in tail) <= keep_bytes and len(tail) <= keep_entries
 
-    wanted = min((n for n in range(len(entries)) if fits(n)), default=None)
-    assert kept_from(reversed(entries), keep_bytes, keep_ms, now_ms) == wanted
+    wanted = min((n for n in range(len(entries)) if fits(n)), default=len(entries))
+    tail, dropped = KeptTail(), []
+    for n, size, at in entries:
+        tail.add(Kept(n, size, at, n))
+        if n in drop_after:
+            dropped += tail.drop(keep_bytes=10**6, keep_ms=10**6, keep_entries=keep_entries, now_ms=now_ms)
+    dropped += tail.drop(keep_bytes=keep_bytes, keep_ms=keep_ms, keep_entries=keep_entries, now_ms=now_ms)
+    assert [kept.number for kept in dropped] == list(range(wanted))
+
+
+def test_what_a_store_keeps_is_dense() -> None:
+    tail = KeptTail()
+    tail.add(Kept(7, 1, 0, None))
+    with pytest.raises(InternalError):
+        tail.add(Kept(9, 1, 0, None))
+    assert tail.end == 8
 
 
 @given(st.lists(st.integers(-1, 20), max_size=6))

@@ -15,9 +15,7 @@ from drivetrain.core.replay import ReplayError
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.segments import indexed_by
 from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.source_store import Kept, first_entry, note_index
-
-ALL = Kept(bytes=10**9, age_ms=10**9)
+from drivetrain.spark.source_store import Retention, first_entry, note_index
 
 
 def store_of(path: Path, *ranges: tuple[int, int], column: str | None = "ts") -> ChannelStore:
@@ -42,7 +40,7 @@ def test_a_replay_begins_before_all_that_can_be_young_enough_or_is_refused(
 ) -> None:
     ranges = [(low, low + width) for low, width in spans]
     store = store_of(tmp_path_factory.mktemp("store"), *ranges)
-    Kept(keep_bytes, age_ms=10**9).trim(store)
+    Retention(keep_bytes, 10**9).trim(store)
     is_gone = any(high >= from_ms for _, high in ranges[: store.start()])
     try:
         first = first_entry(store, from_ms, "ts", "source")
@@ -58,17 +56,17 @@ def test_a_replay_begins_before_all_that_can_be_young_enough_or_is_refused(
 def test_what_was_not_read_is_kept_whatever_the_limits(tmp_path: Path) -> None:
     store = store_of(tmp_path, (0, 1), (2, 3), (4, 5))
     store.record_position("reader", 1)
-    Kept(bytes=0, age_ms=0).trim(store)
+    Retention(0, 0).trim(store)
     assert store.start() == 1
 
 
 def test_entries_are_kept_within_both_limits(tmp_path: Path) -> None:
     store = store_of(tmp_path, (0, 1), (2, 3), (4, 5), (6, 7))
-    ALL.trim(store)
+    Retention(10**9, 10**9).trim(store)
     assert store.start() == 0
-    Kept(bytes=250, age_ms=10**9).trim(store)
+    Retention(150, 10**9).trim(store)
     assert store.start() == 2
-    Kept(bytes=10**9, age_ms=-1000).trim(store)
+    Retention(10**9, -1000).trim(store)
     assert store.start() == 3  # the last entry always stays
     assert first_entry(store, 6, "ts", "source") == 3
     with pytest.raises(ReplayError, match=r"no longer stored") as refused:
@@ -84,7 +82,7 @@ def test_nothing_is_deleted_before_it_is_noted(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(store, "trim", dies)
     with pytest.raises(OSError, match="killed"):
-        Kept(bytes=0, age_ms=0).trim(store)
+        Retention(0, 0).trim(store)
     with pytest.raises(ReplayError):  # too careful, but nothing is missed
         first_entry(ChannelStore(str(tmp_path)), 1, "ts", "source")
 
@@ -94,7 +92,7 @@ def test_without_an_index_a_replay_begins_with_the_oldest_and_is_refused_once_so
 ) -> None:
     store = store_of(tmp_path, (0, 1), (2, 3), (4, 5), column=None)
     assert first_entry(store, 4, None, "source") == 0
-    Kept(bytes=150, age_ms=10**9).trim(store)
+    Retention(150, 10**9).trim(store)
     with pytest.raises(ReplayError, match="no longer stored"):
         first_entry(store, 4, None, "source")
 

@@ -122,7 +122,7 @@ class Ingest:
         if last is not None:
             self._stored = max(0, self._store.last_batch())
             self._clock_ms = last.clock_ms
-            for entry in self._store.entries(self._store.start()):
+            for entry in self._store.entries(max(self._store.start(), self._position())):
                 self._count_unread(entry.number, entry.bytes)
             if last.clock_ms >= FINAL_CLOCK_MS:
                 self._finished.set()

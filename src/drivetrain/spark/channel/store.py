@@ -290,7 +290,9 @@ class ChannelStore:
         between leaves a dense log and orphan segments, which `clean_orphans` takes.
         """
         with self._lock:
-            log = ChannelLog(self.entries(self.start()))
+            # What nobody has passed is not looked at: a log may be long.
+            end = min([*subscribers.values(), self.length()]) + 1
+            log = ChannelLog(self.entries(self.start(), end))
             gone = log.trimmable(subscribers, checkpoint)
             # Not as they were remembered: a subscriber may have put another entry in the place of one.
             for entry in [self._as_it_is(known) for known in gone]:
