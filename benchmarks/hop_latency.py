@@ -76,8 +76,8 @@ class Feeder(threading.Thread):
             hidden = self._lines / f".part-{number:03}.txt"
             text = "".join(f"{number:06} {line:03} {'x' * 89}\n" for line in range(LINES_PER_FILE))
             hidden.write_text(text)
-            hidden.rename(self._lines / f"part-{number:03}.txt")
             self._arrived_s[number] = time.monotonic()
+            hidden.rename(self._lines / f"part-{number:03}.txt")
             self._seen.wait(PATIENCE_S)
             time.sleep(PERIOD_S)
 
@@ -185,11 +185,12 @@ def measured_parts(fragment: str) -> Parts:
     read = QueryProgress.read
 
     def noted(self: QueryProgress, query: Any) -> None:
-        if query is not None and self.fragment.id == fragment:
-            for progress in query.recentProgress:
-                if progress.batchId > self.seen and "addBatch" in progress.durationMs:
-                    parts.take(dict(progress.durationMs))
+        known = self.seen
         read(self, query)
+        if query is not None and self.fragment.id == fragment and self.seen > known:
+            for progress in query.recentProgress:
+                if progress.batchId > known and "addBatch" in progress.durationMs:
+                    parts.take(dict(progress.durationMs))
 
     QueryProgress.read = noted  # type: ignore[method-assign] - only for the length of this measurement
     return parts
