@@ -124,7 +124,9 @@ class Repair:
             known = loss_record(store)
             damages = self._damages(id, store, first, end, known.open)
             for number in set(known.open) - {damage.number for damage in damages}:
-                known = self._note(store, known.mended(number))  # done by a repair that was killed then
+                # Done by a repair that was killed then: what it left out is not known any more.
+                closed = known.skipped(number, 0) if self._skip else known.mended(number)
+                known = self._note(store, closed)
             for damage in damages:
                 known = self._note(store, known.found(damage.number, max(1, len(damage.bad))))
                 self._say(f"channel {id}: entry {damage.number} is lost ({damage.told})")
