@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from drivetrain.config import Config
@@ -97,6 +97,7 @@ class Broker:
             "log.retention.check.interval.ms": "500",
             # As the tests want it.
             "auto.create.topics.enable": "false",
+            "log.retention.ms": "-1",  # their timestamps are of years ago
             "message.max.bytes": str(16 * 2**20),
             "replica.fetch.max.bytes": str(16 * 2**20),
             **settings,
@@ -201,6 +202,12 @@ class Broker:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         self.admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the messages of partitions before an offset, as retention would."""
+        asked = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        for told in self.admin.delete_records(asked, request_timeout=60, operation_timeout=60).values():
+            told.result(60)
 
     def _partitions(self, topic: str) -> list[int]:
         found = self.admin.list_topics(timeout=5).topics.get(topic)

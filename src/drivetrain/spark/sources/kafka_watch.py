@@ -27,6 +27,7 @@ from pathlib import Path
 
 from drivetrain.api.kafka import Kafka
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.spark.offset_log import committed, read_offsets
 from drivetrain.spark.sources.context import Position
 from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition
 from drivetrain.spark.sources.kafka_decoder import bad_message
@@ -58,8 +59,7 @@ class KafkaWatch:
         self._admin = admin
         self._places = places
         self._state_dir = state_dir
-        self._initial = Path(spark_log, "0") if spark_log else None
-        self._before: dict[Partition, int] | None = None
+        self._spark_log = Path(spark_log) if spark_log else None
         self._group_failed = False
         self.lost = 0
         """Messages that were deleted before they were read, in this process; 0 unless told to continue."""
@@ -100,7 +100,6 @@ class KafkaWatch:
             self._places.save(self._state_dir)
         if self._source.on_data_loss == "continue":
             self._count_lost(at)
-        self._before = at
 
     def _tell_lost(self, what: str, where: str) -> None:
         if self._source.on_data_loss == "fail":
@@ -133,11 +132,18 @@ class KafkaWatch:
         return found
 
     def _start(self) -> dict[Partition, int]:
-        """Where the running batch begins: at the end of the one before, or where Spark began."""
-        if self._before is not None:
-            return self._before
-        if self._initial is not None and self._initial.is_file():
-            return offsets_of(json.loads(self._initial.read_text().splitlines()[-1]))
+        """Where the running batch begins: by Spark's logs, where the last committed one ended."""
+        if self._spark_log is not None:
+            checkpoint = self._spark_log.parents[1]
+            batch = committed(checkpoint)
+            if batch >= 0:
+                _, offsets = read_offsets(checkpoint / "offsets" / str(batch))
+                offset = offsets[int(self._spark_log.name)]
+                if offset is not None:
+                    return offsets_of(json.loads(offset))
+            initial = self._spark_log / "0"
+            if initial.is_file():
+                return offsets_of(json.loads(initial.read_text().splitlines()[-1]))
         return self._places.first
 
     # -- when it failed ----------------------------------------------------------------------------
@@ -174,7 +180,7 @@ class KafkaWatch:
             ends = self._admin.offsets(
                 [(name, n) for name, topic in topics.items() for n in range(topic.partitions)], "latest"
             )
-            gone = self._gone({p: max(n, self._start().get(p, 0)) for p, n in ends.items()})
+            gone = self._gone(ends)
         except DrivetrainError as error:
             return error
         missing = sorted(set(self._places.topics) - set(topics))
