@@ -58,6 +58,7 @@ from drivetrain.cluster.messages.registration import (
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
 from drivetrain.config import Config
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.execution import FragmentId
 from drivetrain.core.job_events import Vertex
 from drivetrain.testing import Node, ProcessEndedError, Simulation
@@ -133,6 +134,33 @@ class World:
         self.is_calm = True
         self.refuse = "no-slots"
         self.settings: dict[str, str] = {}
+        self.clock_ms: int | None = replay_from_ms  # as the registry has it
+        self.start_ms = replay_from_ms or 0
+        self.told_ms = 0  # the highest that an application master has said
+
+    # ---- the clock
+
+    def take_clock(self, clock_ms: int | None) -> None:
+        """A report's clock, which is to be behind what every fragment has committed."""
+        if clock_ms is None:
+            return
+        behind = [f for f in GRAPH if self.records.committed[f] < min(clock_ms, BATCHES)]
+        if behind and clock_ms > self.start_ms:
+            self.records.violations.append(f"the clock is {clock_ms}, and {behind} are not there")
+        self.clock_ms = max(clock_ms, self.clock_ms or 0)
+
+    def hear_clock(self, clock_ms: int | None) -> None:
+        """What an application master says its clock is."""
+        if clock_ms is None:
+            return
+        if clock_ms < self.told_ms:
+            self.records.violations.append(f"the clock goes back from {self.told_ms} to {clock_ms}")
+        is_end = clock_ms == FINAL_CLOCK_MS and all(self.records.committed[f] == BATCHES for f in GRAPH)
+        if not is_end and (self.clock_ms is None or clock_ms > self.clock_ms):
+            self.records.violations.append(
+                f"the clock {clock_ms} is told, and the registry has {self.clock_ms}"
+            )
+        self.told_ms = clock_ms
 
     # ---- processes
 
@@ -293,12 +321,15 @@ class SimulatedMaster(Actor):
             case RegisterAppMaster(epoch=epoch) | AppMasterReport(epoch=epoch) if epoch < world.epoch:
                 self.context.reply(Failure("stale-epoch", "another one was started"))
             case RegisterAppMaster():
-                self.context.reply(AppMasterRegistered(APP, world.epoch, world.spec, None, 0, world.restarts))
+                told = world.clock_ms
+                answer = AppMasterRegistered(APP, world.epoch, world.spec, told, 0, world.restarts)
+                self.context.reply(answer)
             case AppMasterReport():
                 if message.state.is_over and world.is_calm and not world.disturbed:
                     left = [i for i in world.living() if i.startswith(f"a-{APP}-{message.epoch}-")]
                     if left:
                         world.records.violations.append(f"the end was reported while {left} lived")
+                world.take_clock(message.clock_ms)
                 if world.registry is None or not world.registry.state.is_over:
                     world.registry, world.restarts = message, message.restarts
                     if message.prepared:
@@ -478,6 +509,7 @@ class SimulatedExecutor(Actor):
                 None,
                 self.world.records.committed[f],
                 {f: self.batches[f, a]},
+                settled_clock_ms=self.world.records.committed[f],
             )
             for f, a in fragments.items()
         )

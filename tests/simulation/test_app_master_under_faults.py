@@ -9,6 +9,7 @@ from drivetrain.actor import ActorPath
 from drivetrain.cluster.app_master.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import JobState, StopApplication
+from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.testing import NetworkFaults, Simulation, simulate
 
 
@@ -60,6 +61,7 @@ def tended(world: World, condition: object) -> bool:
     if world.actor is not None and job is not None:
         job.check()
         world.actor.pool.check()
+        world.hear_clock(world.actor.clock())
     return bool(condition())  # type: ignore[operator]
 
 
@@ -74,6 +76,7 @@ def check_the_end(world: World) -> None:
     assert {view.fragment: view.state for view in result.fragments} == dict.fromkeys(GRAPH, "finished")
     assert records.concluded >= 1
     assert result.printed == "done"
+    assert result.clock_ms == world.registry.clock_ms == FINAL_CLOCK_MS
     # What attempts have said last, and was acknowledged, is in; nothing is counted twice.
     epoch = result.epoch
     known = sum(batches for (e, _, _), batches in records.final.items() if e == epoch)

@@ -19,6 +19,7 @@ import pytest
 from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 from drivetrain.cluster.messages.applications import ApplicationState
+from drivetrain.core.clock import FINAL_CLOCK_MS
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -90,6 +91,7 @@ def test_word_count_detached_then_attached_and_its_name_is_free_again(cluster: W
     assert taken.returncode == 2
     assert "--name" in taken.stderr
     assert cluster.client.wait("wc", timeout_ms=180_000).state is ApplicationState.SUCCEEDED
+    assert cluster.client.wait_clock("wc", "2500-01-01", timeout_ms=10_000) == FINAL_CLOCK_MS
 
     attached = cluster.submit("wordcount.py", "--json", *given, "--set", "output=second")
     assert attached.returncode == 0, attached.stderr

@@ -21,7 +21,7 @@ from drivetrain.spark.running import RunningApplication
 from drivetrain.spark.sources import OpenedSource, open_source
 
 SCHEMA = "ts bigint, shard int"
-WAIT = "60 s"
+WAIT = "120 s"
 
 
 class Lines:
@@ -41,7 +41,7 @@ class Lines:
 
 
 def wait_until(condition: Callable[[], bool], running: RunningApplication) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert running.is_running, running.wait()
         assert time.monotonic() < deadline, f"the clock is at {running.clock_ms}"

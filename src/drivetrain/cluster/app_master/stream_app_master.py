@@ -178,11 +178,13 @@ class StreamAppMaster(ApplicationMaster):
 
     def clock_to_report(self) -> int | None:
         """What the clock service wants to be persisted, else the clock."""
-        return super().clock() if self._clock is None else self._clock.to_report()
+        if self._clock is None or self.end_state is ApplicationState.SUCCEEDED:
+            return self.clock()
+        return self._clock.to_report()
 
     def reported(self) -> None:
         """The registry has the clock, and perhaps what it had to know before fragments are deployed."""
-        if self._clock is not None and self._clock.reported():
+        if self._clock is not None and self._clock.reported() and self.end_state is None:
             self.report()
         self._open()
 
@@ -422,6 +424,8 @@ class StreamAppMaster(ApplicationMaster):
 
     def clock(self) -> int | None:
         """The smallest clock of all fragments, as the registry knows it; it never goes back."""
+        if self.end_state is ApplicationState.SUCCEEDED:
+            return FINAL_CLOCK_MS  # whoever comes after this one finds all fragments at their end
         return super().clock() if self._clock is None else self._clock.clock_ms
 
     def _stall(self, fragment: str) -> tuple[int, str | None]:
