@@ -144,23 +144,32 @@ class KafkaAdmin:
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> str | None:
         """Begin to commit offsets to a consumer group; returns what went wrong the time before, if it did.
 
-        Does not wait: what nobody relies on may hold up nothing.
+        Does not wait, neither for Kafka nor for another call here: what nobody relies on may hold up nothing.
+        Another call means a batch, behind which there is the next time.
         """
-        with self._asking() as client:
-            told: str | None = None
-            if self._pending is not None:
-                if not self._pending.isDone():
-                    return None
-                try:
-                    self._pending.get()
-                except Py4JJavaError as error:
-                    told = self._secrets.scrubbed(_message(error))
-            asked = self._jvm.java.util.HashMap()
-            for partition, offset in offsets.items():
-                place = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset)
-                asked.put(self._java(partition), place)
-            self._pending = client.alterConsumerGroupOffsets(group, asked).all()
-            return told
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            with self._asking() as client:
+                told = self._failed_commit()
+                asked = self._jvm.java.util.HashMap()
+                for partition, offset in offsets.items():
+                    place = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset)
+                    asked.put(self._java(partition), place)
+                self._pending = client.alterConsumerGroupOffsets(group, asked).all()
+                return told
+        finally:
+            self._lock.release()
+
+    def _failed_commit(self) -> str | None:
+        """What went wrong with the last commit, if it did and that is known by now."""
+        if self._pending is None or not self._pending.isDone():
+            return None
+        try:
+            self._pending.get()
+        except Py4JJavaError as error:
+            return self._secrets.scrubbed(_message(error))
+        return None
 
     def close(self) -> None:
         """Close the connection; what was begun may be lost."""

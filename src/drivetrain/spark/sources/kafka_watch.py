@@ -154,7 +154,7 @@ class KafkaWatch:
         if bad is not None:
             return bad
         if _LOST.search(text):
-            return self._loss()
+            return self._loss(text)
         told = self._admin.scrubbed(text)
         away = _AWAY.search(told)
         if away is not None and "org.apache.kafka" in told:
@@ -174,7 +174,8 @@ class KafkaWatch:
             )
         return None
 
-    def _loss(self) -> DrivetrainError:
+    def _loss(self, text: str) -> DrivetrainError:
+        found = [line for line in self._admin.scrubbed(text).splitlines() if _LOST.search(line)] or [""]
         try:
             topics = self._admin.topics(self._places.topics)
             ends = self._admin.offsets(
@@ -188,7 +189,7 @@ class KafkaWatch:
         return InputError(
             "messages were deleted in Kafka before they were read",
             where=self._source.name,
-            got=told or "Kafka has them no longer",
+            got=told or found[0][:300],
             remedy=_REMEDY,
         )
 
