@@ -26,8 +26,6 @@ JOBS = (
     "python_split",
     "sol",
     "trickle",
-    "kafka_read",
-    "kafka_write",
     "hop",
     "hop_latency",
     "delivery",
