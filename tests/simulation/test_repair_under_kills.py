@@ -113,9 +113,7 @@ class World:
             log = self.directory / "channel" / "log" / f"{entry.number:020d}.json"
             paths = [log, *(self.directory / "channel" / segment.path for segment in entry.segments)]
             for path in self.random.sample(paths, self.random.randrange(1, len(paths) + 1)):
-                # A move of the clock at the very end leaves no trace when it is gone, and nobody needs it.
-                is_trace = path != log or entry.number + 1 < len(self.before) or bool(entry.segments)
-                if self.random.random() < 0.5 and is_trace:
+                if self.random.random() < 0.5:
                     path.unlink()
                 else:
                     path.write_bytes(path.read_bytes()[:-5])
@@ -196,7 +194,9 @@ async def test_what_was_lost_is_there_once_again_however_often_the_repair_is_kil
         assert [entry.number for entry in entries] == list(range(len(entries)))
         assert [value for entry in unread for value in readable(after, entry)] == wanted
         assert all(a.clock_ms <= b.clock_ms for a, b in itertools.pairwise(entries))
-        assert all(new.clock_ms <= old.clock_ms for new, old in zip(entries, world.before, strict=True))
+        # A move of the clock that is lost at the end of the log leaves no trace, and nobody needs it.
+        assert all(new.clock_ms <= old.clock_ms for new, old in zip(entries, world.before, strict=False))
+        damaged = {number for number in damaged if number < len(entries)}
         for entry in unread:
             if entry.number not in damaged:
                 assert entry == world.before[entry.number], "what is readable is never changed"
@@ -224,7 +224,7 @@ async def test_what_is_left_out_leaves_a_log_that_can_be_read_on(simulation: Sim
             v for e in world.before[world.position :] if e.number not in damaged for v in readable_before(e)
         ]
         assert set(intact) <= set(found)
-        assert loss_record(after).skipped_entries == len(damaged)
+        assert loss_record(after).skipped_entries == len([n for n in damaged if n < after.length()])
 
 
 def readable_before(entry: Entry) -> list[int]:

@@ -222,16 +222,19 @@ class Repair:
     def _missing_at_the_end(
         self, store: ChannelStore, channel: PlannedChannel, numbers: list[int], newest: int
     ) -> int:
-        """How many entries must have been behind the last: the producer committed their batches."""
-        last = NO_BATCH
-        if numbers:
-            try:
-                last = store.read_entry(numbers[-1]).batch_id
-            except (TrimmedError, MessageLossError):
-                return 0  # it is damaged itself; what was behind it shows once it is rebuilt
+        """How many entries must have been behind the last: the producer committed their batches.
+
+        Damaged entries at the end of the log may each have been one of these batches.
+        """
         if tells_only_at_end(self._plan, channel.producer_fragment):
             return 0
-        return max(0, newest - last)
+        damaged = 0
+        for number in reversed(numbers):
+            try:
+                return max(0, newest - store.read_entry(number).batch_id - damaged)
+            except (TrimmedError, MessageLossError):
+                damaged = numbers[-1] + 1 - number
+        return max(0, newest + 1 - damaged)
 
     def _committed(self, channel: PlannedChannel) -> int:
         return committed(self._context.rundir.fragment(channel.producer_fragment) / "checkpoint")

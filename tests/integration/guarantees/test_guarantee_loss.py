@@ -163,6 +163,7 @@ class Run:
         line = [
             sys.executable, "-m", "drivetrain.cli", "run", str(directory / "app.py"),
             "--set", f"output={directory / 'out'}", "--set", "run.max-batch-rows=500",
+            "--set", "run.max-batch-bytes=1 KiB",  # an entry at a time: the subscriber lags
             "--set", "spark.driver-memory=1 GiB", "--set", "spark.master=local[2]",
             "--state-dir", str(directory / "state"),
         ]  # fmt: skip
@@ -232,7 +233,7 @@ def test_damage_found_after_a_kill_is_repaired_though_the_repair_is_killed_too(t
     def batches(fragment: str, log: str) -> list[int]:
         return sorted(batch_numbers(checkpoint(state, fragment) / log))
 
-    Run(tmp_path).kill_when(lambda: len(unread()) >= 7 and len(batches("long", "commits")) >= 4)
+    Run(tmp_path).kill_when(lambda: len(unread()) >= 7 and len(batches("long", "commits")) >= 3)
     store = channel_of(state, "kept--short")
     numbers = unread()
     behind = made_by_damaged_input(state)
