@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 from drivetrain.core.delivery import AT_MOST_ONCE
@@ -52,7 +52,7 @@ class Recovery:
     ) -> None:
         self._execution = execution
         self._tell = tell
-        self._compiling = compiling or nullcontext()
+        self._compiling = compiling or threading.Lock()  # what fragments share is not made twice
         self._fruitless: dict[str, int] = {}  # the batch at which nothing was found damaged
 
     def wait_recovered(
