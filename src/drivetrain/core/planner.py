@@ -26,10 +26,10 @@ from typing import Final, cast
 from drivetrain.api.graph import (
     Aggregate,
     Deduplicate,
+    Delivery,
     Fold,
     Graph,
     JoinStream,
-    Delivery,
     Latency,
     Node,
     Process,
