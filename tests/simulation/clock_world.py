@@ -76,6 +76,8 @@ class Checkpoint:
     taken: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     clock_ms: int | None = None
     processed: set[int] = field(default_factory=set)
+    planned: tuple[list[int], dict[str, int]] | None = None
+    """The offset log: what the batch takes that was begun and is not committed."""
 
 
 class World:
@@ -259,6 +261,7 @@ class Attempt:
         is_repeated = any(c.log and c.log[-1].batch > self.checkpoint.batch for c in self.outputs)
         has_input = bool(messages) or any(ends[up] > c.committed for up, c in self.inputs.items())
         if not has_input and clock_ms == self.clock_ms and not is_repeated:
+            self.checkpoint.planned = None  # nothing has come: Spark plans no batch
             return
         if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
             self.clock_ms = clock_ms
@@ -271,7 +274,7 @@ class Attempt:
         self._commit(number, taken, ends, messages)
 
     def _commit(self, number: int, taken: list[int], ends: dict[str, int], messages: dict[int, int]) -> None:
-        self.checkpoint.batch, self.checkpoint.taken = number, taken
+        self.checkpoint.batch, self.checkpoint.taken, self.checkpoint.planned = number, taken, None
         self.checkpoint.processed |= set(messages)
         self.checkpoint.clock_ms = self.settled_ms = self.clock_ms
         starts = {up: channel.committed for up, channel in self.inputs.items()}
@@ -285,29 +288,29 @@ class Attempt:
 
     def _take(self) -> tuple[list[int], dict[str, int], dict[int, int]]:
         """What a batch takes: positions after it, and its messages. The same again if it is repeated."""
-        world = self.world
-        done = next(
-            (c.log[-1] for c in self.outputs if c.log and c.log[-1].batch > self.checkpoint.batch), None
-        )
+        world, before = self.world, self.checkpoint
+        if before.planned is None:
+            taken = [min(len(p), t + world.random.randint(0, 4)) for p, t in self._partitions()]
+            ends = {
+                up: min(len(c.log), c.committed + world.random.randint(1, 3)) for up, c in self.inputs.items()
+            }
+            before.planned = taken, ends
+        taken, ends = before.planned
         messages: dict[int, int] = {}
-        taken, ends = list(self.checkpoint.taken), {up: c.committed for up, c in self.inputs.items()}
-        if self.source is not None:
-            for n, partition in enumerate(world.partitions):
-                more = world.random.randint(0, 4)
-                if done is not None:
-                    more = sum(id in done.messages for id, _ in partition)
-                messages |= dict(partition[taken[n] : taken[n] + more])
-                taken[n] = min(len(partition), taken[n] + more)
+        for (partition, start), end in zip(self._partitions(), taken, strict=True):
+            messages |= dict(partition[start:end])
         for up, channel in self.inputs.items():
-            most = min(len(channel.log), channel.committed + world.random.randint(1, 3))
-            if done is not None:  # Spark repeats the batch that it has in its offset log
-                most = channel.committed
-                while most < len(channel.log) and set(channel.log[most].messages) <= set(done.messages):
-                    most += 1
-            for entry in channel.log[channel.committed : most]:
+            for entry in channel.log[channel.committed : ends[up]]:
                 messages |= entry.messages
-            ends[up] = most
         return taken, ends, messages
+
+    def _partitions(self) -> list[tuple[list[tuple[int, int]], int]]:
+        """The partitions of the source, with how much of each is taken; none behind channels."""
+        return (
+            []
+            if self.source is None
+            else list(zip(self.world.partitions, self.checkpoint.taken, strict=True))
+        )
 
     def _clock_after(self, ends: dict[str, int], taken: list[int], messages: dict[int, int]) -> int | None:
         world = self.world
