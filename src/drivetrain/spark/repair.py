@@ -224,17 +224,17 @@ class Repair:
     ) -> int:
         """How many entries must have been behind the last: the producer committed their batches.
 
-        Damaged entries at the end of the log may each have been one of these batches.
+        Each entry behind the last readable one may have been one of these batches.
         """
         if tells_only_at_end(self._plan, channel.producer_fragment):
             return 0
-        damaged = 0
         for number in reversed(numbers):
             try:
-                return max(0, newest - store.read_entry(number).batch_id - damaged)
+                missing = newest - store.read_entry(number).batch_id
             except (TrimmedError, MessageLossError):
-                damaged = numbers[-1] + 1 - number
-        return max(0, newest + 1 - damaged)
+                continue
+            return max(0, missing - (numbers[-1] - number))
+        return max(0, newest - max(numbers, default=-1))
 
     def _committed(self, channel: PlannedChannel) -> int:
         return committed(self._context.rundir.fragment(channel.producer_fragment) / "checkpoint")
