@@ -29,6 +29,7 @@ Called by: the engine (append, trim), the channel data source (read), source-end
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -310,13 +311,21 @@ class ChannelStore:
         Only the producer may call it, and only while no batch is being written. Subscribers may be at work.
         """
         with self._lock:
-            named = {s.path for entry in self.entries(self.start()) for s in entry.segments}
+            named = self._named()
             orphans = [f"{SEGMENTS}/{name}" for name in self.files.names(SEGMENTS)]
             orphans = [path for path in orphans if path not in named]
             orphans += [f"{LOG}/{name}" for name in self.files.names(LOG) if name.endswith(".tmp")]
             for path in orphans:
                 self.files.delete(path)
             return len(orphans)
+
+    def _named(self) -> set[str]:
+        """The segments of all entries that can be read: also of those before a gap, which is mended later."""
+        named: set[str] = set()
+        for number in self.numbers():
+            with suppress(MessageLossError, TrimmedError):
+                named.update(segment.path for segment in self._load(number).segments)
+        return named
 
     def _as_it_is(self, entry: Entry) -> Entry:
         try:

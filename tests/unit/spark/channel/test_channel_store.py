@@ -221,6 +221,20 @@ def test_a_gap_in_the_log_is_found_by_whoever_waits_for_the_next_entry(store: Ch
     assert values_of(store) == [1, 2, 3]
 
 
+def test_segments_before_a_gap_in_the_log_are_no_orphans(store: ChannelStore) -> None:
+    for batch in range(4):
+        store.append(batch, [some_segment(store, batch)], clock_ms=1)
+    log = Path(store.uri) / "log"
+    (log / f"{1:020d}.json").unlink()
+    (log / f"{2:020d}.json").write_text("{")
+    lost = [store.entry(number).segments[0].path for number in (1, 2)]
+    again = ChannelStore(store.uri)
+    again.clean_orphans()
+    left = {f"segments/{name}" for name in again.files.names("segments")}
+    assert left == {store.entry(number).segments[0].path for number in (0, 3)}
+    assert not left & set(lost)
+
+
 def test_what_was_put_back_is_trimmed_and_not_what_was_there_before(store: ChannelStore) -> None:
     old = some_segment(store, 1)
     for batch, segments in enumerate(([old], [])):
