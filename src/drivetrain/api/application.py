@@ -84,9 +84,11 @@ class Application:
 
     `latency` says how messages pass: `"micro-batch"`, a batch at a time; `"realtime"`, one by one in Spark's
     real-time mode, which is an error where a fragment cannot run so (`drivetrain plan` says which operator
-    stops it); `"realtime where possible"`. `delivery` says how often a message counts when something dies: `"exactly
-    once"`; `"at least once"`, which saves some time on the way to other fragments; `"at most once"`, where the
-    batch in flight is left out, and counted. `drivetrain plan` says what each sink gives then.
+    stops it); `"realtime where possible"`.
+
+    `delivery` says how often a message counts when something dies: `"exactly once"`; `"at least once"`, which
+    saves some time on the way to other fragments; `"at most once"`, where the batch in flight is left out, and
+    counted. `drivetrain plan` says what each sink gives then.
     """
 
     def __init__(

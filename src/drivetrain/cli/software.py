@@ -105,7 +105,8 @@ def check_kafka(config: Config) -> list[Finding]:
         if jars is None:
             how = (
                 "fetched at the first run of an application with Kafka; behind a proxy set https_proxy, "
-                "for a mirror kafka.ivy-settings; without a network copy the jars here and name them by kafka.jars"
+                "for a mirror kafka.ivy-settings; without a network copy the jars here and name them by "
+                "kafka.jars"
             )
             findings = [Finding("Kafka connector", Verdict.OK, f"not here yet; {how}")]
         else:
