@@ -38,8 +38,11 @@ Invariants, checked by `check()`:
 3. Copies are kept of the newest round and life only; a round that is decided is not prepared.
 
 Called by the shell of a fragment's query, which does the effects in order, at a boundary of batches: no batch
-runs between the arrival of the last barrier and `Release`. Source: Apache Storm's bolts in checkpoint
-transactions, with partial counts cleared; barrier alignment as in Apache Flink.
+begins between the arrival of the last barrier and `Release`. One that was planned before a crash and is not
+committed runs again before the snapshot: the outputs may have it already.
+
+Source: Apache Storm's bolts in checkpoint transactions, with partial counts cleared; barrier alignment as in
+Apache Flink.
 """
 
 from __future__ import annotations

@@ -30,6 +30,10 @@ PREPARING becomes COMMITTING: before it the transaction can only be rolled back,
 | `SourceReported` | `core.checkpoint_time` chooses application times by it |
 | `CheckpointWanted` | the next one is due |
 
+What is told again is answered again by everybody, and an answer that is late enough is one of another
+transaction, so that the present step is told again. Left alone that feeds itself. So a step is told again
+only after the interval has passed, then twice the interval, and so on.
+
 Effects are done in order, each before the next: `Persist` returns when the value is durable. If that fails,
 the coordinator must be given up, and another made from what is there.
 
@@ -170,6 +174,8 @@ class CheckpointCoordinator:
         self._in_flight: Command | None = None
         self._acked: dict[str, Snapshot | None] = {}
         self._step_since_ms: int | None = None  # when the present step was first told
+        self._told_ms = 0  # when it was told last
+        self._patience_ms = 0  # how long from there until it may be told again
         self._started_ms: int | None = None
         self._wanted = False
         self._now_ms: int | None = None
@@ -299,8 +305,12 @@ class CheckpointCoordinator:
                 return
             self._prepare(now_ms, effects)
         if self._step_since_ms is None:
-            self._step_since_ms = now_ms
-        self._in_flight = self._command()
+            self._step_since_ms, self._patience_ms = now_ms, self.policy.interval_ms
+        elif now_ms - self._told_ms < self._patience_ms:
+            return
+        else:
+            self._patience_ms *= 2
+        self._told_ms, self._in_flight = now_ms, self._command()
         effects.append(Emit(self._in_flight))
 
     def _prepare(self, now_ms: int, effects: list[Effect]) -> None:

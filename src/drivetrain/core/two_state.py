@@ -220,8 +220,7 @@ class KeyedStates(_TimeAligned[dict[K, Any]], Generic[K]):
         return picture
 
     def _pass(self, pane: int) -> None:
-        if pane + self.step_ms <= self.clock_ms:
-            self._absorb(self._panes.pop(pane))
+        self._absorb(self._panes.pop(pane))  # all of it: no multiple of the step lies inside
 
     def _added(self, state: Any, message: Any) -> Any:
         return self._monoid.add(self._monoid.zero() if state is _GONE else state, message)

@@ -44,9 +44,7 @@ FOLD = FoldMonoid(list, lambda state, message: [*state, message])
 # -- the rules of the reference ----------------------------------------------------------------------------
 
 
-def test_the_checkpoint_state_takes_only_what_is_older_than_the_time_and_the_current_state_takes_all() -> (
-    None
-):
+def test_the_checkpoint_state_takes_only_what_is_older_and_the_current_state_takes_all() -> None:
     states = KeyedStates[str](Held(), STEP)
     assert states.bind(20)
     for ts in (5, 19, 20, 31):

@@ -1,0 +1,409 @@
+"""The coordinator of checkpoints: each row of the reference, what is persisted, timeouts, and times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drivetrain.core.checkpoint import (
+    CheckpointCoordinator,
+    CheckpointPolicy,
+    CheckpointWanted,
+    Completed,
+    Emit,
+    ParticipantsChanged,
+    Persist,
+    SourceReported,
+    TimePassed,
+)
+from drivetrain.core.checkpoint_figures import KEPT_FAILURES
+from drivetrain.core.checkpoint_time import CheckpointTime, next_time_ms
+from drivetrain.core.transaction import (
+    NO_TXID,
+    TABLE,
+    Action,
+    ActionAcked,
+    ActionFailed,
+    CheckpointRecord,
+    Command,
+    Phase,
+    Snapshot,
+    StateLost,
+    Transaction,
+)
+from drivetrain.errors import ConfigError, InternalError, PeerViolationError
+
+POLICY = CheckpointPolicy(interval_ms=1_000, timeout_ms=30_000)
+RECORD = CheckpointRecord(4, 7, None, {"a": Snapshot(1), "b": Snapshot(2)})
+
+
+class Driven:
+    """A coordinator of fragments a and b, what it persisted, and what it told."""
+
+    def __init__(self, saved: Transaction | None = None, fragments: str = "ab") -> None:
+        self.core = CheckpointCoordinator(fragments, POLICY, saved)
+        self.now = 0
+        self.stored = saved
+        self.told: list[Command] = []
+        self.completed: list[int] = []
+
+    def step(self, event: Any, at: int | None = None) -> list[Command]:
+        """Take an event (at a time in ms); the commands that it led to."""
+        self.now = self.now if at is None else at
+        told: list[Command] = []
+        for effect in self.core.step(event, self.now):
+            match effect:
+                case Persist(transaction):
+                    self.stored = transaction
+                case Emit(command):
+                    assert self.stored is None or command.txid == self.stored.txid, "told before persisted"
+                    told.append(command)
+                case Completed(record):
+                    self.completed.append(record.txid)
+        self.core.check()
+        self.told += told
+        return told
+
+    def ack(self, fragment: str, command: Command | None = None, **changes: Any) -> list[Command]:
+        """What is in flight (or `command`) is acknowledged by a fragment, with changes."""
+        of = command or self.told[-1]
+        snapshot = Snapshot(1, bytes=10) if of.action is Action.PREPARE else None
+        acked = ActionAcked(fragment, of.action, of.txid, of.round, of.life, snapshot)
+        return self.step(msgspec.structs.replace(acked, **changes))
+
+    def ack_all(self) -> list[Command]:
+        """Everybody acknowledges what is in flight."""
+        return [command for name in sorted(self.core.participants) for command in self.ack(name)]
+
+    @property
+    def state(self) -> tuple[Phase, int, bool]:
+        """Where it stands."""
+        return self.core.transaction.phase, self.core.transaction.txid, self.core.recovering
+
+
+def recovered() -> Driven:
+    """A coordinator that has just recovered, with no transaction yet; its first is told."""
+    driven = Driven()
+    driven.step(TimePassed())
+    driven.ack_all()
+    return driven
+
+
+# -- the reference, row by row ---------------------------------------------------------------------------
+
+ROWS = [
+    # state(txid), recovering; action → on ack: the state, recovering
+    (Phase.COMMITTED, 4, True, Action.INITSTATE, (Phase.PREPARING, 5, False)),  # done: the first is immediate
+    (Phase.PREPARING, 5, False, Action.PREPARE, (Phase.COMMITTING, 5, False)),
+    (Phase.PREPARING, 5, True, Action.ROLLBACK, (Phase.COMMITTED, 4, True)),
+    (Phase.COMMITTING, 4, False, Action.COMMIT, (Phase.COMMITTED, 4, False)),
+    (Phase.COMMITTING, 4, True, Action.COMMIT, (Phase.COMMITTED, 4, True)),
+]
+
+
+@pytest.mark.parametrize(("phase", "txid", "recovering", "action", "after"), ROWS)
+def test_each_row_of_the_table_has_its_action_and_its_next_state(
+    phase: Phase, txid: int, recovering: bool, action: Action, after: tuple[Phase, int, bool]
+) -> None:
+    driven = Driven(Transaction(txid, phase, 8, record=RECORD))
+    driven.core.recovering = recovering
+    driven.core._started_ms = None if phase is Phase.COMMITTED else 0
+    (command,) = driven.step(TimePassed())
+    assert (command.action, command.txid) == (action, txid)
+    assert driven.ack("a") == []
+    driven.ack("b")
+    assert driven.state == after
+    if after[0] is not phase:
+        assert driven.stored == driven.core.transaction
+
+
+def test_the_table_has_these_rows_and_no_other() -> None:
+    assert {(phase, recovering): TABLE[phase, recovering].action for phase, recovering in TABLE} == {
+        (phase, recovering): action for phase, _, recovering, action, _ in ROWS
+    }
+
+
+def test_absent_state_starts_at_minus_one_committed_and_opening_always_starts_in_recovery() -> None:
+    driven = Driven()
+    assert driven.state == (Phase.COMMITTED, NO_TXID, True)
+    (command,) = driven.step(TimePassed())
+    assert (command.action, command.txid, command.record) == (Action.INITSTATE, -1, None)
+    for saved in (Transaction(4, Phase.COMMITTING, 7, record=RECORD), Transaction(0, Phase.PREPARING, 1)):
+        assert Driven(saved).core.recovering
+
+
+def test_the_first_real_transaction_is_zero_and_the_first_checkpoint_is_immediate() -> None:
+    driven = recovered()
+    assert [(c.action, c.txid) for c in driven.told] == [(Action.INITSTATE, -1), (Action.PREPARE, 0)]
+
+
+def test_preparing_is_persisted_before_prepare_is_emitted() -> None:
+    driven = Driven()
+    driven.step(TimePassed())
+    driven.ack("a")
+    (command,) = (driven.told[-1],)
+    effects = driven.core.step(ActionAcked("b", Action.INITSTATE, -1, command.round, command.life), 0)
+    begun = Transaction(0, Phase.PREPARING, 1, step_ms=1_000)
+    assert effects == [Persist(begun), Emit(Command(Action.PREPARE, 0, 1, 1, None, 1_000))]
+
+
+def test_the_record_is_in_the_one_write_between_all_prepared_and_commit() -> None:
+    driven = recovered()
+    prepare = driven.told[-1]
+    driven.ack("a")
+    effects = driven.core.step(ActionAcked("b", Action.PREPARE, 0, 1, 1, Snapshot(9)), 0)
+    record = CheckpointRecord(0, 1, None, {"a": Snapshot(1, bytes=10), "b": Snapshot(9)})
+    committing = Transaction(0, Phase.COMMITTING, 1, step_ms=prepare.step_ms, record=record)
+    commit = Command(Action.COMMIT, 0, 1, 1, None, prepare.step_ms, record)
+    assert effects == [Persist(committing), Emit(commit)]
+
+
+def test_one_step_is_in_flight_at_a_time() -> None:
+    driven = recovered()
+    for at in (1, 900, 2_000, 29_000):
+        assert driven.step(TimePassed(), at) == []
+
+
+def test_an_ack_with_another_txid_changes_no_state_but_the_action_is_emitted_again() -> None:
+    driven = recovered()
+    driven.ack("a")
+    before = driven.core.transaction
+    assert driven.ack("b", action=Action.INITSTATE, txid=-1, round=0) == []
+    assert driven.core.transaction == before
+    (again,) = driven.step(TimePassed(), 1_000)
+    assert again == driven.told[-2]
+    assert [c.action for c in driven.ack("b")] == [Action.COMMIT], "what a had acknowledged still counts"
+
+
+def test_late_acks_do_not_make_a_storm_of_repetitions() -> None:
+    driven = recovered()
+    repeated = 0
+    for at in range(0, 29_000, 100):
+        driven.step(ActionAcked("a", Action.INITSTATE, -1, 0, 1), at)
+        repeated += len(driven.step(TimePassed(), at))
+    assert repeated == 4  # after 1, 3, 7 and 15 s
+
+
+@pytest.mark.parametrize(
+    "changes", [{"round": 0}, {"life": 0}, {"action": Action.COMMIT}, {"snapshot": None}]
+)
+def test_what_answers_another_try_life_or_action_does_not_count(changes: dict[str, Any]) -> None:
+    driven = recovered()
+    driven.ack("a")
+    driven.ack("b", **changes)
+    driven.ack("gone")
+    assert driven.core.waits_for == {"b"}
+    assert driven.state == (Phase.PREPARING, 0, False)
+
+
+@pytest.mark.parametrize("changes", [{"round": 2}, {"life": 2}])
+def test_an_answer_to_what_was_never_told_is_refused_and_changes_nothing(changes: dict[str, Any]) -> None:
+    driven = recovered()
+    with pytest.raises(PeerViolationError, match="never told"):
+        driven.ack("b", **changes)
+    assert driven.core.waits_for == {"a", "b"}
+
+
+def test_any_failure_sets_recovering_and_the_transaction_is_rolled_back_and_tried_in_another_round() -> None:
+    driven = recovered()
+    driven.step(ActionFailed("a", "it died"))
+    assert driven.core.recovering
+    (rollback,) = driven.step(TimePassed(), 10)
+    assert (rollback.action, rollback.txid, rollback.round) == (Action.ROLLBACK, 0, 1)
+    (init,) = driven.ack_all()
+    assert (init.action, init.txid) == (Action.INITSTATE, -1)
+    assert driven.ack_all() == []
+    (prepare,) = driven.step(TimePassed(), 1_001)
+    assert (prepare.action, prepare.txid, prepare.round) == (Action.PREPARE, 0, 2)
+
+
+def test_a_step_that_takes_as_long_as_the_timeout_sets_recovering() -> None:
+    driven = recovered()
+    driven.ack("a")
+    assert driven.step(TimePassed(), 29_999) == []
+    (rollback,) = driven.step(TimePassed(), 30_000)
+    assert rollback.action is Action.ROLLBACK
+    (failure,) = driven.core.figures(30_000).failures
+    assert failure.fragments == ("b",)
+    assert failure.reason == "no answer for 30000 ms"
+
+
+def test_a_failure_while_committing_commits_again_and_never_rolls_back() -> None:
+    driven = recovered()
+    driven.ack_all()
+    driven.step(ActionFailed("b", "it died"))
+    (again,) = driven.step(TimePassed(), 5)
+    assert (again.action, again.txid) == (Action.COMMIT, 0)
+    (init,) = driven.ack_all()
+    assert (init.action, init.txid, init.record) == (Action.INITSTATE, 0, driven.core.record)
+
+
+@pytest.mark.parametrize(("took", "due"), [(10, 1_001), (700, 1_001), (5_000, 5_000)])
+def test_a_checkpoint_is_due_from_start_to_start_and_without_overlap(took: int, due: int) -> None:
+    driven = recovered()
+    driven.now = took
+    driven.ack_all()
+    driven.ack_all()
+    assert driven.completed == [0]
+    if took < 1_000:
+        assert driven.step(TimePassed(), 1_000) == []
+    else:
+        assert driven.told[-1].txid == 1
+        return
+    (prepare,) = driven.step(TimePassed(), due)
+    assert (prepare.action, prepare.txid) == (Action.PREPARE, 1)
+
+
+def test_who_wants_a_checkpoint_gets_it_at_once() -> None:
+    driven = recovered()
+    driven.ack_all()
+    driven.ack_all()
+    driven.step(CheckpointWanted())
+    (prepare,) = driven.step(TimePassed(), 1)
+    assert prepare.txid == 1
+
+
+# -- beyond the reference --------------------------------------------------------------------------------
+
+
+def test_a_lost_state_begins_another_life_for_all_after_the_transaction_is_decided() -> None:
+    driven = Driven(Transaction(4, Phase.COMMITTING, 7, record=RECORD))
+    driven.step(StateLost("a", 1, "deleted"))
+    assert driven.stored is not None
+    assert driven.stored.life == 2
+    driven.step(StateLost("b", 1, "deleted, and said late"))
+    assert driven.stored.life == 2
+    (commit,) = driven.step(TimePassed())
+    assert (commit.action, commit.life) == (Action.COMMIT, 2)
+    (init,) = driven.ack_all()
+    assert (init.action, init.life, init.record) == (Action.INITSTATE, 2, RECORD)
+
+
+def test_when_the_fragments_change_nobody_waits_for_who_is_gone_and_who_is_new_is_initialised() -> None:
+    driven = recovered()
+    driven.ack("a")
+    driven.step(ParticipantsChanged(frozenset("ac")))
+    driven.step(TimePassed(), 1)
+    assert driven.core.waits_for == {"a", "c"}
+    driven.step(ActionFailed("b", "it was stopped"))
+    (init,) = driven.ack_all()
+    assert init.action is Action.INITSTATE
+    driven.step(ParticipantsChanged(frozenset("ac")))
+    assert driven.core.waits_for == {"a", "c"}
+
+
+def test_time_that_goes_back_is_refused() -> None:
+    driven = recovered()
+    driven.step(TimePassed(), 10)
+    with pytest.raises(InternalError, match="went back"):
+        driven.step(TimePassed(), 9)
+
+
+def test_times_that_make_no_sense_are_refused() -> None:
+    for interval_ms, timeout_ms in ((99, 1), (100, 0)):
+        with pytest.raises(ConfigError, match="100 ms or more"):
+            CheckpointPolicy(interval_ms, timeout_ms)
+
+
+def test_a_stored_transaction_without_its_record_is_refused() -> None:
+    with pytest.raises(InternalError, match="invariant 1"):
+        Driven(Transaction(4, Phase.COMMITTED, 7))
+
+
+def test_figures_tell_duration_size_and_the_time_of_each_fragment() -> None:
+    driven = recovered()
+    driven.step(SourceReported("a", 4_200, 4_000), 5)
+    driven.now = 40
+    driven.ack("a")
+    assert driven.core.figures(60).running_ms == 60
+    driven.now = 70
+    driven.ack("b")
+    driven.now = 90
+    driven.ack_all()
+    figures = driven.core.figures(100)
+    assert figures.last is not None
+    last = figures.last
+    assert (last.txid, last.duration_ms, last.bytes, last.fragment_ms) == (0, 90, 20, {"a": 40, "b": 70})
+    assert (figures.completed, figures.failed, figures.running_ms) == (1, 0, None)
+    for _ in range(KEPT_FAILURES + 5):
+        driven.step(ActionFailed("a", "no room"))
+    figures = driven.core.figures(100)
+    assert figures.failed == KEPT_FAILURES + 5
+    assert len(figures.failures) == KEPT_FAILURES
+    assert msgspec.json.decode(msgspec.json.encode(figures)) is not None
+
+
+def test_what_is_stored_comes_back_from_disk() -> None:
+    saved = Transaction(4, Phase.COMMITTING, 7, 2, 5_000, 1_000, RECORD)
+    assert msgspec.json.decode(msgspec.json.encode(saved), type=Transaction) == saved
+    assert RECORD.channel_positions() == {}
+
+
+# -- application times -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ts", "step", "time"), [(0, 10, 10), (9, 10, 10), (10, 10, 20), (-1, 10, 0), (-11, 10, -10)]
+)
+def test_the_next_time_is_one_plus_ts_over_step_times_step(ts: int, step: int, time: int) -> None:
+    assert next_time_ms(ts, step) == (1 + ts // step) * step == time
+
+
+def test_a_transaction_is_bound_to_a_time_above_all_timestamps_seen() -> None:
+    driven = Driven()
+    driven.step(TimePassed())
+    driven.step(SourceReported("a", 7_300, 7_000))
+    driven.step(SourceReported("b", 6_000, 7_000))
+    driven.ack_all()
+    assert driven.told[-1].checkpoint_ms == 8_000
+    assert driven.stored is not None
+    assert driven.stored.checkpoint_ms == 8_000
+
+
+def test_the_step_is_longer_than_the_largest_distance_from_a_timestamp_to_the_clock() -> None:
+    times = CheckpointTime(1_000)
+    times.reported(9_000, 8_000)
+    assert times.step_ms == 2_000
+    times.reported(20_000, 12_500)
+    assert (times.step_ms, times.next()) == (8_000, 24_000)
+    times.reported(20_001, 20_000)
+    assert times.step_ms == 8_000, "what states have cut by it stays cut"
+    assert CheckpointTime(1_000, 8_000).step_ms == 8_000
+    assert CheckpointTime(3_000, 8_000).step_ms == 12_000
+    assert CheckpointTime(1).step_ms == 100
+
+
+def test_a_new_time_is_bound_only_when_the_clock_has_reached_the_last_one() -> None:
+    times = CheckpointTime(1_000)
+    assert times.next() is None
+    times.reported(1_500, None)
+    assert times.next() == 2_000
+    times.reported(2_700, 1_999)
+    assert times.next() == 2_000
+    times.reported(2_700, 2_000)
+    assert times.next() == 3_000
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 5_000)), max_size=40), st.integers(100, 2_000)
+)
+def test_times_grow_on_a_grid_that_only_gets_coarser(reports: list[tuple[int, int]], interval: int) -> None:
+    times = CheckpointTime(interval)
+    seen, last, step = -1, None, times.step_ms
+    for ts, delta in reports:
+        times.reported(ts, ts - delta)
+        times.check()
+        assert times.step_ms > delta
+        assert times.step_ms % step == 0
+        seen, step = max(seen, ts), times.step_ms
+        time = times.next()
+        assert time is not None
+        if time != last:
+            assert time > seen
+            assert time % step == 0
+            assert last is None or time > last
+        last = time
