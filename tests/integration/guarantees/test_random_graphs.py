@@ -106,8 +106,7 @@ def test_a_random_graph_gives_what_loops_give_whatever_fails_on_the_way(drive: H
         for _ in range(10):
             app = build(recipe, drive.directory / "in", drive.directory / "out")
             try:
-                limits = {"run__max_batch_bytes": BATCH, "channel__window_batches": str(1 + seed % 4)}
-                outcome = drive.run(app, listener=StopSometimes(draw), **limits).outcome
+                outcome = drive.run(app, listener=StopSometimes(draw), run__max_batch_bytes=BATCH).outcome
             except Exception as error:
                 if not crashes.told or crashes.told[-1] not in f"{error} {error.__cause__}":
                     raise AssertionError(f"{recipe.told()}\n{crashes.told}") from error
@@ -163,7 +162,6 @@ def _segments(directory: Path) -> int:
 def _started(directory: Path) -> subprocess.Popen[bytes]:
     sets = {
         "run.max-batch-bytes": BATCH,
-        "channel.window-batches": "2",
         "spark.master": "local[2]",
         "spark.driver-memory": "1 GiB",
     }
