@@ -60,6 +60,7 @@ class QueryProgress:
         """Hears of each committed batch what it took of a channel: id, offsets, messages."""
         self.blocked_by: str | None = None
         """The subscriber whose full window the fragment waits for."""
+        self._mark: tuple[int, str] | None = None  # of Spark's last report that was read
         self._newest_ms: int | None = None  # of the rows that a source gave to the trunk's watermark
         producers = {c.id: c.producer_fragment for c in plan.channels}
         self._watches = {
@@ -68,7 +69,7 @@ class QueryProgress:
 
     def read(self, query: StreamingQuery | None) -> None:
         """Take what Spark has reported since the last time."""
-        if query is None:
+        if query is None or not self._has_reported(query):
             return
         for progress in query.recentProgress:
             if progress.batchId <= self.seen or "addBatch" not in progress.durationMs:
@@ -130,6 +131,15 @@ class QueryProgress:
             delay_ms,
             blocked_by=self.blocked_by,
         )
+
+    def _has_reported(self, query: StreamingQuery) -> bool:
+        """Whether Spark has reported since the last look: this asks for two words, its reports are long."""
+        last = query._jsq.lastProgress()
+        mark = None if last is None else (int(last.batchId()), str(last.timestamp()))
+        if mark == self._mark:
+            return False
+        self._mark = mark
+        return True
 
     def _noted(self, channel: ChannelProgress) -> ChannelProgress:
         for note in self.notes:
