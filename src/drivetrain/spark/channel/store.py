@@ -123,7 +123,10 @@ class ChannelStore:
         Only the channel's subscriber may, and the producer for what it appended itself.
         """
         with self._lock:
-            self.files.replace(_entry_path(entry.number), _encode(entry), kept=True)
+            try:
+                self.files.replace(_entry_path(entry.number), _encode(entry), kept=True)
+            except FileNotFoundError:  # a producer that starts at this moment deletes half-written files
+                self.files.replace(_entry_path(entry.number), _encode(entry), kept=True)
             self._cache.pop(entry.number, None)
             self._produced = None
 
