@@ -33,7 +33,7 @@ batches: their results stay prepared, and the next transaction publishes them. O
 
 Invariants, checked by `check()`:
 
-1. Inputs are held only for the newest round, while it is neither decided nor has a snapshot, or is stale.
+1. Inputs are held only for the newest round, until it has its snapshot or is decided.
 2. A snapshot is taken once for a round, and only by who is initialised.
 3. Copies are kept of the newest round and life only; a round that is decided is not prepared.
 
