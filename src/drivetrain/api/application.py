@@ -87,8 +87,8 @@ class Application:
     stops it); `"realtime where possible"`.
 
     `delivery` says how often a message counts when something dies: `"exactly once"`; `"at least once"`, which
-    saves some time on the way to other fragments; `"at most once"`, where the batch in flight is left out, and
-    counted. `drivetrain plan` says what each sink gives then.
+    saves some time on the way to other fragments; `"at most once"`, where the batch in flight is left out,
+    and counted. `drivetrain plan` says what each sink gives then.
     """
 
     def __init__(
