@@ -146,7 +146,7 @@ app = Application("killed")
 out = app.setting("output")
 def kept(message) -> bool:
     return message.id % 10 != 3
-made = app.read(sources.generate(rows=20_000, step_us=30_000, columns={"key": "id % 5"}), name="made")
+made = app.read(sources.generate(rows=12_000, step_us=50_000, columns={"key": "id % 5"}), name="made")
 events = made.filter(kept, name="kept").cut()
 short = events.group_by("key").window(windows.tumbling("10 s"))
 short = short.aggregate("short", n=agg.count(), total=agg.sum("id"))
@@ -187,7 +187,7 @@ class Run:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def wait_finished(self, timeout_s: float = 240) -> str:
+    def wait_finished(self, timeout_s: float = 400) -> str:
         """What it printed."""
         try:
             output = self._process.communicate(timeout=timeout_s)[0].decode()
@@ -244,7 +244,7 @@ def test_damage_found_after_a_kill_is_repaired_though_the_repair_is_killed_too(t
     Run(tmp_path).kill_when(lambda: any(state.glob("*/fragments/*/again/*/checkpoint/offsets")))
     assert any(loss_record(channel_of(state, id)).open for id in ("kept--short", "short--long"))
     Run(tmp_path).wait_finished()
-    data = [(at(START_MS + 30 * i), str(i % 5), i) for i in range(20_000) if i % 10 != 3]
+    data = [(at(START_MS + 50 * i), str(i % 5), i) for i in range(12_000) if i % 10 != 3]
     for name, length_ms in (("short", 10 * SECOND), ("long", 60 * SECOND)):
         files = sorted(map(str, (tmp_path / "out" / name).glob("*.parquet")))
         rows = ds.dataset(files).to_table().to_pylist()
