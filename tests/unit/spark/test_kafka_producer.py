@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,9 @@ from drivetrain.spark.sinks.kafka_target import KafkaTarget
 AWAY = KafkaError(KafkaError._TRANSPORT, "away", retriable=True)
 ABORT = KafkaError(KafkaError._MSG_TIMED_OUT, "not delivered", txn_requires_abort=True)
 FENCED = KafkaError(KafkaError._FENCED, "a newer one", fatal=True)
+BROKEN = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "lost its place", fatal=True)
+CONFLICT = KafkaError(KafkaError._CONFLICT, "a call is in progress", retriable=True)
+STATE = KafkaError(KafkaError._STATE, "not now")
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large", txn_requires_abort=True)
 SECRET = "open-sesame"
 
@@ -59,6 +63,20 @@ class Client:
     def abort_transaction(self, _wait_s: float) -> None:
         self._called("abort")
         self.sent = []
+
+    def open_again(self, producer: TransactionalProducer, markers: list[Any]) -> Callable[[float], Any]:
+        """What a producer finds each time it opens this client again: a marker, none, or an error."""
+
+        def opening(_deadline: float) -> Marker | None:
+            self.calls.append("open")
+            self.sent = []
+            found = markers.pop(0)
+            if isinstance(found, DrivetrainError):
+                raise found
+            producer._producer = self
+            return found  # type: ignore[no-any-return]
+
+        return opening
 
     def poll(self, _wait_s: float) -> int:
         return 0
@@ -131,6 +149,79 @@ def test_what_does_not_pass_closes_the_producer_and_is_told(
     assert client.committed == []
     assert not producer.is_open
     assert client.calls[-1] == "purge"
+
+
+BEFORE, AFTER = Marker("me", 6), Marker("me", 7)
+UNREACHABLE = UnavailableError("no Kafka broker answers", where="t")
+
+
+@pytest.mark.parametrize(
+    ("script", "found", "sent"),
+    [
+        ({"offsets": [ABORT], "abort": [STATE]}, [BEFORE], WHOLE),
+        ({"commit": [ABORT], "abort": [AWAY, STATE]}, [None], WHOLE),
+        ({"commit": [BROKEN]}, [BEFORE], WHOLE),
+        ({"commit": [BROKEN]}, [UNREACHABLE, UNREACHABLE, BEFORE], WHOLE),
+        ({"commit": [BROKEN, BROKEN]}, [BEFORE, BEFORE], WHOLE),
+        ({"commit": [ABORT], "abort": [STATE]}, [AFTER], []),
+        ({"commit": [BROKEN]}, [UNREACHABLE, Marker("me", 8)], []),
+    ],
+)
+def test_a_transaction_that_cannot_be_given_up_is_ended_by_opening_and_the_marker_says_how(
+    opened: Opened, script: dict[str, list[Any]], found: list[Any], sent: list[Any]
+) -> None:
+    producer, client = opened(**script)
+    producer._open = client.open_again(producer, found)  # type: ignore[method-assign]
+    assert producer.publish(batches, AFTER) == 2
+    assert client.committed == sent
+    assert found == []
+    assert producer.is_open
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "what"),
+    [
+        ([Marker("another", 3)], OutputError, "state is gone"),
+        ([OutputError("this user may not", where="t")], OutputError, "may not"),
+    ],
+)
+def test_what_is_found_on_opening_again_may_end_it(
+    opened: Opened, found: list[Any], kind: type[DrivetrainError], what: str
+) -> None:
+    producer, client = opened(commit=[BROKEN])
+    producer._open = client.open_again(producer, found)  # type: ignore[method-assign]
+    with pytest.raises(kind, match=what):
+        producer.publish(batches, AFTER)
+    assert client.committed == []
+    assert not producer.is_open
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """Does not come while a test runs."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_client_that_does_not_come_back_is_left_behind(
+    opened: Opened, never: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_producer, "_SLICE_S", 0.01)
+    monkeypatch.setattr(kafka_producer, "_GRACE_S", 0.01)
+    producer, client = opened(abort=[CONFLICT, CONFLICT])
+    plain = client.send_offsets_to_transaction
+
+    def once(*told: Any) -> None:
+        client.send_offsets_to_transaction = plain  # type: ignore[method-assign]
+        never.wait(60)
+
+    client.send_offsets_to_transaction = once  # type: ignore[method-assign]
+    producer._open = client.open_again(producer, [BEFORE])  # type: ignore[method-assign]
+    assert producer.publish(batches, AFTER) == 2
+    assert client.committed == WHOLE
+    assert client.calls.count("abort") == 1, "a call that is stuck is not waited for"
+    assert client.calls.count("begin") == 2
 
 
 @pytest.mark.parametrize(

@@ -9,34 +9,42 @@ fences whoever had it before and ends what that had begun; only then is the mark
 the marker the truth. A batch is: begin, produce, the marker's offset, commit. What goes wrong falls in
 three classes:
 
-- the transaction is given up and tried again as a whole, until the time is over: brokers that were away;
+- the transaction is given up and tried again as a whole, until the time is over: brokers that were away. If
+  it cannot even be given up, the producer is closed and opened again: that ends the transaction, and the
+  marker says whether it was committed;
 - it is given up, and the error told: messages that Kafka does not take;
-- nobody knows how it ended, or another process took over: the producer is closed, and the next `open` finds
-  out.
+- another process took over: the producer is closed, and the error told.
 
 Invariants:
 
 1. After `publish` returns, the batch and its marker are committed.
 2. After it raises, the producer is closed; whether the batch is committed is known to the next `open`.
 3. At most one queue of messages is in memory, `QUEUE_BYTES` or two of the largest.
+4. No call to the client outlasts its time by more than `_GRACE_S`, so that `publish` ends.
 
 Called by the Kafka sink. Source: Kafka's transactions (KIP-98, KIP-447).
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any
 
-from drivetrain.core.publication import Marker
-from drivetrain.errors import DrivetrainError, OutputError
+from drivetrain.core.publication import Marker, foreign
+from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
 from drivetrain.spark.sinks.kafka_target import KafkaTarget, confluent_kafka
 
 QUEUE_BYTES = 64 * 2**20
 CHUNK_ROWS = 5000
 """Rows that are Python objects at the same time."""
 _SLICE_S = 5.0
+_GRACE_S = 5.0
+_PAUSE_S = 0.05
+_ABORT_S = 15.0
+"""How long to try to end a transaction before the producer is closed: opening another ends it as well."""
 _FENCED = (
     "_FENCED",
     "PRODUCER_FENCED",
@@ -64,12 +72,17 @@ class TransactionalProducer:
 
     def open(self) -> Marker | None:
         """Take over from whoever published here before; what the marker says then."""
-        deadline = self._deadline()
         self._target.try_again()
+        return self._open(self._deadline())
+
+    def _open(self, deadline: float) -> Marker | None:
         limit = self._target.message_bytes()
         settings = {
             "linger.ms": 5,
             "compression.type": "none",
+            # A client that bootstraps again when all brokers are away loses its coordinators with them
+            # (librdkafka 2.16): better it waits for those it knows. A new one bootstraps anyway.
+            "metadata.recovery.strategy": "none",
             **self._target.settings(),
             "transactional.id": self._id,
             "transaction.timeout.ms": self._sink.transaction_timeout_ms,
@@ -97,7 +110,7 @@ class TransactionalProducer:
 
         `batches` is called again for another try.
         """
-        deadline = self._deadline()
+        deadline, rows = self._deadline(), 0
         self._target.try_again()
         while True:
             began_s = time.monotonic()
@@ -105,12 +118,7 @@ class TransactionalProducer:
             try:
                 self._producer.begin_transaction()
                 rows = self._send(batches(), deadline)
-                self._retried(
-                    lambda wait_s: self._producer.send_offsets_to_transaction(
-                        [self._target.position(marker)], self._group, wait_s
-                    ),
-                    deadline,
-                )
+                self._retried(lambda wait_s: self._send_marker(marker, wait_s), deadline)
                 self._retried(self._producer.commit_transaction, deadline)
             except confluent_kafka().KafkaException as error:
                 self._give_up(error.args[0], began_s, deadline)
@@ -118,6 +126,8 @@ class TransactionalProducer:
                 self.close()
                 raise
             else:
+                return rows
+            if not self.is_open and self._was_committed(marker, deadline):
                 return rows
 
     def close(self) -> None:
@@ -185,30 +195,67 @@ class TransactionalProducer:
             key = (message.key() or b"")[:64].decode("latin-1")
             self._refusal = (error, f"topic {message.topic()}, key {key!r}")
 
+    def _send_marker(self, marker: Marker, wait_s: float) -> None:
+        """Put the marker into the transaction; raises when the client does not come back.
+
+        It may not, ever, when the group's coordinator went away: librdkafka#5456 and #5511.
+        """
+        sent: Future[None] = Future()
+        send, position = self._producer.send_offsets_to_transaction, self._target.position(marker)
+
+        def work() -> None:
+            try:
+                sent.set_result(send([position], self._group, wait_s))
+            except Exception as error:  # noqa: BLE001 - raised to the caller
+                sent.set_exception(error)
+
+        # Nobody can end a thread that does not come back; one that is left behind is fenced.
+        threading.Thread(target=work, name="kafka-marker", daemon=True).start()
+        try:
+            sent.result(wait_s + _GRACE_S)
+        except TimeoutError:
+            kafka = confluent_kafka()
+            raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from None
+
     def _give_up(self, error: Any, began_s: float, deadline: float) -> None:
-        """End the transaction; returns when it may be tried again, else closes the producer and raises."""
-        kafka = confluent_kafka()
+        """End the transaction, or else close the producer; raises what is not worth another try."""
         lasted_s = time.monotonic() - began_s
-        if error.name() in _FENCED or error.fatal():
-            self.close()
-            raise self._fenced(error, lasted_s) from None
         cause, place = self._refusal or (error, "")
         told = self._target.told(cause)
         if place and isinstance(told, OutputError):
             told.got = f"{told.got or cause.name()} ({place})"
-        try:
-            self._retried(self._producer.abort_transaction, deadline)
-        except kafka.KafkaException as later:
+        if error.fatal():
+            self.close()  # whatever it was, this producer is of no more use
+        elif error.name() not in _FENCED:
+            try:
+                self._retried(self._producer.abort_transaction, min(deadline, time.monotonic() + _ABORT_S))
+            except confluent_kafka().KafkaException as later:
+                self.close()
+                error = later.args[0]
+        if error.name() in _FENCED:
             self.close()
-            fenced = later.args[0].name() in _FENCED
-            raise (self._fenced(later.args[0], lasted_s) if fenced else told) from None
+            raise self._fenced(error, lasted_s) from None
         if isinstance(told, OutputError) or time.monotonic() > deadline:
             self.close()
             raise told from None
 
+    def _was_committed(self, marker: Marker, deadline: float) -> bool:
+        """Open again, which ends a transaction that is open, and ask the brokers for the marker."""
+        while True:
+            try:
+                found = self._open(deadline)
+            except UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                break
+        if found is not None and found.token != marker.token:
+            self.close()
+            raise foreign(self._sink.name)
+        return found is not None and found.batch >= marker.batch
+
     def _fenced(self, error: Any, lasted_s: float) -> DrivetrainError:
-        if error.name() not in _FENCED:
-            return self._target.told(error)
         if lasted_s * 1000 >= self._sink.transaction_timeout_ms:
             return OutputError(
                 "sending a batch took longer than its transaction may last",
@@ -235,8 +282,11 @@ class TransactionalProducer:
             try:
                 return call(min(_SLICE_S, max(left_s, 0.1)))
             except kafka.KafkaException as error:
-                if not error.args[0].retriable() or left_s <= 0 or self._target.is_refused:
+                told = error.args[0]
+                stuck = told.name() == "_CONFLICT"  # with a call that has not come back
+                if stuck or not told.retriable() or left_s <= 0 or self._target.is_refused:
                     raise
+                time.sleep(min(_PAUSE_S, max(left_s, 0.0)))
 
     def _deadline(self) -> float:
         return time.monotonic() + self._sink.timeout_ms / 1000
