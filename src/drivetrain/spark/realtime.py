@@ -106,6 +106,7 @@ class RealtimeQuery(FragmentQuery):
             newest: dict[str, Newest] = {id: read_newest(observed[newest_name(id)].asDict()) for id in ids}
             self._clock.saw(newest, monotonic_ms() - int(progress.durationMs["triggerExecution"]))
             self._clock.looked()
+            self._note_newest(newest, offsets)
             for id in self.fragment.processors:
                 if skipped_name(id) in observed:
                     self.counts.add(self.counts.skipped, id, int(observed[skipped_name(id)].skipped or 0))
