@@ -12,8 +12,9 @@ and nobody is idle. A look is a batch (as of when Spark planned it) or a query t
 data.
 
 When all partitions are idle the clock stands: a source that is silent altogether may be out of reach, and its
-partitions will go on where they were. Without a timeout (`idle_ms` None: a bounded source, whose messages are
-all there already) no partition is ever idle.
+partitions will go on where they were. Those that spoke last hold it then, as they did until they became idle
+too: how often somebody looks in between makes no difference. Without a timeout (`idle_ms` None: a bounded
+source, whose messages are all there already) no partition is ever idle.
 
 A partition that was idle and gives messages again counts again. They may be late then, and are counted as
 such.
@@ -21,8 +22,8 @@ such.
 Invariants, checked by `check`:
 
 1. The clock never moves back.
-2. When it moves it is the clock of a partition that is not idle, and no other one's that is not idle is
-below.
+2. When it moves it is the clock of a partition that is not idle, or was the last to become so, and no other
+one's of that kind is below.
 3. A partition that gave nothing yet, and is not idle, holds the clock.
 
 Times are ms of a clock that does not go back. Called by `spark.source_clock`. Source: Apache Flink's
@@ -97,8 +98,10 @@ class SourceClocks(Generic[P]):
     def looked(self, at_ms: int) -> None:
         """Whoever reads the source has seen at that time that it has nothing more."""
         self._looked_ms = max(at_ms, self._looked_ms)
+        last_ms = max(self._gave.values())
         active = [p for p in self._gave if not self._is_idle(p)]
-        if not active or any(p not in self._newest for p in active):
+        active = active or [p for p, gave_ms in self._gave.items() if gave_ms == last_ms]
+        if any(p not in self._newest for p in active):
             return
         clock_ms = min(self._newest[p] for p in active) - self._disorder_ms
         self._clock_ms = clock_ms if self._clock_ms is None else max(self._clock_ms, clock_ms)
