@@ -74,6 +74,7 @@ class Kafka:
     on_bad_record: Literal["fail", "dead_letter"] = "fail"
     on_data_loss: Literal["fail", "continue"] = "fail"
     group: str | None = None
+    offset_topic: str | None = None
     descriptors: str | None = None
     wire: Literal["plain", "confluent"] = "plain"
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
@@ -150,6 +151,7 @@ def kafka(
     on_bad_record: Literal["fail", "dead_letter"] = "fail",
     on_data_loss: Literal["fail", "continue"] = "fail",
     group: str | None = None,
+    offset_topic: str | None = None,
     descriptors: str | None = None,
     wire: Literal["plain", "confluent"] = "plain",
     options: Mapping[str, str] | None = None,
@@ -174,8 +176,9 @@ def kafka(
     far behind the newest message of its partition another may come, `idle_timeout` after how long a partition
     without messages no longer holds up the clock. `on_bad_record` is about what does not parse,
     `on_data_loss` about what Kafka has deleted before it was read. After each batch its offsets are committed
-    to the consumer `group`, for Kafka's own tools to show; the application does not rely on it. `options` are
-    Kafka's consumer settings.
+    to the consumer `group`, for Kafka's own tools to show; the application does not rely on it. What says
+    where a replay begins is kept with the state, or in the compacted topic `offset_topic`, which is made if
+    it is missing. `options` are Kafka's consumer settings.
 
     >>> kafka("localhost:9092", "lines").bounded
     False
@@ -201,6 +204,7 @@ def kafka(
         on_bad_record=on_bad_record,
         on_data_loss=on_data_loss,
         group=group,
+        offset_topic=offset_topic,
         descriptors=descriptors,
         wire=wire,
         options=tuple(sorted((str(k), str(v)) for k, v in (options or {}).items())),

@@ -61,6 +61,9 @@ def show_summary(result: RunResult, console: Console) -> None:
             Text(f"{show_counted(losses, 'loss', 'losses')} found in channels, {replays}", "bold yellow"),
             highlight=False,
         )
+    if result.lost:
+        told = f"{show_counted(result.lost, 'message')} gone before the sources read them"
+        console.print(Text(told, "bold yellow"), highlight=False)
     if result.dead_lettered:
         console.print(
             Text(f"{show_count(result.dead_lettered)} messages are in the dead letters", "bold yellow"),

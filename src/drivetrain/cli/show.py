@@ -128,6 +128,8 @@ def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[Wo
             "  replay", f"life {status.life}, replaying from {show_clock(status.replay_from_ms)} UTC"
         )
         table.add_row("  skipped", show_counted(status.skipped, "older message"))
+    if status is not None and status.lost:
+        table.add_row("  lost", f"{show_counted(status.lost, 'message')} gone before the sources read them")
     return table
 
 

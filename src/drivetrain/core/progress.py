@@ -177,7 +177,8 @@ class RunResult:
     counters by name; see `drivetrain.accumulator` for what they count when something is repeated.
     `fragments` is how far each had come, with its channels, in topological order. `life` counts the lives of
     the application's state; `replay_from_ms` is where this one began (None: with everything), and `skipped`
-    are the messages that sources gave and that were older.
+    are the messages that sources gave and that were older. `lost` are messages that were gone before they
+    were read, of sources that may go on without them.
     """
 
     application: str
@@ -192,6 +193,7 @@ class RunResult:
     life: int = 1
     replay_from_ms: int | None = None
     skipped: int = 0
+    lost: int = 0
 
     @property
     def late(self) -> int:

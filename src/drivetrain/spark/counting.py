@@ -19,9 +19,10 @@ from drivetrain.spark.user_counters import Number, UserCounters
 class Counts:
     """Messages that processors emitted (`out`), took (`into`), dropped as late, or dead-lettered.
 
-    `skipped` are those that were older than the replay, where they got their timestamp. All keyed by
-    processor id. One for each attempt of a fragment; the engine adds to it from the threads of the query.
-    `user` are the application's own accumulators.
+    `skipped` are those that were older than the replay, where they got their timestamp; `lost` those that a
+    source could not read any more and was told to go on without. All keyed by processor id. One for each
+    attempt of a fragment; the engine adds to it from the threads of the query. `user` are the application's
+    own accumulators.
     """
 
     out: dict[str, int] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class Counts:
     late: dict[str, int] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
     user: UserCounters = field(default_factory=UserCounters)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -47,6 +49,12 @@ class Counts:
         """The messages that were older than the replay, together."""
         with self._lock:
             return sum(self.skipped.values())
+
+    @property
+    def lost_rows(self) -> int:
+        """The messages that sources went on without, together."""
+        with self._lock:
+            return sum(self.lost.values())
 
 
 @dataclass

@@ -105,6 +105,8 @@ class CompileContext:
     def source_context(self, id: str, directory: Path) -> SourceContext:
         """What a source adapter is given."""
         replayed = None if self.replay is None else self.replay.sources.get(id)
+        is_read = isinstance(self.plan.graph.nodes[id].operation, Read)
+        time = source_time(self.plan.graph, id) if is_read else None
         return SourceContext(
             spark=self.spark,
             state_dir=str(directory),
@@ -114,7 +116,8 @@ class CompileContext:
             max_batch_rows=self.config[run_keys.MAX_BATCH_ROWS] or None,
             kafka_options=self.config[kafka_keys.OPTIONS],
             replay_from_ms=None if self.replay is None or replayed is None else self.replay.from_ms,
-            replay_column=None if replayed is None else replayed.column,
+            replay_column=None if time is None else time.column,
+            lasting_dir=str(self.rundir.source(id)),
             realtime=any(id in f.processors for f in self.plan.fragments if f.id in self.realtime),
         )
 

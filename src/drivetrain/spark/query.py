@@ -19,6 +19,7 @@ import dataclasses
 import json
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from drivetrain.core.clock_service import WORK
 from drivetrain.core.delivery import AT_MOST_ONCE
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.progress import FragmentProgressed, FragmentState
+from drivetrain.core.replay import source_time
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.batch_limit import BatchLimit
 from drivetrain.spark.branches import Batch, Branches
@@ -54,7 +56,7 @@ from drivetrain.spark.offset_log import (
 from drivetrain.spark.query_flow import QueryFlow
 from drivetrain.spark.query_progress import QueryProgress
 from drivetrain.spark.replayed import skipped_in_trunk
-from drivetrain.spark.source_clock import PartitionsChangedError
+from drivetrain.spark.source_clock import Newest, PartitionsChangedError, newest_of_all
 from drivetrain.spark.sources import Position
 from drivetrain.spark.trimming import Trimming
 
@@ -166,6 +168,8 @@ class FragmentQuery:
             stored.ingest.stop()
         if self._query is not None:
             self._query.stop()
+        for source in self.trunk.sources.values():
+            source.close()
 
     @property
     def active(self) -> bool:
@@ -224,6 +228,7 @@ class FragmentQuery:
         newest = {**self.branches.newest(batch), **self._clock.observed_in_trunk(self._query)}
         self._clock.saw(newest, planned_ms)
         self._clock.publish()
+        self._note_newest(newest, offsets)
         for id, count in skipped_in_trunk(self._query, self.trunk.skipping).items():
             self.counts.add(self.counts.skipped, id, count)
         clock_ms = self._clock_after(metadata, offsets)
@@ -235,6 +240,16 @@ class FragmentQuery:
         self._offsets, self.batch_id = offsets, batch_id
         self._ran = (batch_id, self.clock_ms)
         self.batches += 1
+
+    def _note_newest(self, newest: Mapping[str, Newest], offsets: list[str | None]) -> None:
+        """Tell the sources how new the messages were, where those of a source get their timestamps here."""
+        for id, source in self.trunk.sources.items():
+            time, index = source_time(self.plan.graph, id), self.trunk.inputs.index(id)
+            if time is None or not set(time.places) <= set(self.fragment.processors):
+                continue
+            told = [newest[place] for place in time.places if place in newest]
+            known = newest_of_all(told) if len(told) == len(time.places) else None
+            source.ran(self._offset(id), offsets[index] if index < len(offsets) else None, known)
 
     def _was_begun(self) -> bool:
         return self._batch is not None and self._batch.begun
@@ -263,7 +278,9 @@ class FragmentQuery:
     def _check_sources(self, offsets: list[str | None]) -> None:
         for id, offset in zip(self.trunk.inputs, offsets, strict=False):
             if id is not None and id in self.trunk.sources:
-                self.trunk.sources[id].check(offset)
+                source = self.trunk.sources[id]
+                source.check(offset)
+                self.counts.lost[id] = source.lost()
 
     def _ends_input(self, offsets: list[str | None]) -> bool:
         """Whether a batch with these end offsets takes the last of every input."""

@@ -49,6 +49,7 @@ def result(
         life=life.number,
         replay_from_ms=life.from_ms,
         skipped=sum(query.counts.skipped_rows for query in queries.values()),
+        lost=sum(query.counts.lost_rows for query in queries.values()),
         fragments=tuple(query.progressed() for query in queries.values()),
     )
 

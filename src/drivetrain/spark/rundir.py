@@ -9,6 +9,7 @@
         channels/<id>/       see `channel`
         lives/<n>/           fragments and channels of a life that began with a replay (see `core.replay`)
         stores/<id>/         messages of sources that cannot be asked twice: a channel for all lives
+        sources/<id>/        what sources know of their messages, for all lives
         sinks/<id>/          the sinks' own notes, for all lives
         dead-letters/<id>/   a channel of messages that could not be processed, in whatever life
 
@@ -285,6 +286,10 @@ class RunDirectory:
     def store(self, id: str) -> str:
         """The place of the store at the end of a source."""
         return str(self.path / "stores" / id)
+
+    def source(self, id: str) -> Path:
+        """Where a source keeps what outlives the lives; not made."""
+        return self.path / "sources" / id
 
     def dead_letters(self, id: str) -> str:
         """The place of a fragment's dead letters."""

@@ -14,7 +14,7 @@ Called by `fragment` (columns), `branches` (the same), and `fragment_clock`. Thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,20 @@ def read_newest(observed: Mapping[str, Any]) -> Newest:
     return Newest(
         None if newest_ms is None else int(newest_ms), by_partition, strangers or 0, strangers is not None
     )
+
+
+def newest_of_all(told: Sequence[Newest]) -> Newest:
+    """The largest timestamps where the same messages get several, or each of them one of several."""
+    is_partitioned = all(newest.is_partitioned for newest in told)
+    if any(not newest.is_partitioned and newest.newest_ms is None for newest in told):
+        return Newest(None)  # one was not observed
+    every = [newest.newest_ms for newest in told if newest.newest_ms is not None]
+    by_partition: dict[int, int] = {}
+    for newest in told if is_partitioned else ():
+        for number, ms in newest.by_partition.items():
+            by_partition[number] = max(ms, by_partition.get(number, ms))
+    strangers = max((newest.strangers for newest in told), default=0)
+    return Newest(max(every, default=None), by_partition, strangers, is_partitioned)
 
 
 class PartitionClocks:

@@ -109,7 +109,8 @@ class Running:
         deadline = time.monotonic() + WAIT_S
         while not condition():
             if not self._thread.is_alive() or time.monotonic() > deadline:
-                raise AssertionError(f"it did not come to it: {self.error or self.result or 'still running'}")
+                state = self.error or self.result or "still running"
+                raise AssertionError(f"it did not come to it: {state}; published: {self._runs.rows()[:30]}")
             time.sleep(0.1)
 
     def __enter__(self) -> Running:

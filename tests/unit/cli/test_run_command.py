@@ -63,9 +63,17 @@ def test_a_replay_is_handed_on_in_milliseconds_and_told_at_the_end(
     result = command("run", "count.py", "--replay-from", "2013-03-01T00:00")
     assert engine.replays == [1_362_096_000_000]
     assert "life 2, replayed from 2013-03-01 00:00:00: 1,234 older messages skipped" in result.stdout
+
     engine.result = replace(engine.result, outcome=RunOutcome.STOPPED)
     assert "without --replay-from" in command("run", "count.py").stdout.replace("\n", " ")
     assert engine.replays[1:] == [None]
+
+
+def test_messages_that_were_gone_before_they_were_read_are_told(
+    engine: ToldEngine, application_file: Path, command
+) -> None:
+    engine.result = replace(RESULT, lost=12)
+    assert "12 messages gone before the sources read them" in command("run", "count.py").stdout
 
 
 def test_a_replay_from_no_moment_is_refused(engine: ToldEngine, application_file: Path, command) -> None:

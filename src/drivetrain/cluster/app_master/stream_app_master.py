@@ -386,6 +386,7 @@ class StreamAppMaster(ApplicationMaster):
             life=1 if prepared is None else prepared.life,
             replay_from_ms=None if prepared is None else prepared.replay_from_ms,
             skipped=self._progress.skipped(),
+            lost=self._progress.lost(),
             fragments=self._progress.views(self.pool.find, self._stall),
             outputs=self._outputs(),
             counts=self._progress.counts(),

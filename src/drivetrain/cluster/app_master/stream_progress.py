@@ -90,7 +90,14 @@ class StreamProgress:
 
     def skipped(self) -> int:
         """Messages that were older than the replay."""
-        return sum(int(self._messages.of(e.fragment).get("skipped", 0)) for e in self._job.executions)
+        return self._sum("skipped")
+
+    def lost(self) -> int:
+        """Messages that were gone before the sources read them."""
+        return self._sum("lost")
+
+    def _sum(self, kind: str) -> int:
+        return sum(int(self._messages.of(e.fragment).get(kind, 0)) for e in self._job.executions)
 
     def outputs(self, prepared: tuple[OutputView, ...]) -> tuple[OutputView, ...]:
         """The sinks, as an executor named them when it prepared, with what they took since."""
@@ -150,7 +157,11 @@ class StreamProgress:
 
 
 def _flattened(progress: FragmentProgress) -> dict[str, Number]:
-    flat: dict[str, Number] = {"rows": progress.rows_total, "skipped": progress.skipped}
+    flat: dict[str, Number] = {
+        "rows": progress.rows_total,
+        "skipped": progress.skipped,
+        "lost": progress.lost,
+    }
     for kind in _COUNTS:
         counts: dict[str, int] = getattr(progress, kind)
         flat |= {f"{kind}:{processor}": count for processor, count in counts.items()}

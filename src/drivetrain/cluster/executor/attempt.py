@@ -192,6 +192,7 @@ class Attempt:
             taken=taken,
             total=total,
             skipped=query.counts.skipped_rows,
+            lost=query.counts.lost_rows,
             channels=told.channels,
             watermark_delay_ms=told.watermark_delay_ms,
             settled_clock_ms=query.settled_clock_ms,

@@ -121,9 +121,9 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
 
     `out` and `into` are messages that left each processor and that reached each sink, `late` and `dead` those
     late and dead-lettered, by processor id. `taken` of `total` is the bounded input (bytes or rows), if
-    known. `skipped` are the messages that were older than the replay. `settled_clock_ms` is the clock after
-    the last batch that is committed, which the application's clock rests on; `waiting_for` what keeps it, if
-    the fragment knows.
+    known. `skipped` are the messages that were older than the replay, `lost` those that were gone before
+    sources read them. `settled_clock_ms` is the clock after the last batch that is committed, which the
+    application's clock rests on; `waiting_for` what keeps it, if the fragment knows.
     """
 
     fragment: str
@@ -147,6 +147,7 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
     blocked_by: str | None = None
     skipped: int = 0
     left_out: int = 0
+    lost: int = 0
 
 
 class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):

@@ -83,7 +83,7 @@ class JobStatus(msgspec.Struct, frozen=True, array_like=True):
     """All of an application at one moment. `counts` are messages in, out, late, dead-lettered by processor;
     `accumulators` the user's counters; `fraction` the share of bounded input that was taken. `life` counts
     the lives of its state, `replay_from_ms` is where this one began (None: with everything), `skipped` are
-    the messages that sources gave and that were older."""
+    the messages that sources gave and that were older, `lost` those that were gone before they were read."""
 
     app_id: str
     epoch: int
@@ -106,6 +106,7 @@ class JobStatus(msgspec.Struct, frozen=True, array_like=True):
     life: int = 1
     replay_from_ms: int | None = None
     skipped: int = 0
+    lost: int = 0
 
 
 class GetStatus(Message, frozen=True, tag="cluster.get-status"):

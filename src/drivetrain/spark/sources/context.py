@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from drivetrain.errors import DrivetrainError
+    from drivetrain.spark.source_clock import Newest
 
 BAD_COLUMN = "__bad"
 BAD_COLUMN_TYPE = "struct<raw:string,file:string,line:bigint,error:string>"
@@ -68,6 +69,8 @@ class SourceContext:
     """A query without a checkpoint may begin behind messages of which all are older. None: at the oldest."""
     replay_column: str | None = None
     """The source's own column that says how old a message is; None: something else does."""
+    lasting_dir: str | None = None
+    """This source's own directory for all lives of the application; None: it has none."""
     realtime: bool = False
     """Whether it is read in Spark's real-time mode, which takes no limit of a batch."""
 
@@ -101,6 +104,13 @@ class OpenedSource:
     """What Spark's words about a failed batch mean, when they come from this source."""
     committed: Callable[[str | None], None] = lambda offset: None
     """Called after a batch was committed, with its end offset; of several perhaps only the last."""
+    ran: Callable[[str | None, str | None, Newest | None], None] = lambda before, offset, newest: None
+    """Called after a batch ran and before it is committed, with the end offsets of the last one and its own,
+    and the largest timestamps of its messages; None: nobody knows them."""
+    lost: Callable[[], int] = lambda: 0
+    """How many messages were gone before they were read, since it was opened, if the user lets it go on."""
+    close: Callable[[], None] = lambda: None
+    """Called when the query has ended; what is asked later may open connections again."""
     partitions: int = 0
     """How many partitions with a clock of their own are known at opening; their dense numbers are in the
     column `PART`, and partitions that are found later get the next ones. 0: the source has no such column."""

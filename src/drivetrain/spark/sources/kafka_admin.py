@@ -9,7 +9,8 @@ into who must act: the user (`InputError`) or nobody yet (`UnavailableError`).
 
 Invariants:
 
-1. Nothing here changes a topic. The offsets of a consumer group are changed by `commit` alone.
+1. Nothing here changes a topic; `make_compacted` makes one. The offsets of a consumer group are changed by
+   `commit` alone.
 2. No call takes longer than `timeout_ms`; no error carries a secret.
 
 Called by the Kafka source's adapter, from the thread that compiles, runs batches or polls, one at a time.
@@ -141,6 +142,38 @@ class KafkaAdmin:
                         found[at] = max(found.get(at, 0), int(replica.size()))
         return found
 
+    def make_compacted(self, topic: str) -> None:
+        """Create a topic of one partition that keeps the newest value of each key.
+
+        Raises `InputError` for one that exists and does not.
+        """
+        package = getattr(self._jvm, _ADMIN)
+        with self._asking() as client:
+            new, none = self._jvm.java.util.ArrayList(), self._jvm.java.util.Optional.empty()
+            settings = self._jvm.java.util.HashMap()
+            settings.put("cleanup.policy", "compact")
+            new.add(package.NewTopic(topic, self._jvm.java.util.Optional.of(1), none).configs(settings))
+            try:
+                self._get(client.createTopics(new).all())
+            except Py4JJavaError as error:
+                if "TopicExistsException" not in _classes(error):
+                    raise
+            else:
+                return
+            resource = self._jvm.org.apache.kafka.common.config.ConfigResource
+            asked = self._jvm.java.util.ArrayList()
+            asked.add(resource(getattr(resource.Type, "TOPIC"), topic))  # noqa: B009 - a Java constant
+            told = next(iter(self._get(client.describeConfigs(asked).all()).values()))
+            policy = str(told.get("cleanup.policy").value())
+        if policy != "compact":
+            raise InputError(
+                "the topic for offsets is not compacted: Kafka would delete what is kept there",
+                where=f"topic {topic}",
+                expected="cleanup.policy=compact",
+                got=policy,
+                remedy="name another offset_topic, which is made, or change that one",
+            )
+
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> str | None:
         """Begin to commit offsets to a consumer group; returns what went wrong the time before, if it did.
 
@@ -196,7 +229,7 @@ class KafkaAdmin:
                     self._client = self._connected()
                 yield self._client
             except Py4JJavaError as error:
-                raise self._meant(error) from None  # its text may hold secrets
+                raise self.meant(error) from None  # its text may hold secrets
 
     def _connected(self) -> Any:
         settings = self._jvm.java.util.Properties()
@@ -210,7 +243,8 @@ class KafkaAdmin:
             settings.setProperty(name, value)
         return getattr(self._jvm, _ADMIN).AdminClient.create(settings)
 
-    def _meant(self, error: Py4JJavaError) -> DrivetrainError:
+    def meant(self, error: Py4JJavaError) -> DrivetrainError:
+        """What an error of one of Kafka's clients means to the user, without secrets."""
         told = self._secrets.scrubbed(_message(error))
         classes = _classes(error)
         if any(name in classes for name in _REFUSED):

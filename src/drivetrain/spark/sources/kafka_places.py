@@ -8,9 +8,9 @@ The design: `Places` are found out once, written next to the checkpoint before a
 on only extended, by partitions that were added and topics that newly match a pattern: they begin at their
 earliest message.
 
-For the clock per partition each has a number. It must follow from topic and partition by an expression,
-because partitions appear while the plan stands. Those of the first start are numbered densely; more
-partitions of these topics follow, the topics taking turns; topics that came later are told apart by a hash.
+For the clock per partition each has a number. They are dense, in the order in which partitions were found,
+and written down. Partitions that appear while the plan stands have one number together, the next one: it
+tells the engine that there are more than it knows. It opens the source anew then, and each gets its own.
 
 A time means every message at or after it, however disordered the topic is. Kafka finds the first offset whose
 *message timestamp* is not before a time, exactly. So with Kafka's timestamps that offset and a filter are all
@@ -22,10 +22,10 @@ yet are used by the next start.
 
 Invariants:
 
-1. A place, once written, never changes; a partition keeps its number.
+1. A place, once written, never changes; a partition keeps its number; numbers are 0, 1, 2, …
 2. A topic's id is the one that was read from: another id means that the topic is another one.
 
-Called by the Kafka source's adapter; `offsets_for` also by whoever replays from a time.
+Called by the Kafka source's adapter. Where a replay begins is said by `kafka_index`.
 """
 
 from __future__ import annotations
@@ -39,26 +39,22 @@ import pyarrow.fs as pafs
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.kafka import Place
+from drivetrain.api.kafka import Kafka, Place
 from drivetrain.errors import InputError
 from drivetrain.spark.sources.durable import publish_bytes
 from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition, Topic
 
 FILE = "kafka.json"
-_LATER = 2**20
 
 
 @dataclass
 class Places:
-    """What is known of a source's partitions: first offsets, end offsets, topic ids.
-
-    `counts` are the partitions of each topic at the first start, which the numbers rest on.
-    """
+    """What is known of a source's partitions: first offsets, end offsets, topic ids, numbers."""
 
     first: dict[Partition, int] = field(default_factory=dict)
     end: dict[Partition, int] | None = None
     topics: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    numbers: dict[Partition, int] = field(default_factory=dict)
 
     @classmethod
     def load(cls, directory: str) -> Places | None:
@@ -68,7 +64,7 @@ class Places:
         except FileNotFoundError:
             return None
         end = None if told["end"] is None else offsets_of(told["end"])
-        return cls(offsets_of(told["first"]), end, told["topics"], told["counts"])
+        return cls(offsets_of(told["first"]), end, told["topics"], offsets_of(told["numbers"]))
 
     def save(self, directory: str) -> None:
         """Write it, durably, in one step."""
@@ -77,25 +73,28 @@ class Places:
             "first": nested(self.first),
             "end": None if self.end is None else nested(self.end),
             "topics": self.topics,
-            "counts": self.counts,
+            "numbers": nested(self.numbers),
         }
         publish_bytes(pafs.LocalFileSystem(), str(Path(directory, FILE)), json.dumps(told).encode())
 
+    def know(self, topics: Mapping[str, Topic]) -> bool:
+        """Number the partitions that have no number yet; returns whether there were any."""
+        new = [p for p in partitions_of(topics) if p not in self.numbers]
+        self.numbers.update({p: len(self.numbers) + n for n, p in enumerate(new)})
+        return bool(new)
+
     def number(self) -> Column:
         """The number of a message's partition, of the columns `topic` and `partition`."""
-        partition, topics = F.col("partition"), sorted(self.counts)
-        if len(topics) == 1 and len(self.topics) == 1:
-            return partition
-        total, before, found = sum(self.counts.values()), 0, None
-        for turn, topic in enumerate(topics):
-            count = self.counts[topic]
-            later = F.lit(total + turn) + (partition - count) * len(topics)
-            number = F.when(partition < count, partition + before).otherwise(later)
-            matches = F.col("topic") == topic
+        by_topic: dict[str, dict[int, int]] = {}
+        for (topic, n), number in self.numbers.items():
+            by_topic.setdefault(topic, {})[n] = number
+        stranger = F.lit(len(self.numbers))
+        found: Column | None = None
+        for topic, numbers in sorted(by_topic.items()):
+            known = F.array(*(F.lit(numbers.get(n, len(self.numbers))) for n in range(max(numbers) + 1)))
+            matches, number = F.col("topic") == topic, F.get(known, F.col("partition"))
             found = F.when(matches, number) if found is None else found.when(matches, number)
-            before += count
-        by_hash = F.lit(_LATER) + F.pmod(F.hash("topic"), F.lit(_LATER)) * 1024 + partition
-        return (by_hash if found is None else found.otherwise(by_hash)).cast("int")
+        return F.coalesce(stranger if found is None else found, stranger)
 
 
 def offsets_of(told: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
@@ -114,6 +113,11 @@ def nested(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
 def partitions_of(topics: Mapping[str, Topic]) -> list[Partition]:
     """All partitions of topics."""
     return [(name, n) for name, topic in sorted(topics.items()) for n in range(topic.partitions)]
+
+
+def is_kafka_time(source: Kafka, column: str | None) -> bool:
+    """Whether a column of the source is Kafka's timestamp, rather than one of the message's own."""
+    return column == "timestamp" and "timestamp" in source.columns
 
 
 def offsets_for(

@@ -14,6 +14,7 @@ Invariants:
 1. A batch that runs again has the messages it had: its offsets are in Spark's log before it runs.
 2. With an end, no message at or behind it is delivered, and the source is finished when all before it were.
 3. From a time on, no message before it is delivered, and none at or after it is missed.
+4. A replay misses no message at or after its moment that the brokers still have, and says what they have not.
 
 Called by `open_source`.
 """
@@ -34,17 +35,20 @@ from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.spark.channel.columns import PART
 from drivetrain.spark.kafka_options import for_spark
 from drivetrain.spark.sources.context import BAD_COLUMN, OpenedSource, SourceContext
-from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Topic
+from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition, Topic
 from drivetrain.spark.sources.kafka_decoder import HIDDEN, Decoded, decoded
+from drivetrain.spark.sources.kafka_index import KafkaIndex
 from drivetrain.spark.sources.kafka_places import (
     Places,
+    is_kafka_time,
     nested,
     offsets_for,
     partitions_of,
     resolve_end,
     resolve_start,
 )
-from drivetrain.spark.sources.kafka_watch import KafkaWatch
+from drivetrain.spark.sources.kafka_watch import KafkaWatch, told_gone
+from drivetrain.spark.sources.offset_store import FileStore, OffsetStore, TopicStore
 
 log = logging.getLogger("drivetrain.kafka")
 
@@ -60,7 +64,12 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedSource:
     try:
         topics = _topics(source, opening)
         started = context.spark_log is not None and Path(context.spark_log, "0").is_file()
-        places = _places(source, context, opening, topics, started=started)
+        index = _index(source, context, opening, options, topics)
+        try:
+            places = _places(source, context, opening, topics, index, started=started)
+        finally:
+            if index is not None:
+                index.close()
         limit = _max_messages(opening, topics, context)
     finally:
         opening.close()
@@ -81,7 +90,8 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedSource:
     messages = decoded(_until(reader.load(), places), source)
     df = _within(messages, source).rows(source, F.col(HIDDEN + PART).alias(PART))
     admin = KafkaAdmin(context.spark, source.bootstrap, options, source.name)
-    watch = KafkaWatch(source, admin, places, context.state_dir, context.spark_log)
+    index = _index(source, context, admin, options, topics)
+    watch = KafkaWatch(source, admin, places, context, index)
     return OpenedSource(
         df,
         bounded=source.bounded,
@@ -93,7 +103,10 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedSource:
         check=watch.check,
         explain=watch.explain,
         committed=watch.committed,
-        partitions=len(partitions_of(topics)),
+        ran=watch.ran,
+        lost=lambda: watch.lost,
+        close=watch.close,
+        partitions=len(places.numbers),
         idle_ms=milliseconds(source.idle_timeout, "idle_timeout") if source.idle_timeout else None,
     )
 
@@ -110,36 +123,97 @@ def _topics(source: Kafka, admin: KafkaAdmin) -> dict[str, Topic]:
     return found
 
 
+def _index(
+    source: Kafka,
+    context: SourceContext,
+    admin: KafkaAdmin,
+    options: Mapping[str, str],
+    topics: Mapping[str, Topic],
+) -> KafkaIndex | None:
+    """The index for replays, None where nothing is replayed: without an event time that is a column."""
+    if context.replay_column is None or context.lasting_dir is None:
+        return None
+    store: OffsetStore
+    if source.offset_topic is None:
+        store = FileStore(context.lasting_dir)
+    else:
+        settings = {**options, "bootstrap.servers": source.bootstrap}
+        name = f"{context.app_id}/{context.source_id}"
+        store = TopicStore(context.spark, admin, settings, source.offset_topic, name)
+    ids = {name: topic.id for name, topic in topics.items()}
+    return KafkaIndex(store, context.replay_column, ids, len(partitions_of(topics)))
+
+
 def _places(
-    source: Kafka, context: SourceContext, admin: KafkaAdmin, topics: Mapping[str, Topic], *, started: bool
+    source: Kafka,
+    context: SourceContext,
+    admin: KafkaAdmin,
+    topics: Mapping[str, Topic],
+    index: KafkaIndex | None,
+    *,
+    started: bool,
 ) -> Places:
     """The places of an earlier start, or those of now, written down."""
     places = Places.load(context.state_dir)
     partitions = partitions_of(topics)
     if places is None:
         disorder_ms = _disorder_ms(source)
-        places = Places(counts={name: topic.partitions for name, topic in topics.items()})
-        places.topics = {name: topic.id for name, topic in topics.items()}
+        places = Places(topics={name: topic.id for name, topic in topics.items()})
+        places.know(topics)
         places.first = resolve_start(admin, source.start, partitions, disorder_ms, source.name)
-        replayed = context.replay_column == source.event_time and source.event_time is not None
-        if context.replay_from_ms is not None and replayed and not started:
-            later = offsets_for(admin, partitions, context.replay_from_ms, disorder_ms)
-            places.first = {p: max(n, later[p]) for p, n in places.first.items()}
+        if index is not None and context.replay_from_ms is None:
+            index.renew(places.first)
+        elif index is not None and not started:
+            places.first = _replayed(source, context, admin, index, places.first)
         if source.end is not None:
             beyond_ms = milliseconds(source.max_disorder or "0 s", "max_disorder")
             places.end = resolve_end(admin, source.end, partitions, beyond_ms, source.name)
         places.save(context.state_dir)
-    elif not started:
-        new = [p for p in partitions if p not in places.first]
-        if new:  # added between a start that came to nothing and this one
-            places.first.update(admin.offsets(new, "earliest"))
-            places.save(context.state_dir)
+        return places
+    changed = places.know(topics)
+    new = [p for p in partitions if p not in places.first]
+    if new and not started:  # added between a start that came to nothing and this one
+        places.first.update(admin.offsets(new, "earliest"))
+        changed = True
+    if changed:
+        places.save(context.state_dir)
     return places
+
+
+def _replayed(
+    source: Kafka,
+    context: SourceContext,
+    admin: KafkaAdmin,
+    index: KafkaIndex,
+    first: Mapping[Partition, int],
+) -> dict[Partition, int]:
+    """Where a replay begins: by the index, else where the source begins; raises what the brokers have not."""
+    from_ms = context.replay_from_ms
+    assert from_ms is not None, "a replay"
+    known = {p: index.start(p, from_ms) for p in first}
+    begins = {p: offset if (told := known[p]) is None else told for p, offset in first.items()}
+    if is_kafka_time(source, context.replay_column):
+        looked_up = offsets_for(admin, first, from_ms)
+        begins = {p: max(offset, looked_up[p]) for p, offset in begins.items()}
+    earliest = admin.offsets(first, "earliest")
+    gone = [(p, offset, earliest[p]) for p, offset in sorted(begins.items()) if offset < earliest[p]]
+    if gone:
+        if source.on_data_loss == "fail":
+            raise InputError(
+                "messages that the replay may need were deleted in Kafka",
+                where=source.name,
+                got=told_gone(gone),
+                remedy='replay from a later moment, or what is still there: on_data_loss="continue"',
+            )
+        log.warning(
+            "%s: the replay goes without messages that were deleted: %s", source.name, told_gone(gone)
+        )
+    return {p: max(offset, earliest[p]) for p, offset in begins.items()}
 
 
 def _disorder_ms(source: Kafka) -> int:
     """How much later than Kafka's timestamp a message's own time may be."""
-    if source.event_time in (None, "timestamp"):
+    if source.event_time is None or is_kafka_time(source, source.event_time):
         return 0
     return milliseconds(source.max_disorder or "0 s", "max_disorder")
 

@@ -28,9 +28,11 @@ from pathlib import Path
 from drivetrain.api.kafka import Kafka
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.spark.offset_log import committed, read_offsets
-from drivetrain.spark.sources.context import Position
+from drivetrain.spark.source_clock import Newest
+from drivetrain.spark.sources.context import Position, SourceContext
 from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition
 from drivetrain.spark.sources.kafka_decoder import bad_message
+from drivetrain.spark.sources.kafka_index import KafkaIndex, newest_of
 from drivetrain.spark.sources.kafka_places import Places, offsets_of
 
 log = logging.getLogger("drivetrain.kafka")
@@ -50,16 +52,23 @@ _REMEDY = (
 
 
 class KafkaWatch:
-    """One source while it runs; `spark_log` is where Spark keeps the source's initial offsets."""
+    """One source while it runs."""
 
     def __init__(
-        self, source: Kafka, admin: KafkaAdmin, places: Places, state_dir: str, spark_log: str | None
+        self,
+        source: Kafka,
+        admin: KafkaAdmin,
+        places: Places,
+        context: SourceContext,
+        index: KafkaIndex | None,
     ) -> None:
         self._source = source
         self._admin = admin
         self._places = places
-        self._state_dir = state_dir
-        self._spark_log = Path(spark_log) if spark_log else None
+        self._index = index
+        self._state_dir = context.state_dir
+        self._spark_log = Path(context.spark_log) if context.spark_log else None
+        self._replay_from_ms = context.replay_from_ms
         self._group_failed = False
         self.lost = 0
         """Messages that were deleted before they were read, in this process; 0 unless told to continue."""
@@ -94,6 +103,8 @@ class KafkaWatch:
                 continue
             if known is not None and known != now.id:
                 self._tell_lost(f"the topic {name} was deleted and created again", f"topic {name}")
+                if self._index is not None:
+                    self._index.replaced(name, now.id)
             changed |= known != now.id
             self._places.topics[name] = now.id
         if changed:
@@ -115,7 +126,9 @@ class KafkaWatch:
         gone = self._gone(at)
         self.lost += sum(upto - start for _, start, upto in gone)
         if gone:
-            log.warning("%s: messages were deleted before they were read: %s", self._source.name, _told(gone))
+            log.warning(
+                "%s: messages were deleted before they were read: %s", self._source.name, told_gone(gone)
+            )
 
     def _gone(self, at: dict[Partition, int]) -> list[tuple[Partition, int, int]]:
         """What of the batch up to `at` the brokers no longer have: partition, from, up to (exclusive)."""
@@ -185,7 +198,7 @@ class KafkaWatch:
         except DrivetrainError as error:
             return error
         missing = sorted(set(self._places.topics) - set(topics))
-        told = _told(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
+        told = told_gone(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
         return InputError(
             "messages were deleted in Kafka before they were read",
             where=self._source.name,
@@ -194,6 +207,25 @@ class KafkaWatch:
         )
 
     # -- after a batch -----------------------------------------------------------------------------
+
+    def ran(self, before: str | None, offset: str | None, newest: Newest | None) -> None:
+        """Note how new the messages of a batch were that began where `before` says; never fails."""
+        if self._index is None or offset is None:
+            return
+        at = offsets_of(json.loads(offset))
+        begin = dict(self._places.first)
+        if before is not None:
+            begin = {**begin, **offsets_of(json.loads(before))}
+        unknown = len(self._places.numbers)  # those that were not there when the query was compiled
+        numbers = {p: self._places.numbers.get(p, unknown) for p in at}
+        floor_ms = None if self._replay_from_ms is None else self._replay_from_ms - 1
+        self._index.took(begin, at, newest_of(newest, numbers), floor_ms)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+        if self._index is not None:
+            self._index.close()
 
     def committed(self, offset: str | None) -> None:
         """Tell Kafka how far the group has come, if the user named one; never fails."""
@@ -208,7 +240,7 @@ class KafkaWatch:
         self._group_failed = told is not None
 
 
-def _told(gone: list[tuple[Partition, int, int]]) -> str:
+def told_gone(gone: list[tuple[Partition, int, int]]) -> str:
     """The first few of what is gone, in words; offsets inclusive."""
     parts = [
         f"topic {topic}, partition {partition}: offsets {start} to {upto - 1}"

@@ -10,11 +10,12 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from drivetrain.api.kafka import Kafka, Place
 from drivetrain.errors import InputError
-from drivetrain.spark.sources.context import Position
-from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition
+from drivetrain.spark.sources.context import Position, SourceContext
+from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition, Topic
 from drivetrain.spark.sources.kafka_decoder import bad_message
 from drivetrain.spark.sources.kafka_places import Places, nested, offsets_of, resolve_end, resolve_start
 from drivetrain.spark.sources.kafka_watch import KafkaWatch
@@ -79,16 +80,29 @@ def test_offsets_that_kafka_has_not_or_that_name_no_partition_are_refused() -> N
 
 def test_places_are_read_back_as_written(tmp_path: Path) -> None:
     assert Places.load(str(tmp_path)) is None
-    places = Places({("a", 0): 5, ("b", 11): 7}, {("a", 0): 9}, {"a": "id-a"}, {"a": 1})
+    places = Places({("a", 0): 5, ("b", 11): 7}, {("a", 0): 9}, {"a": "id-a"}, {("a", 0): 0})
     places.save(str(tmp_path / "made"))
     assert Places.load(str(tmp_path / "made")) == places
     assert offsets_of(nested(places.first)) == places.first
 
 
+def test_partitions_keep_dense_numbers_when_partitions_and_topics_are_added(tmp_path: Path) -> None:
+    places = Places()
+    assert places.know({"b": Topic("1", 2), "c": Topic("2", 1)})
+    assert places.numbers == {("b", 0): 0, ("b", 1): 1, ("c", 0): 2}
+    places.save(str(tmp_path))
+    again = Places.load(str(tmp_path))
+    assert again is not None
+    assert again.know({"a": Topic("3", 1), "b": Topic("1", 3), "c": Topic("2", 1)})
+    assert again.numbers == {**places.numbers, ("a", 0): 3, ("b", 2): 4}
+    assert not again.know({"b": Topic("1", 3)})
+
+
 def test_how_far_it_is_counts_to_the_end_and_no_further() -> None:
-    places = Places({("t", 0): 10, ("t", 1): 0}, {("t", 0): 20, ("t", 1): 0}, {"t": "id"}, {"t": 2})
+    places = Places({("t", 0): 10, ("t", 1): 0}, {("t", 0): 20, ("t", 1): 0}, {"t": "id"})
     source = Kafka(bootstrap="b:1", topics=("t",), end=Place(word="latest"))
-    watch = KafkaWatch(source, Topics({}).admin, places, "nowhere", None)
+    context = SourceContext(cast(SparkSession, None), "nowhere", "app", "source")
+    watch = KafkaWatch(source, Topics({}).admin, places, context, None)
     assert watch.position(None) == watch.position('{"t":{"0":10,"1":0}}')
     assert watch.position(None) == Position(0, 10, finished=False)
     assert watch.position('{"t":{"0":15,"1":9}}').done == 5
