@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +173,38 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "300"}
     with Broker(tmp_path_factory.mktemp("own") / "broker", settings=settings) as running:
         yield running
+
+
+@pytest.mark.parametrize("strategy", ["none", "rebootstrap"])
+def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
+    spark: SparkSession, own_broker: Broker, topic: str, again: OpenAgain, strategy: str
+) -> None:
+    # With the second strategy, librdkafka's own default, the client loses its coordinator and hangs.
+    own_broker.create(topic, 2)
+    writer = again(on=own_broker, options={"metadata.recovery.strategy": strategy})
+    writer.write(rows(spark, -1), 0)
+    sending, killed = threading.Event(), threading.Event()
+    plain = writer._outbox.messages
+
+    def slowly(batch: Any) -> Any:
+        for n, part in enumerate(plain(batch)):
+            yield part
+            if n == 0:
+                writer._producer._producer.poll(0.2)  # what was taken so far goes out
+                sending.set()
+                killed.wait(60)
+
+    writer._outbox.messages = slowly
+    numbers = spark.range(0, 60_000, 1, 3).selectExpr("cast(id as string) as v")
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(writer.write, numbers, 1)
+        assert sending.wait(60)
+        own_broker.kill()
+        killed.set()
+        own_broker.start()
+        assert sent.result(150) == 60_000
+    assert writer.write(rows(spark, 60_000), 2) == 1
+    assert sorted(map(int, values(own_broker, topic))) == list(range(-1, 60_001))
 
 
 def test_a_transaction_that_lasts_too_long_is_told_as_that(
