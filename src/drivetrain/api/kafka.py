@@ -38,6 +38,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "key_format": ("text", "raw"),
     "on_bad_record": ("fail", "dead_letter"),
     "on_data_loss": ("fail", "continue"),
+    "wire": ("plain", "confluent"),
 }
 KAFKA_COLUMNS = ("key", "headers", "topic", "partition", "offset", "timestamp")
 _OURS = ("bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.commit", "key.deserializer")
@@ -111,6 +112,8 @@ class Kafka:
 
     def _check_schema(self) -> None:
         structured = self.format in ("json", "avro", "protobuf")
+        if self.wire == "confluent" and not structured:
+            raise _wrong(f"format={self.format!r} has no header of Confluent's", 'wire="plain"')
         if structured and self.schema is None:
             raise _wrong(f"format={self.format!r} needs a schema", "schema=")
         if not structured and self.schema is not None:

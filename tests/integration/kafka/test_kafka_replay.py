@@ -85,11 +85,11 @@ def test_messages_whose_time_has_nothing_to_do_with_kafkas_are_replayed_exactly_
 
     kept = {"offset_topic": f"{topic}-offsets"} if kept_in_topic else {}
     source = runs.source(topic, format="json", schema=SCHEMA, event_time="at", end="latest", **kept)
-    more(0, 400)
+    more(0, 240)
     runs.run(runs.application(source), run__max_batch_rows="60")
-    wanted = list(range(400))
+    wanted = list(range(240))
     assert numbers(runs) == wanted
-    for begin, end in ((400, 450), (450, 500)):
+    for begin, end in ((240, 270), (270, 300)):
         more(begin, end)
         second = draw.randrange(150, begin)
         if kept_in_topic:

@@ -12,7 +12,7 @@ import fastavro
 import pytest
 from broker import Broker
 from google.protobuf import descriptor_pb2, timestamp_pb2
-from kafka_runs import KafkaRun, send
+from kafka_runs import KafkaRun, Running, send
 
 from drivetrain import sources
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
@@ -154,3 +154,62 @@ def test_avro_and_protobuf_messages_become_columns_and_poison_is_set_aside(
     asked = {"schema": "google.protobuf.Timestamp", "descriptors": str(tmp_path / "messages.desc")}
     rows = KafkaRun(runs.broker, tmp_path / "p").read(topic, format="protobuf", **asked, **aside)
     assert rows == [{"seconds": 5, "nanos": 6, "offset": 0}]
+
+
+def test_headers_of_confluents_serializers_are_skipped_and_what_has_none_is_set_aside(
+    runs: KafkaRun, topic: str
+) -> None:
+    schema = {"type": "record", "name": "Reading", "fields": [{"name": "n", "type": "long"}]}
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(schema), {"n": 7})
+    runs.broker.create(topic)
+    header = b"\x00\x00\x00\x00\x2a"
+    send(runs.broker, topic, [{"value": v} for v in (header + written.getvalue(), written.getvalue(), b"")])
+    asked = {"format": "avro", "schema": json.dumps(schema), "wire": "confluent"}
+    rows = runs.read(topic, on_bad_record="dead_letter", columns=["offset"], **asked)
+    assert rows == [{"n": 7, "offset": 0}]
+    said = KafkaRun(runs.broker, runs.directory / "json")
+    runs.broker.create(f"{topic}-json")
+    values = (header + b'{"n":8}', b'{"n":9}', None, header + b"{")
+    send(runs.broker, f"{topic}-json", [{"value": v} for v in values])
+    asked = {"format": "json", "schema": "n bigint", "wire": "confluent"}
+    rows = said.read(f"{topic}-json", on_bad_record="dead_letter", columns=["offset"], **asked)
+    assert rows == [{"n": 8, "offset": 0}, {"n": None, "offset": 2}]
+
+
+def test_several_topics_and_those_that_come_to_match_a_pattern_are_read_and_clocked(
+    runs: KafkaRun, topic: str, tmp_path: Path
+) -> None:
+    broker = runs.broker
+    a, b, c = (f"{topic}-{name}" for name in "abc")
+    broker.create(a, 2)
+    broker.create(b)
+
+    def numbered(name: str, partition: int, values: range) -> None:
+        send(
+            broker,
+            name,
+            [{"value": b"%d" % n, "partition": partition, "timestamp": DAY_MS + 1000 * n} for n in values],
+        )
+
+    numbered(a, 0, range(10))
+    numbered(a, 1, range(10, 20))
+    numbered(b, 0, range(20, 30))
+    several = KafkaRun(broker, tmp_path / "several")
+    rows = several.read(topics=[a, b], start={a: {0: 5}}, columns=["topic"])
+    assert sorted(int(row["value"]) for row in rows) == list(range(5, 30))
+    assert {row["topic"] for row in rows} == {a, b}
+
+    # A hidden column tells the partitions apart: one that appears must not be taken for another.
+    source = runs.source(pattern=f"{topic}-.", event_time="timestamp", idle_timeout="1 s")
+    with Running(runs, runs.application(source)) as running:
+        running.wait_until(lambda: len(runs.rows()) == 30)
+        broker.create(c)
+        broker.add_partitions(a, 3)
+        numbered(c, 0, range(30, 40))
+        numbered(a, 2, range(40, 50))
+        running.wait_until(lambda: len(runs.rows()) == 50)
+    assert sorted(int(row["value"]) for row in runs.rows()) == list(range(50))
+    numbers = json.loads(next((tmp_path / "state").rglob("kafka.json")).read_text())["numbers"]
+    assert sorted(n for parts in numbers.values() for n in parts.values()) == list(range(5))
+    assert [numbers[a]["0"], numbers[a]["1"], numbers[b]["0"]] == [0, 1, 2]

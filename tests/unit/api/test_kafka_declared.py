@@ -33,6 +33,8 @@ def declared(**arguments: Any) -> sources.Kafka:
         ({"options": {"group.id": "g"}}, "'group.id' cannot be given"),
         ({"options": {"kafka.ssl.protocol": "x"}}, "cannot be given"),
         ({"on_data_loss": "ignore"}, "unknown on_data_loss"),
+        ({"wire": "avro"}, "unknown wire"),
+        ({"wire": "confluent"}, "has no header of Confluent's"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_when_it_is_built(arguments: dict[str, Any], told: str) -> None:

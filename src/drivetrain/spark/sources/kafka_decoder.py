@@ -32,6 +32,7 @@ from drivetrain.api.kafka import Kafka
 from drivetrain.errors import InputError
 from drivetrain.spark.sources.context import BAD_COLUMN
 from drivetrain.spark.sources.kafka_binary import decode_binary
+from drivetrain.spark.sources.kafka_wire import HEADER_BYTES, NO_HEADER
 from drivetrain.spark.sources.schema import to_struct
 
 HIDDEN = "__k_"
@@ -96,7 +97,9 @@ def decoded(df: DataFrame, source: Kafka) -> Decoded:
         reason = _not_utf8(text, "the value") if source.format == "text" else F.lit(None).cast("string")
     elif source.format == "json":
         struct = to_struct(source.schema, source.name)  # type: ignore[arg-type]  # not None: checked when built
-        df, columns, reason = _json(df, value, struct)
+        body, headless = (value, None) if source.wire == "plain" else _without_header(value)
+        df, columns, reason = _json(df, body, struct)
+        reason = reason if headless is None else F.coalesce(headless, reason)
     else:
         df, names = decode_binary(df, source, f"{HIDDEN}value", _REASON)
         columns, reason = {name: F.col(name) for name in names}, F.col(_REASON)
@@ -136,6 +139,13 @@ def bad_message(text: str, where: str) -> InputError | None:
 
 def _not_utf8(text: Column, what: str) -> Column:
     return F.when(text.isNotNull() & ~F.is_valid_utf8(text), F.lit(f"{what} is not UTF-8"))
+
+
+def _without_header(value: Column) -> tuple[Column, Column]:
+    """What follows Confluent's header (see `kafka_wire`), and why there is none."""
+    has_one = F.startswith(value, F.lit(b"\x00")) & (F.octet_length(value) >= HEADER_BYTES)
+    reason = F.when(value.isNotNull() & ~has_one, F.lit(NO_HEADER))
+    return F.substring(value, HEADER_BYTES + 1, 2**31 - 1), reason
 
 
 def _json(df: DataFrame, value: Column, struct: StructType) -> tuple[DataFrame, dict[str, Column], Column]:

@@ -2,19 +2,21 @@
 
 The schema is the user's own: no registry is asked, and the number is not looked at.
 
-Called by the binary formats, on Spark's workers. Source: Confluent's wire format.
+Called by the binary formats, on Spark's workers; JSON is decoded by Spark itself, in the same way. Source:
+Confluent's wire format.
 """
 
 from __future__ import annotations
 
-_HEADER = 5
+HEADER_BYTES = 5
+NO_HEADER = "it does not begin with Confluent's header: a zero and four bytes"
 
 
 def without_header(value: bytes) -> bytes:
     """The message behind the header; raises ValueError when there is none."""
-    if len(value) < _HEADER or value[0] != 0:
-        raise ValueError("it does not begin with Confluent's header: a zero and four bytes")
-    return value[_HEADER:]
+    if len(value) < HEADER_BYTES or value[0] != 0:
+        raise ValueError(NO_HEADER)
+    return value[HEADER_BYTES:]
 
 
 def without_index(value: bytes) -> bytes:

@@ -203,7 +203,8 @@ class TopicStore:
                             "the offset index cannot be read", where=f"topic {self._topic}", got="no answer"
                         )
                     polled = consumer.poll(self._jvm.java.time.Duration.ofMillis(_POLL_MS))
-                    found += [(str(record.key()), record.value()) for record in polled]
+                    records = polled.records(partition)
+                    found += [(str(record.key()), record.value()) for record in records]
             finally:
                 consumer.close()
         except Py4JJavaError as error:
