@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -25,7 +25,9 @@ from drivetrain.api.graph import EventTime, Graph, Read
 from drivetrain.core.source_clocks import SourceClocks
 from drivetrain.errors import UnavailableError
 from drivetrain.spark.channel.columns import PART, TS
-from drivetrain.spark.sources.context import OpenedSource
+
+if TYPE_CHECKING:
+    from drivetrain.spark.sources.context import OpenedSource
 
 
 @dataclass(frozen=True)
