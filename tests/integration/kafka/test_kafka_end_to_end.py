@@ -1,0 +1,109 @@
+"""Kafka → windows → Kafka, killed at random: each result of one computation over all messages, once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker import Broker
+from confluent_kafka import Producer
+from topic_reading import ends, values
+
+SEED = int(os.environ.get("DRIVETRAIN_SEED", "11"))
+KILLS = 6 if "DRIVETRAIN_SEEDS" in os.environ else 2
+MESSAGES = 3000
+
+APPLICATION = """
+from drivetrain import Application, agg, sinks, sources, windows
+app = Application("windowed")
+kafka = app.setting("bootstrap")
+events = app.read(sources.kafka(
+    kafka, app.setting("input"), format="json", schema="key string, at timestamp, n long", event_time="at",
+    max_disorder="20 s", end="latest",
+))
+grouped = events.group_by("key").window(windows.tumbling("10 s"))
+sums = grouped.aggregate(count=agg.count(), total=agg.sum("n"))
+sums.sink(sinks.kafka(kafka, app.setting("output"), key="key"))
+"""
+
+
+@pytest.mark.timeout(900)
+def test_windows_from_kafka_to_kafka_are_published_once_whatever_is_killed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    events = disordered()
+    broker.create("e2e-in", 2)
+    broker.create("e2e-out", 2)
+    produce(broker, "e2e-in", events)
+    app = tmp_path / "windowed.py"
+    app.write_text(APPLICATION)
+    draw, kills = random.Random(SEED), 0
+    while True:
+        process = run(app, tmp_path, broker)
+        if kills < KILLS:
+            goal = sum(ends(broker, "e2e-out")) + 1
+            deadline = time.monotonic() + 240
+            while process.poll() is None and sum(ends(broker, "e2e-out")) < goal:
+                assert time.monotonic() < deadline, f"seed {SEED}"
+                time.sleep(0.02)
+            time.sleep(draw.random())  # not waiting for anything: a random moment to die at
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(30)
+                kills += 1
+                continue
+        output = process.communicate(timeout=300)[0]
+        assert process.returncode == 0, output.decode()
+        break
+    assert kills == KILLS, f"seed {SEED}"
+    found = Counter(
+        (told["key"], told["window_start"][:19], told["count"], told["total"])
+        for told in map(json.loads, values(broker, "e2e-out"))
+    )
+    assert found == in_one_go(events), f"seed {SEED}, {kills} kills"
+
+
+def disordered() -> list[tuple[str, int, int]]:
+    """Key, milliseconds and number of each message, up to 20 s out of order."""
+    draw = random.Random(SEED)
+    known = [(draw.randrange(300_000), i) for i in range(MESSAGES)]
+    known.sort(key=lambda pair: pair[0] + draw.randrange(20_000))
+    return [("abc"[i % 3], ms, i) for ms, i in known]
+
+
+def moment(ms: int) -> str:
+    return (dt.datetime(2024, 5, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)).isoformat()
+
+
+def produce(broker: Broker, topic: str, events: list[tuple[str, int, int]]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for i, (key, ms, n) in enumerate(events):
+        producer.produce(topic, json.dumps({"key": key, "at": moment(ms), "n": n}), partition=i % 2)
+    assert producer.flush(60) == 0
+
+
+def in_one_go(events: list[tuple[str, int, int]]) -> Counter[Any]:
+    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for key, ms, n in events:
+        groups[key, ms // 10_000 * 10_000].append(n)
+    return Counter((key, moment(start)[:19], len(ns), sum(ns)) for (key, start), ns in groups.items())
+
+
+def run(app: Path, directory: Path, broker: Broker) -> subprocess.Popen[bytes]:
+    line = [
+        sys.executable, "-m", "drivetrain.cli", "run", str(app), "--set", f"bootstrap={broker.bootstrap}",
+        "--set", "input=e2e-in", "--set", "output=e2e-out", "--set", "spark.driver-memory=1 GiB",
+        "--set", "run.max-batch-rows=300", "--set", "spark.master=local[2]",
+        "--state-dir", str(directory / "state"),
+    ]  # fmt: skip
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
