@@ -29,6 +29,9 @@ JOBS = (
     "hop",
     "hop_latency",
     "delivery",
+    "kafka_read",
+    "kafka_write",
+    "kafka_latency",
     "startup",
     "flights",
 )

@@ -1,0 +1,153 @@
+"""What the Kafka benchmarks share: one broker, a topic to read, rows to write, and counting what arrived.
+
+The broker is that of the tests: one node on this machine, with a small heap. It competes for the same cores
+with all contenders alike. It is started by the benchmark's own process and ends with it; the contenders'
+processes find its address in its directory.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import data
+from benchmarks.measure import Scale, WrongResultError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration" / "kafka"))
+
+PARTITIONS = 4
+_MESSAGE_BYTES = 100
+_running: list[Any] = []
+
+
+def messages(scale: Scale) -> int:
+    """How many messages are read, or written."""
+    return 50_000 if scale.quick else 1_000_000
+
+
+def broker() -> Any:
+    """The broker, which may run in another process."""
+    from broker import Broker
+
+    return Broker(data.root() / "kafka-broker")
+
+
+def start() -> Any:
+    """Start the broker for as long as this process lives."""
+    if not _running:
+        _running.append(broker().start())
+    return _running[0]
+
+
+def topic(scale: Scale) -> str:
+    """The topic that is read."""
+    return f"in-{messages(scale)}"
+
+
+def rows(scale: Scale) -> Path:
+    """The rows that are written: `key` and `value`, 100 bytes, in Parquet files."""
+    directory = data.root() / f"kafka-{messages(scale)}"
+    if not directory.is_dir():
+        aside = directory.with_suffix(".tmp")
+        aside.mkdir(parents=True, exist_ok=True)
+        for part in range(PARTITIONS):
+            numbers = range(part, messages(scale), PARTITIONS)
+            columns = {
+                "key": [f"key-{n % 10_000}" for n in numbers],
+                "value": [f"{n:0{_MESSAGE_BYTES}}" for n in numbers],
+            }
+            pq.write_table(pa.table(columns), aside / f"{part}.parquet")
+        aside.rename(directory)
+    return directory
+
+
+def fill(scale: Scale) -> None:
+    """Put the rows into the topic that is read, unless they are there."""
+    from confluent_kafka import Producer
+
+    running = start()
+    if topic(scale) in running.admin.list_topics(timeout=10).topics:
+        if _ends(running.bootstrap, topic(scale)) == messages(scale):
+            return
+        running.delete(topic(scale))  # whoever filled it was interrupted
+    running.create(topic(scale), PARTITIONS)
+    producer = Producer({"bootstrap.servers": running.bootstrap, "queue.buffering.max.messages": 1_000_000})
+    for batch in pq.ParquetDataset(rows(scale)).read().to_batches(max_chunksize=10_000):
+        for key, value in zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True):
+            while True:
+                try:
+                    producer.produce(topic(scale), value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+
+
+def _ends(bootstrap: str, name: str) -> int:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counting"})
+    places = [TopicPartition(name, partition) for partition in range(PARTITIONS)]
+    found = sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    consumer.close()
+    return int(found)
+
+
+def out(work: Path, partitions: int = PARTITIONS) -> str:
+    """The topic that a run writes; created by the run."""
+    name = f"out-{work.name}"
+    running = broker()
+    if name not in running.admin.list_topics(timeout=10).topics:
+        running.create(name, partitions)
+    return name
+
+
+def connector() -> dict[str, str]:
+    """The setting that gives plain PySpark the connector which ours has."""
+    from drivetrain.config import Config
+    from drivetrain.spark.kafka_connector import connector_jars
+
+    jars = connector_jars(Config.load(None, {}, {})) or []
+    return {"spark.jars": ",".join(map(str, jars))}
+
+
+def consumed(bootstrap: str, name: str, wanted: int, timeout_s: float = 300.0) -> int:
+    """How many committed messages a plain client gets from a topic, up to `wanted`."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "counting",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(name, p, 0) for p in range(PARTITIONS)])
+    found, deadline = 0, time.monotonic() + timeout_s
+    while found < wanted and time.monotonic() < deadline:
+        found += sum(m.error() is None for m in consumer.consume(10_000, timeout=0.5))
+    # A message too many would come at once.
+    found += sum(m.error() is None for m in consumer.consume(10_000, timeout=0.5))
+    consumer.close()
+    return found
+
+
+def expect(scale: Scale, found: int) -> None:
+    """Raise unless every message arrived, once."""
+    if found != messages(scale):
+        raise WrongResultError(f"{found} messages instead of {messages(scale)}")
+
+
+def warm_up(work: Path) -> Path:
+    """A few rows to start engines with."""
+    directory = work / "warm-rows"
+    directory.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"key": ["k"] * 100, "value": ["v"] * 100}), directory / "0.parquet")
+    return directory

@@ -1,0 +1,108 @@
+"""A million messages of 100 bytes from Kafka, decoded to text and counted.
+
+Contenders: ours, plain PySpark with the same connector and settings, and a plain confluent-kafka consumer.
+
+    python -m benchmarks.kafka_read [--quick] [--json] [--rounds N] [--only CONTENDER]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks import kafka, peers
+from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
+
+CLIENT = "confluent-kafka consumer"
+
+
+def application(bootstrap: str, topic: str, name: str) -> Any:
+    from drivetrain import Application, sinks, sources
+
+    app = Application(name)
+    app.read(sources.kafka(bootstrap, topic, end="latest")).sink(sinks.none(), name="counted")
+    return app
+
+
+def run_drivetrain(scale: Scale, work: Path) -> dict[str, float]:
+    from drivetrain import run
+    from drivetrain.spark.session import session
+
+    bootstrap = kafka.broker().bootstrap
+    with Timed() as starting:
+        session(peers.config(work), kafka=True)
+    warm = kafka.out(work / "warm")
+    run(application(bootstrap, warm, "warm"), peers.config(work / "warm"))
+    with Timed() as timed:
+        result = run(application(bootstrap, kafka.topic(scale), "read"), peers.config(work))
+    kafka.expect(scale, sum(output.messages for output in result.outputs))
+    return timed.figures(start_s=starting.seconds, batches=result.batches)
+
+
+def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
+    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+    spark, start_s = peers.start_pyspark(peers.TUNED, **kafka.connector())
+    bootstrap = kafka.broker().bootstrap
+
+    def count(topic: str, checkpoint: Path) -> int:
+        found = [0]
+
+        def drop(batch: DataFrame, _batch_id: int) -> None:
+            seen = Observation()
+            batch.observe(seen, F.count("value").alias("n")).write.format("noop").mode("overwrite").save()
+            found[0] += seen.get["n"]
+
+        read = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        query = (
+            read.select(F.col("value").cast("string"))
+            .writeStream.foreachBatch(drop)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return found[0]
+
+    count(kafka.out(work / "warm"), work / "warm-checkpoint")
+    with Timed() as timed:
+        found = count(kafka.topic(scale), work / "checkpoint")
+    kafka.expect(scale, found)
+    return timed.figures(start_s=start_s)
+
+
+def run_client(scale: Scale, work: Path) -> dict[str, float]:
+    with Timed() as timed:
+        found = kafka.consumed(kafka.broker().bootstrap, kafka.topic(scale), kafka.messages(scale))
+    kafka.expect(scale, found)
+    return timed.figures()
+
+
+def check(scale: Scale, work: Path) -> None:
+    """Every contender has counted in its own process, and raised there."""
+
+
+JOB = Job(
+    name="kafka_read",
+    title="A million messages of 100 bytes from Kafka",
+    unit="messages/s",
+    contenders=(
+        Contender(OURS, run_drivetrain),
+        Contender(peers.TUNED, run_pyspark),
+        Contender(CLIENT, run_client),
+    ),
+    prepare=kafka.fill,
+    units=kafka.messages,
+    check=check,
+    goals={peers.TUNED: 0.95},
+)
+
+if __name__ == "__main__":
+    raise SystemExit(main(JOB, __doc__))
