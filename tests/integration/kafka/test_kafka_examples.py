@@ -37,7 +37,7 @@ def test_words_are_counted_from_topic_to_topic_by_the_command_that_the_example_n
         "input": f"{topic}-lines",
         "output": f"{topic}-counts",
         "until": "latest",
-        "spark.driver-memory": "512m",
+        "spark.driver-memory": "512 MiB",
         "spark.master": "local[1]",
     }
     command = [sys.executable, "-m", "drivetrain.cli", "run", str(EXAMPLES / "kafka_wordcount.py"), "--json"]

@@ -192,9 +192,6 @@ def _replayed(
     assert from_ms is not None, "a replay"
     known = {p: index.start(p, from_ms) for p in first}
     begins = {p: offset if (told := known[p]) is None else told for p, offset in first.items()}
-    if is_kafka_time(source, context.replay_column):
-        looked_up = offsets_for(admin, first, from_ms)
-        begins = {p: max(offset, looked_up[p]) for p, offset in begins.items()}
     earliest = admin.offsets(first, "earliest")
     gone = [(p, offset, earliest[p]) for p, offset in sorted(begins.items()) if offset < earliest[p]]
     if gone:
@@ -208,7 +205,9 @@ def _replayed(
         log.warning(
             "%s: the replay goes without messages that were deleted: %s", source.name, told_gone(gone)
         )
-    return {p: max(offset, earliest[p]) for p, offset in begins.items()}
+    # Of its own timestamps Kafka knows it to the message, but nothing of those that it has deleted.
+    exact = offsets_for(admin, first, from_ms) if is_kafka_time(source, context.replay_column) else {}
+    return {p: max(offset, earliest[p], exact.get(p, 0)) for p, offset in begins.items()}
 
 
 def _disorder_ms(source: Kafka) -> int:
