@@ -136,7 +136,7 @@ def test_of_twelve_partitions_an_idle_one_stops_no_window_and_one_hours_late_los
     counted.sink(sinks.parquet(runs.directory / "out"))
 
     def found() -> dict[int, int]:
-        return {int((row["window"]["start"] - DAY).total_seconds() // 3600): row["n"] for row in runs.rows()}
+        return {int((row["window_start"] - DAY).total_seconds() // 3600): row["n"] for row in runs.rows()}
 
     others = [n for n in range(12) if n not in (late, idle)]
     send_hours(range(5), others)
