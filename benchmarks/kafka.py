@@ -108,6 +108,20 @@ def out(work: Path, partitions: int = PARTITIONS) -> str:
     return name
 
 
+def beside(work: Path, what: str) -> Path:
+    """Names another topic of the same run: a warm-up's, which must not meet that of another round."""
+    return work.with_name(f"{work.name}-{what}")
+
+
+def drop(*works: Path) -> None:
+    """Delete what runs have written."""
+    running = broker()
+    known = running.admin.list_topics(timeout=10).topics
+    for work in works:
+        if f"out-{work.name}" in known:
+            running.delete(f"out-{work.name}")
+
+
 def connector() -> dict[str, str]:
     """The setting that gives plain PySpark the connector which ours has."""
     from drivetrain.config import Config

@@ -51,8 +51,8 @@ class Load:
 
     def __init__(self, scale: Scale, work: Path) -> None:
         self.bootstrap = kafka.broker().bootstrap
-        self.given = kafka.out(work.with_name(f"{work.name}-given"), 1)
-        self.made = kafka.out(work.with_name(f"{work.name}-made"), 1)
+        self.given = kafka.out(kafka.beside(work, "given"), 1)
+        self.made = kafka.out(kafka.beside(work, "made"), 1)
         self._cold = PER_S * warm_s(scale)
         self._count = self._cold + messages(scale)
         self._latencies_ms: dict[int, float] = {}
@@ -108,7 +108,7 @@ class Load:
             message = consumer.poll(0.1)
             if message is None or message.error() is not None:
                 continue
-            text = message.value()
+            text = message.value() or b""
             if text == b"awake?":
                 self._awake.set()
             else:
@@ -172,8 +172,7 @@ def run_pyspark(scale: Scale, work: Path, *, realtime: bool) -> dict[str, float]
 
 def check(_scale: Scale, work: Path) -> None:
     """Every contender has counted in its own process; here its topics go."""
-    for name in ("given", "made"):
-        kafka.broker().delete(kafka.out(work.with_name(f"{work.name}-{name}")))
+    kafka.drop(kafka.beside(work, "given"), kafka.beside(work, "made"))
 
 
 JOB = Job(

@@ -31,7 +31,7 @@ def run_drivetrain(scale: Scale, work: Path) -> dict[str, float]:
     bootstrap = kafka.broker().bootstrap
     with Timed() as starting:
         session(peers.config(work), kafka=True)
-    warm = kafka.out(work / "warm")
+    warm = kafka.out(kafka.beside(work, "warm"))
     run(application(bootstrap, warm, "warm"), peers.config(work / "warm"))
     with Timed() as timed:
         result = run(application(bootstrap, kafka.topic(scale), "read"), peers.config(work))
@@ -71,7 +71,7 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
         query.awaitTermination()
         return found[0]
 
-    count(kafka.out(work / "warm"), work / "warm-checkpoint")
+    count(kafka.out(kafka.beside(work, "warm")), work / "warm-checkpoint")
     with Timed() as timed:
         found = count(kafka.topic(scale), work / "checkpoint")
     kafka.expect(scale, found)
@@ -86,7 +86,8 @@ def run_client(scale: Scale, work: Path) -> dict[str, float]:
 
 
 def check(scale: Scale, work: Path) -> None:
-    """Every contender has counted in its own process, and raised there."""
+    """Every contender has counted in its own process, and raised there; its warm-up's topic goes."""
+    kafka.drop(kafka.beside(work, "warm"))
 
 
 JOB = Job(

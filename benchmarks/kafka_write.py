@@ -35,7 +35,7 @@ def run_drivetrain(guarantee: str, scale: Scale, work: Path) -> dict[str, float]
     from drivetrain.spark.session import session
 
     bootstrap = kafka.broker().bootstrap
-    warm = kafka.out(work / "warm")
+    warm = kafka.out(kafka.beside(work, "warm"))
     with Timed() as starting:
         session(peers.config(work), kafka=True)
     run(application(bootstrap, kafka.warm_up(work), warm, guarantee), peers.config(work / "warm"))
@@ -61,7 +61,7 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
         )
         query.awaitTermination()
 
-    write(kafka.warm_up(work), kafka.out(work / "warm"), work / "warm-checkpoint")
+    write(kafka.warm_up(work), kafka.out(kafka.beside(work, "warm")), work / "warm-checkpoint")
     topic = kafka.out(work)
     with Timed() as timed:
         write(kafka.rows(scale), topic, work / "checkpoint")
@@ -90,7 +90,7 @@ def run_client(scale: Scale, work: Path) -> dict[str, float]:
 def check(scale: Scale, work: Path) -> None:
     found = kafka.consumed(kafka.broker().bootstrap, kafka.out(work), kafka.messages(scale))
     kafka.expect(scale, found)
-    kafka.broker().delete(kafka.out(work))
+    kafka.drop(work, kafka.beside(work, "warm"))
 
 
 def prepare(scale: Scale) -> None:
