@@ -37,8 +37,8 @@ PATIENCE_S = 120.0
 
 
 def warm_s(scale: Scale) -> int:
-    """Seconds at the beginning that do not count."""
-    return 3 if scale.quick else 8
+    """Seconds at the beginning that do not count: with the first end of an interval."""
+    return 3 if scale.quick else INTERVAL_S + 2
 
 
 def messages(scale: Scale) -> int:
