@@ -42,7 +42,7 @@ from drivetrain.api.graph import (
 from drivetrain.core.channel import Segment
 from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, PlannedChannel
-from drivetrain.spark.channel.columns import PART, TS
+from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.compile.frame import Frame
@@ -55,7 +55,7 @@ from drivetrain.spark.failures import refusals_named
 from drivetrain.spark.fragment import CompileContext, Trunk, without_bad
 from drivetrain.spark.replayed import since
 from drivetrain.spark.sinks import SinkWriter
-from drivetrain.spark.source_clock import Newest, newest_columns, partitions_of, read_newest
+from drivetrain.spark.source_clock import Newest, observe_newest, partitions_of, read_newest
 
 log = logging.getLogger("drivetrain.messages")
 
@@ -263,9 +263,7 @@ class Branches:
     def _observe_newest(self, id: str, frame: Frame, batch: Batch) -> Frame:
         batch.newest[id] = Observation()
         partitions = partitions_of(self.context.plan.graph, id, self.trunk.sources)
-        wanted = newest_columns(frame.df.columns, partitions)
-        observed = frame.df.observe(batch.newest[id], *wanted).drop(PART)
-        return Frame(observed, (), frame.message)
+        return Frame(observe_newest(frame.df, batch.newest[id], partitions), (), frame.message)
 
     def _settled(self, node: Node, frame: Frame, batch: Batch) -> Frame:
         """The frame as its consumers may use it: counted, kept when several read it, without bad messages."""

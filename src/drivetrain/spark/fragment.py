@@ -50,7 +50,7 @@ from drivetrain.spark.ingested import Begin, Ingested, ingested, is_ingested
 from drivetrain.spark.python_stage import BAD
 from drivetrain.spark.replayed import since, skipped_name
 from drivetrain.spark.rundir import RunDirectory
-from drivetrain.spark.source_clock import Partitions, newest_columns, partitions_of
+from drivetrain.spark.source_clock import Partitions, observe_newest, partitions_of
 from drivetrain.spark.source_store import Retention
 from drivetrain.spark.sources import OpenedSource, SourceContext, open_source
 
@@ -377,8 +377,7 @@ class TrunkCompiler:
         """Only the published clock moves the watermark: the largest timestamp says nothing of the others."""
         path = self.clock_paths[id] = f"{self.clock_path}-{id}"
         self.observed.append(id)
-        wanted = newest_columns(frame.df.columns, partitions)
-        df = frame.df.observe(newest_name(id), *wanted).drop(PART)
+        df = observe_newest(frame.df, newest_name(id), partitions)
         self.inputs.append(None)
         clocked = union_clock(df, self.context.spark, path, TS, 0, data_moves_clock=False)
         return Frame(clocked, (), frame.message)
@@ -411,8 +410,8 @@ class TrunkCompiler:
             return frame
         frame = frame.resolved()
         self.observed.append(node.id)
-        wanted = newest_columns(frame.df.columns, partitions_of(self.plan.graph, node.id, self.sources))
-        return Frame(frame.df.observe(newest_name(node.id), *wanted).drop(PART), (), frame.message)
+        partitions = partitions_of(self.plan.graph, node.id, self.sources)
+        return Frame(observe_newest(frame.df, newest_name(node.id), partitions), (), frame.message)
 
     def _stateful(self, node: Node) -> tuple[DataFrame, str, Callable[[DataFrame], Frame] | None]:
         inputs = [self._input(node, i) for i in range(len(node.inputs))]

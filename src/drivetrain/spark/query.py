@@ -232,14 +232,17 @@ class FragmentQuery:
         for id, count in skipped_in_trunk(self._query, self.trunk.skipping).items():
             self.counts.add(self.counts.skipped, id, count)
         clock_ms = self._clock_after(metadata, offsets)
-        if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
-            self.clock_ms = clock_ms
+        self._raise_clock(clock_ms)
         self.branches.append(batch, self._told_clock())
         self.flow.appended()
         self.limit.measured(self.trunk, self._logs, self._offsets, offsets, monotonic_ms() - planned_ms)
         self._offsets, self.batch_id = offsets, batch_id
         self._ran = (batch_id, self.clock_ms)
         self.batches += 1
+
+    def _raise_clock(self, clock_ms: int | None) -> None:
+        if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
+            self.clock_ms = clock_ms
 
     def _note_newest(self, newest: Mapping[str, Newest], offsets: list[str | None]) -> None:
         """Tell the sources how new the messages were, where those of a source get their timestamps here."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from drivetrain.core.channel_progress import ChannelProgress
 from drivetrain.core.clock import FINAL_CLOCK_MS
@@ -67,13 +68,15 @@ class QueryProgress:
             id: ChannelWatch(id, producers[id], fragment.id, store) for id, store in readers.items()
         }
 
-    def read(self, query: StreamingQuery | None) -> None:
-        """Take what Spark has reported since the last time."""
+    def read(self, query: StreamingQuery | None) -> list[StreamingQueryProgress]:
+        """Take what Spark has reported since the last time: the batches that have run, oldest first."""
         if query is None or not self._has_reported(query):
-            return
+            return []
+        new: list[StreamingQueryProgress] = []
         for progress in query.recentProgress:
             if progress.batchId <= self.seen or "addBatch" not in progress.durationMs:
                 continue
+            new.append(progress)
             self.seen = progress.batchId
             self.batch_ms = int(progress.durationMs.get("triggerExecution", 0))
             rows = 0
@@ -98,6 +101,7 @@ class QueryProgress:
             late = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
             if late and self.fragment.stateful is not None:
                 self.counts.add(self.counts.late, self.fragment.stateful, late)
+        return new
 
     def told(
         self,

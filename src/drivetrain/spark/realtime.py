@@ -25,7 +25,7 @@ Source: the real-time mode of Apache Spark 4.1 and later.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -36,7 +36,6 @@ from drivetrain.core.plan import Plan
 from drivetrain.core.progress import FragmentState
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.spark.branches import Branches
-from drivetrain.spark.channel.columns import PART
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.failures import refusals_named
@@ -45,9 +44,7 @@ from drivetrain.spark.offset_log import read_offsets
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.replayed import since, skipped_name
 from drivetrain.spark.sinks.kafka import AtLeastOnceKafka
-from drivetrain.spark.source_clock import Newest, newest_columns, partitions_of, read_newest
-
-_SPARK_LEAST_MS: Final = 5000
+from drivetrain.spark.source_clock import Newest, observe_newest, partitions_of, read_newest
 
 
 class TooFewCoresError(UserError):
@@ -61,8 +58,9 @@ class RealtimeQuery(FragmentQuery):
 
     def __init__(self, *given: Any, interval_ms: int) -> None:
         super().__init__(*given)
-        self._interval_ms = max(interval_ms, _SPARK_LEAST_MS)
+        self._interval_ms = interval_ms
         self._sink_id = next(n.id for n in self.branches.nodes if isinstance(n.operation, Write))
+        self._sink = cast(AtLeastOnceKafka, self.branches.sinks[self._sink_id])
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -71,8 +69,7 @@ class RealtimeQuery(FragmentQuery):
         self._recover()
         # Spark's connector takes no limit of an interval's messages: it is over when its time is.
         stream = _stream(self.branches, self.trunk)
-        sink = cast(AtLeastOnceKafka, self.branches.sinks[self._sink_id])
-        writer = sink.stream(stream).queryName(f"{self.plan.application}/{self.fragment.id}")
+        writer = self._sink.stream(stream).queryName(f"{self.plan.application}/{self.fragment.id}")
         writer = writer.option("checkpointLocation", str(self.checkpoint)).outputMode("update")
         self._query = writer.trigger(realTime=f"{self._interval_ms} milliseconds").start()
         self.state = FragmentState.RUNNING
@@ -80,9 +77,8 @@ class RealtimeQuery(FragmentQuery):
     def failure(self) -> DrivetrainError | None:
         """What stopped the query; None while it runs or when it was stopped."""
         if self._query is not None and not self._query.isActive and self.error is None:
-            sink = cast(AtLeastOnceKafka, self.branches.sinks[self._sink_id])
             raised = self._query.exception()
-            meant = None if raised is None else sink.meant(raised)
+            meant = None if raised is None else self._sink.meant(raised)
             if meant is not None:
                 return meant
         return super().failure()
@@ -91,9 +87,8 @@ class RealtimeQuery(FragmentQuery):
         """Take the intervals that Spark has committed since the last time."""
         if self._query is None:
             return
-        self.progress.read(self._query)
-        for progress in self._query.recentProgress:
-            if progress.batchId > self.batch_id and "addBatch" in progress.durationMs:
+        for progress in self.progress.read(self._query):
+            if progress.batchId > self.batch_id:
                 self._take(progress)
         self._tell_sources()
 
@@ -112,8 +107,7 @@ class RealtimeQuery(FragmentQuery):
                     self.counts.add(self.counts.skipped, id, int(observed[skipped_name(id)].skipped or 0))
             self.counts.add(self.counts.into, self._sink_id, max(0, progress.sink.numOutputRows))
             clock_ms = self._clock.after(0, offsets, ends_input=False)
-            if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
-                self.clock_ms = clock_ms
+            self._raise_clock(clock_ms)
             self.settled_clock_ms = self.clock_ms
             self._offsets, self.batch_id = offsets, progress.batchId
             self._ran = (self.batch_id, self.clock_ms)
@@ -171,6 +165,5 @@ def _timed(node: Node, frame: Frame, trunk: Trunk, branches: Branches) -> Frame:
     if not (declared or isinstance(operation, EventTime)) or node.id in trunk.observed:
         return frame
     frame = frame.resolved()
-    graph = branches.context.plan.graph
-    wanted = newest_columns(frame.df.columns, partitions_of(graph, node.id, trunk.sources))
-    return Frame(frame.df.observe(newest_name(node.id), *wanted).drop(PART), (), frame.message)
+    partitions = partitions_of(branches.context.plan.graph, node.id, trunk.sources)
+    return Frame(observe_newest(frame.df, newest_name(node.id), partitions), (), frame.message)

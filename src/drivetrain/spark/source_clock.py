@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import EventTime, Graph, Read
@@ -85,6 +85,11 @@ def newest_columns(columns: list[str], partitions: Partitions | None) -> list[Co
         wanted += [F.max(F.when(F.col(PART) == number, ms)).alias(f"newest {number}") for number in numbers]
         wanted.append(F.count(F.when(F.col(PART) >= partitions.count, 1)).alias("strangers"))
     return wanted
+
+
+def observe_newest(df: DataFrame, told: str | Observation, partitions: Partitions | None) -> DataFrame:
+    """The frame without `PART`; its largest timestamps are observed as `told`, for `read_newest`."""
+    return df.observe(told, *newest_columns(df.columns, partitions)).drop(PART)
 
 
 def read_newest(observed: Mapping[str, Any]) -> Newest:

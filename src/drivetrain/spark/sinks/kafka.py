@@ -84,7 +84,7 @@ class _KafkaWriter:
             self._created = True
         return kafka_rows(df, self._sink, self._target.limits(), batch_id)
 
-    def _meant(self, error: Exception) -> DrivetrainError | None:
+    def meant(self, error: Exception) -> DrivetrainError | None:
         """What an error of Spark's means, if it is about Kafka."""
         text = f"{error}"
         return refused(text, self._sink) or recovered(text) or self._refused_by_kafka(text)
@@ -141,7 +141,7 @@ class AtLeastOnceKafka(_KafkaWriter):
             writer = rows.observe(counted, F.count(F.lit(1)).alias("n")).write.format("kafka")
             writer.options(**self._settings()).mode("append").save()
         except Exception as error:
-            meant = self._meant(error)
+            meant = self.meant(error)
             if meant is None:
                 raise
             raise meant from None
@@ -154,10 +154,6 @@ class AtLeastOnceKafka(_KafkaWriter):
         """What writes the rows of a streaming `df` as they come; the caller starts it."""
         self._note_written()
         return self._rows(df, 0).writeStream.format("kafka").options(**self._settings())
-
-    def meant(self, error: Exception) -> DrivetrainError | None:
-        """What an error of a query means, if it is about this sink."""
-        return self._meant(error)
 
     def _note_written(self) -> None:
         if not self._written.exists():
@@ -286,7 +282,7 @@ class ExactlyOnceKafka(_KafkaWriter):
         except Exception as error:
             if isinstance(error, DrivetrainError):
                 raise
-            meant = self._meant(error)
+            meant = self.meant(error)
             if meant is None:
                 raise
             raise meant from None
