@@ -418,8 +418,8 @@ class Shell:
                 disk.released = max(disk.released, round)
             case TakeSnapshot(command):
                 self.saving = command
-            case Publish(txid, snapshot):
-                self.publish(txid, snapshot)
+            case Publish(command, snapshot):
+                self.publish(command.txid, snapshot)
             case RollBack(_, round):
                 self.saving = None
                 disk.saved.pop(round, None)

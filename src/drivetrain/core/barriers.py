@@ -124,7 +124,7 @@ class TakeSnapshot:
 class Publish:
     """Publish what the sinks have up to this snapshot (None: of this fragment is none); again is nothing."""
 
-    txid: int
+    command: Command
     snapshot: Snapshot | None
 
 
@@ -289,7 +289,7 @@ class Participant:
             case Action.PREPARE:
                 return self._prepare(command)
             case Action.COMMIT:
-                return [Publish(command.txid, self._of(command)), *self._decide(command, command.txid)]
+                return [Publish(command, self._of(command)), *self._decide(command, command.txid)]
             case Action.ROLLBACK:
                 return [RollBack(command.txid, command.round), *self._decide(command, command.txid - 1)]
             case Action.INITSTATE:

@@ -35,6 +35,7 @@ from typing import NewType
 
 import msgspec
 
+from drivetrain.core.transaction import Command
 from drivetrain.errors import DrivetrainError, InternalError, PeerViolationError, UserError
 
 FragmentId = NewType("FragmentId", str)
@@ -59,7 +60,7 @@ class Entry(msgspec.Struct, frozen=True):
     """One step of a channel: a batch's segments and the producer's clock after it.
 
     `batch_id` is the producer's last batch at or before this entry, so that the last entry alone
-    tells what a replay must skip. `barrier` is the checkpoint transaction that ends here, if any.
+    tells what a replay must skip. `barrier` is the PREPARE of a checkpoint that ends here, if any.
     """
 
     number: int
@@ -68,7 +69,7 @@ class Entry(msgspec.Struct, frozen=True):
     batch_id: int
     segments: tuple[Segment, ...]
     clock_ms: int
-    barrier: int | None = None
+    barrier: Command | None = None
 
     @property
     def rows(self) -> int:
@@ -160,7 +161,7 @@ class ChannelLog:
         batch_id: int | None,
         segments: Sequence[Segment],
         clock_ms: int,
-        barrier: int | None = None,
+        barrier: Command | None = None,
     ) -> Entry | None:
         """The entry that this append would add, or None if it adds nothing; changes nothing.
 

@@ -86,10 +86,13 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class SourceReported:
-    """A fragment's sources have seen this timestamp; the application's clock was this (None: none yet)."""
+    """A fragment has run batches of its sources, which have seen this timestamp so far (None: none).
+
+    The application's clock was this (None: none yet).
+    """
 
     fragment: str
-    largest_ts_ms: int
+    largest_ts_ms: int | None
     min_clock_ms: int | None
 
 
@@ -142,10 +145,14 @@ Effect: TypeAlias = Persist | Emit | Completed
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """How often, and how long a step may take; raises ConfigError for times that make no sense."""
+    """How often, and how long a step may take; raises ConfigError for times that make no sense.
+
+    Unless it is `periodic`, checkpoints are only made when they are wanted.
+    """
 
     interval_ms: int = DEFAULT_INTERVAL_MS
     timeout_ms: int = DEFAULT_TIMEOUT_MS
+    periodic: bool = True
 
     def __post_init__(self) -> None:
         if self.interval_ms < FLOOR_MS or self.timeout_ms < 1:
@@ -232,7 +239,8 @@ class CheckpointCoordinator:
                     self._fail((fragment,), reason, now_ms)
                     self._persist(msgspec.structs.replace(self.transaction, life=life + 1), effects)
             case SourceReported(_, largest_ts_ms, min_clock_ms):
-                self.times.reported(largest_ts_ms, min_clock_ms)
+                if largest_ts_ms is not None:
+                    self.times.reported(largest_ts_ms, min_clock_ms)
             case ParticipantsChanged(fragments):
                 if fragments != self.participants:
                     self.participants = fragments
@@ -329,9 +337,9 @@ class CheckpointCoordinator:
         self.history.started(now_ms)
 
     def _is_due(self, now_ms: int) -> bool:
-        if self._wanted or self._started_ms is None:
-            return True
-        return now_ms - self._started_ms > self.policy.interval_ms
+        if self._wanted or not self.policy.periodic:
+            return self._wanted
+        return self._started_ms is None or now_ms - self._started_ms > self.policy.interval_ms
 
     def _time_out(self, now_ms: int) -> None:
         if self._step_since_ms is not None and now_ms - self._step_since_ms >= self.policy.timeout_ms:

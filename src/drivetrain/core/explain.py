@@ -28,6 +28,7 @@ from drivetrain.api.graph import (
     Union,
     Write,
 )
+from drivetrain.api.persistent import Persistent
 from drivetrain.core.delivery import sink_guarantee
 from drivetrain.core.plan import How, PlannedOperator, PlannedSink
 
@@ -82,6 +83,8 @@ def _how(node: Node) -> tuple[How, str]:
             return "sink", "written once per batch"
         case Fold():
             return "task", "a Python state: kept in Spark's keyed state, one group per bucket"
+        case Process(persistent=Persistent()):
+            return "task", "a persistent Task: kept in Spark's keyed state, one group per bucket of keys"
         case Process(stateful=True):
             return "task", "a stateful Task: kept in Spark's keyed state, one group per task"
         case Process():
@@ -122,6 +125,9 @@ def _told(node: Node) -> str:  # noqa: C901 - one short line per operation is th
             return f"{how} on {', '.join(on)}"
         case Deduplicate(keys, within_ms):
             return f"first of {', '.join(keys)} within {told(within_ms)}"
+        case Process(persistent=Persistent(state, keys)):
+            # What the state is, and no more: a Task of another name or parallelism goes on with it.
+            return f"{state} by {', '.join(keys) or 'its own key'}"
         case Process() as p:
             return f"{p.task_name} × {p.parallelism}, by {', '.join(map(str, p.partitioners))}"
         case Late(of):
@@ -138,7 +144,7 @@ def _told(node: Node) -> str:  # noqa: C901 - one short line per operation is th
 
 def target(sink: object) -> str:
     """A sink as plans and errors name it."""
-    path = getattr(sink, "path", None) or getattr(sink, "name", None) or ""
+    path = getattr(sink, "name", None) or getattr(sink, "path", None) or ""
     form = getattr(sink, "format", None)
     return f"{type(sink).__name__} {path}{f' ({form})' if form else ''}".strip()
 

@@ -9,7 +9,8 @@ computes: rates and clocks are the engine's.
 
 Order of events of one run: `RunStarted` first; then for each fragment `FragmentStateChanged` and
 `FragmentProgressed` in the order in which they happened, `InputProgressed` in between when all input is
-bounded; `NoticeGiven` at any time. The `RunResult` is the return value, not an event.
+bounded; `CheckpointsProgressed` and `NoticeGiven` at any time. The `RunResult` is the return value, not an
+event.
 
 Invariants, checked by `check()` of a result:
 1. Counts and durations are never negative; each processor is listed once.
@@ -27,6 +28,7 @@ from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from drivetrain.core.channel_progress import ChannelProgress
+from drivetrain.core.checkpoint_figures import CheckpointFigures
 from drivetrain.errors import InternalError
 
 
@@ -118,8 +120,20 @@ class NoticeGiven:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointsProgressed:
+    """Something has happened to a checkpoint of the application: it began, was committed, or failed."""
+
+    figures: CheckpointFigures
+
+
 ProgressEvent: TypeAlias = (
-    RunStarted | FragmentStateChanged | FragmentProgressed | InputProgressed | NoticeGiven
+    RunStarted
+    | FragmentStateChanged
+    | FragmentProgressed
+    | InputProgressed
+    | CheckpointsProgressed
+    | NoticeGiven
 )
 
 
@@ -178,7 +192,8 @@ class RunResult:
     `fragments` is how far each had come, with its channels, in topological order. `life` counts the lives of
     the application's state; `replay_from_ms` is where this one began (None: with everything), and `skipped`
     are the messages that sources gave and that were older. `lost` are messages that were gone before they
-    were read, of sources that may go on without them.
+    were read, of sources that may go on without them: since the state began, once for each. `checkpoints`
+    are those of this run (None: there was none).
     """
 
     application: str
@@ -194,6 +209,7 @@ class RunResult:
     replay_from_ms: int | None = None
     skipped: int = 0
     lost: int = 0
+    checkpoints: CheckpointFigures | None = None
 
     @property
     def late(self) -> int:

@@ -109,6 +109,8 @@ def _source(operation: Read, node: Node) -> str | None:
         return "is not a Kafka source"
     if source.bounded:
         return "has an end, and real-time mode goes on for ever: leave out end="
+    if source.format in ("avro", "protobuf"):
+        return f"reads {source.format} in Python, which takes its messages in batches"
     if dead_letters(node):
         return 'sets malformed messages aside, a batch at a time: choose on_bad_record="fail"'
     return None
@@ -118,6 +120,8 @@ def _sink(operation: Write) -> str | None:
     sink = operation.sink
     if not isinstance(sink, KafkaSink):
         return "is not a Kafka sink"
+    if sink.format in ("avro", "protobuf"):
+        return f"writes {sink.format} in Python, which takes its messages in batches"
     if sink.guarantee != "at least once":
         return 'publishes a batch as one transaction: choose guarantee="at least once"'
     return None

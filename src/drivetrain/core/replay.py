@@ -52,6 +52,8 @@ from drivetrain.api.sources import Items, Socket
 from drivetrain.errors import InternalError, UserError
 
 FIRST_LIFE = 1
+FAR = 100_000_000
+"""A batch a second for three years; columns of users may have 32 bits."""
 
 
 class ReplayError(UserError):
@@ -78,6 +80,13 @@ class Life(msgspec.Struct, frozen=True):
         if last_batch < -1:
             raise InternalError(f"not the number of a batch: {last_batch}")
         return Life(self.number + 1, from_ms, self.first_batch + last_batch + 2)
+
+    def elsewhere(self) -> Life:
+        """The life that goes on from a savepoint of this one, which may go on as well.
+
+        How far that has come is not known: its numbers are taken to be less than `FAR` on.
+        """
+        return Life(self.number + 1, self.from_ms, self.first_batch + FAR)
 
 
 @dataclass(frozen=True)

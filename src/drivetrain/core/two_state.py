@@ -1,322 +1,425 @@
-"""States as of an application time: one takes only what is older than `Tc`, the other takes everything.
+"""States by key, now and exactly as of an application time.
 
-Problem: somebody wants the state exactly as of an application time, all messages older than it and no other.
+Problem: somebody wants the states as of an application time, with all messages older than it and no other.
 Messages do not come in order, and nobody can stop the stream at that time to look.
 
-Design: two states. The **checkpoint state** takes only messages older than `Tc`. The **current state** is the
-checkpoint state and everything at or after `Tc`, which waits beside it in **panes**, one for each step of
-application time, merged within. When the clock reaches `Tc` no older message is to come, and the checkpoint
-state is an exact **picture** as of `Tc`. Then the next `Tc` is bound, and the panes before it are merged into
-the checkpoint state. Bound by `core.checkpoint_time`'s rule it is above all timestamps seen, and that is all
-of them; there are then never more than a few. Bound by somebody who knew less than this, panes remain, and
-every picture is exact all the same. A time that the clock has reached before it was bound cannot be had any
-more: `bind` says so.
+Design: two states. The **checkpoint state** has the messages older than `checkpoint_ms`, a multiple of the
+**step**, and no other. All else waits beside it in **panes**, one for each step of application time. The
+**current state** of a key is its checkpoint state and its panes together. When the clock passes the end of a
+pane no message for it is to come: the pane is merged into the checkpoint state, which is then an exact
+**picture** as of that end. A `Picture` says of each key that it changed what it was before, so that from any
+later checkpoint state one comes back to any earlier time (`as_of`).
 
-The clock is never held: `clock_ms` is the input's, with messages or without.
+The clock is never held: `advance` is given the input's, with messages or without.
 
-What comes late (older than the clock) is taken by the current state and counted; no picture changes by it.
+What comes late (older than the checkpoint state) is taken by the current state at once, through the oldest
+pane, and counted; the pictures that are there do not change by it.
 
-`KeyedStates` has one state for each key, `WindowedStates` the open windows. Monoids join the two states by
-`plus`. A fold cannot join states: its panes hold the messages, and its current state is kept as well. There
-the checkpoint state folds in the order of arrival per pane, the panes in the order of time.
+With a **window** there is a state for each key and window. A window ends when the clock reaches its end: it
+is told once, is no part of the current state any more, and later messages for it are left out and counted.
+Without a step there are no panes and no pictures.
+
+All of it is one value of bytes, in which only the pages that are touched are decoded: see `core.paged_state`.
 
 Invariants, checked by `check()`:
 
-1. `picture_ms` ≤ clock < `Tc`, or no `Tc` is bound.
-2. What is in a pane has timestamps in [pane, pane + step), and no pane begins before `Tc`.
-3. A pane is a multiple of the step, and so is `Tc`.
+1. `checkpoint_ms` is the last multiple of the step that the clock has reached.
+2. No pane begins before `checkpoint_ms`, and each at a multiple of the step.
+3. A window is told once, when the clock has reached its end.
+4. States are decoded only with the rules that they were encoded with: others are refused.
 
-Called by persistent Tasks and by windows of Python folds, for one key space (a bucket of keys). Source:
-Apache Gearpump's MonoidState (left and right part) and WindowState.
+Called by persistent Tasks (`spark.compile.persistent`) for each bucket of keys, and by whoever asks for
+states (`spark.state_query`). Source: Apache Gearpump's MonoidState (left and right part) and WindowState.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
-from copy import deepcopy
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from drivetrain.api.folds import FoldMonoid
+import msgspec
+
 from drivetrain.api.monoids import Monoid
+from drivetrain.api.persistent import Codec
 from drivetrain.api.windows import Window
-from drivetrain.core.checkpoint_time import next_time_ms
-from drivetrain.core.clock import FINAL_CLOCK_MS, NO_CLOCK_MS
-from drivetrain.core.window_state import Group, WindowState, assign
-from drivetrain.errors import InternalError
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.paged_state import PagedState
+from drivetrain.core.window_state import assign
+from drivetrain.errors import InputError, InternalError, UserError
 
-K = TypeVar("K", bound=Hashable)
-P = TypeVar("P")
+S = TypeVar("S")
 
-_GONE: Final = object()
+Span: TypeAlias = tuple[int, int]
+"""A window, from its start to before its end, in ms; `EVER` where there are no windows."""
+EVER: Final[Span] = (0, 0)
+
+_MAGIC: Final = b"dts1"
+_FRAME: Final = struct.Struct("<4sII")
+_IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None)})
+_GONE: Final[Any] = object()
 
 
 @dataclass(frozen=True)
-class Picture(Generic[K]):
-    """States as of `checkpoint_ms`, by key (those that the last picture has not so) or by open window."""
+class StateRules(Generic[S]):
+    """What the states of a processor are: how they are merged and written, cut into windows and time.
 
-    checkpoint_ms: int
-    states: dict[K, Any]
+    `signature` says it in words; states with another one are not read.
+    """
+
+    monoid: Monoid[Any, S]
+    codec: Codec[S]
+    signature: str
+    step_ms: int | None = None
+    window: Window | None = None
+
+    def spans(self, ts_ms: int) -> Iterable[Span]:
+        """The windows that a message at a time is in."""
+        return (EVER,) if self.window is None else assign(self.window, ts_ms, FINAL_CLOCK_MS)
+
+    def pane(self, ts_ms: int) -> int:
+        """The time at which the pane of a message begins; messages of one pane may be merged beforehand."""
+        return 0 if self.step_ms is None else ts_ms - ts_ms % self.step_ms
 
 
-class _TimeAligned(ABC, Generic[P]):
-    """What both have in common: when a picture is due, and which pane a timestamp is in."""
+@dataclass(frozen=True)
+class Picture:
+    """The checkpoint state is exact as of `at_ms` now; what the keys that it changed were before, encoded.
 
-    def __init__(self, step_ms: int, clock_ms: int | None) -> None:
-        self.step_ms = step_ms
-        self.clock_ms = NO_CLOCK_MS if clock_ms is None else clock_ms
-        self.checkpoint_ms: int | None = None
-        """`Tc`, once it is bound."""
-        self.picture_ms: int | None = None
-        """As of when the newest picture is."""
-        self.largest_ts_ms: int | None = None
+    None: it was not there.
+    """
+
+    at_ms: int
+    before: Mapping[Span, Mapping[bytes, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Ended(Generic[S]):
+    """The last state of a key in a window that has ended."""
+
+    span: Span
+    key: bytes
+    state: S
+
+
+class TwoStates(Generic[S]):
+    """The states of a bucket of keys; `saved` gives what the next one is made of."""
+
+    def __init__(self, rules: StateRules[S], saved: bytes | None = None) -> None:
+        self.rules: Final = rules
+        self.clock_ms = 0
+        self.checkpoint_ms = 0
+        self.newest_picture_ms = 0
+        """As of when the last picture is that changed anything."""
         self.late = 0
-        self._panes: dict[int, P] = {}
+        """Messages that came late since this object was made."""
+        self.changed: dict[tuple[Span, bytes], None] = {}
+        """The windows and keys that were updated since this object was made, in order."""
+        self._is_timeless: Final = rules.window is None and rules.step_ms is None
+        self._checkpoint: dict[Span, _Layer[S]] = {}
+        self._panes: dict[int, dict[Span, _Layer[S]]] = {}
+        if saved is not None:
+            self._take(saved)
 
-    def bind(self, checkpoint_ms: int, step_ms: int | None = None) -> bool:
-        """Make the next picture as of a time; False, and nothing is changed, when the clock has reached it.
+    # -- messages ------------------------------------------------------------------------------------
 
-        A longer step must be a multiple of the present one, and the time one of the step; a time before the
-        bound one is refused as well. Both raise InternalError.
-        """
-        step_ms = self.step_ms if step_ms is None else step_ms
-        before = self.checkpoint_ms
-        falls = before is not None and before > checkpoint_ms
-        if falls or step_ms % self.step_ms or checkpoint_ms % step_ms:
-            raise InternalError(
-                f"{checkpoint_ms} ms in steps of {step_ms} cannot follow {before} in steps of {self.step_ms}",
-                where="two states",
-            )
-        if checkpoint_ms <= self.clock_ms:
-            return False
-        self.checkpoint_ms = checkpoint_ms
-        if step_ms != self.step_ms:
-            self._cut_anew(step_ms)
-        for pane in sorted(pane for pane in self._panes if pane < checkpoint_ms):
-            self._absorb(self._panes.pop(pane))
-        return True
+    def update(self, key: bytes, ts_ms: int, message: Any) -> None:
+        """Take one message, into each window that it is in and that has not ended."""
+        monoid, is_late = self.rules.monoid, False
+        if self._is_timeless:
+            layer = self._layer(EVER, ts_ms)
+            state = layer.get(key)
+            layer.put(key, monoid.add(monoid.zero() if state is _GONE else state, message))
+            self.changed[EVER, key] = None
+            return
+        for span in self.rules.spans(ts_ms):
+            if span != EVER and span[1] <= self.clock_ms:
+                is_late = True
+                continue
+            is_late = is_late or self._missed(ts_ms)
+            layer = self._layer(span, ts_ms)
+            state = layer.get(key)
+            layer.put(key, monoid.add(monoid.zero() if state is _GONE else state, message))
+            self.changed[span, key] = None
+        self.late += is_late
 
-    def next_checkpoint_ms(self) -> int:
-        """The next time by the rule, for who is not told: above all that was seen, and above the clock."""
-        seen = self.clock_ms if self.largest_ts_ms is None else max(self.largest_ts_ms, self.clock_ms)
-        return next_time_ms(seen, self.step_ms)
+    def merge(self, key: bytes, span: Span, ts_ms: int, part: S, messages: int) -> None:
+        """Take what some messages of one key, window and pane add up to."""
+        if span != EVER and span[1] <= self.clock_ms:
+            self.late += messages
+            return
+        if self._missed(ts_ms):
+            self.late += messages
+        layer = self._layer(span, ts_ms)
+        state = layer.get(key)
+        layer.put(key, part if state is _GONE else self.rules.monoid.plus(state, part))
+        self.changed[span, key] = None
 
-    def _pane_of(self, ts_ms: int) -> int | None:
-        """The pane that a message goes to; None: it is for the checkpoint state."""
-        if self.largest_ts_ms is None or ts_ms > self.largest_ts_ms:
-            self.largest_ts_ms = ts_ms
-        if ts_ms < self.clock_ms:
-            self.late += 1
-        # Before a time is bound all wait: only what is older than the clock is older than any time to come.
-        before = self.clock_ms if self.checkpoint_ms is None else self.checkpoint_ms
-        return None if ts_ms < before else ts_ms - ts_ms % self.step_ms
+    def _missed(self, ts_ms: int) -> bool:
+        return self.rules.step_ms is not None and ts_ms < self.checkpoint_ms
 
-    def _moved(self, clock_ms: int) -> None:
-        """Move the clock; if it has reached `Tc`, that is the picture's, and none is bound any more."""
+    def _layer(self, span: Span, ts_ms: int) -> _Layer[S]:
+        at = self._checkpoint
+        if self.rules.step_ms is not None:
+            # What comes late must not change a picture that is there: it goes where the next one is made of.
+            at = self._panes.setdefault(max(self.rules.pane(ts_ms), self.checkpoint_ms), {})
+        if span not in at:
+            at[span] = _Layer(self.rules.codec)
+        return at[span]
+
+    # -- states --------------------------------------------------------------------------------------
+
+    def get(self, key: bytes, span: Span = EVER) -> Any:
+        """The current state of a key, of all that came; None if nothing did, or its window has ended."""
+        if span != EVER and span[1] <= self.clock_ms:
+            return None
+        state = self._joined(key, span)
+        return None if state is _GONE else state
+
+    def items(self) -> Iterator[tuple[Span, bytes, S]]:
+        """All current states."""
+        for span in self._spans():
+            if span == EVER or span[1] > self.clock_ms:
+                for key in self._keys(span):
+                    yield span, key, self._joined(key, span)
+
+    def spans_of(self, key: bytes) -> list[Span]:
+        """The windows in which a key has a current state, in order."""
+        return [span for span in self._spans() if self.get(key, span) is not None]
+
+    def _joined(self, key: bytes, span: Span) -> Any:
+        state: Any = _GONE
+        for layer in self._layers(span):
+            part = layer.own(key)
+            if part is not _GONE:
+                state = part if state is _GONE else self.rules.monoid.plus(state, part)
+        return state
+
+    def _layers(self, span: Span) -> list[_Layer[S]]:
+        found = [self._checkpoint, *(self._panes[pane] for pane in sorted(self._panes))]
+        return [at[span] for at in found if span in at]
+
+    def _spans(self) -> list[Span]:
+        return sorted({span for at in (self._checkpoint, *self._panes.values()) for span in at})
+
+    def _keys(self, span: Span) -> dict[bytes, None]:
+        return {key: None for layer in self._layers(span) for key in layer.keys()}  # noqa: SIM118 - no dict
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def advance(self, clock_ms: int) -> tuple[list[Ended[S]], list[Picture]]:
+        """The clock is this now (ms, never less than before): the windows that end, and the pictures."""
         if clock_ms < self.clock_ms:
             raise InternalError(f"the clock of states went back from {self.clock_ms} to {clock_ms} ms")
+        over = [span for span in self._spans() if self.clock_ms < span[1] <= clock_ms]
+        ended = [Ended(span, key, self._joined(key, span)) for span in over for key in self._keys(span)]
         self.clock_ms = clock_ms
-        if self.checkpoint_ms is not None:
-            if clock_ms < self.checkpoint_ms:
-                return
-            self.picture_ms, self.checkpoint_ms = self.checkpoint_ms, None
-        # While no time is bound: what is older than the clock is older than any time to come.
-        for pane in sorted(pane for pane in self._panes if pane < clock_ms):
-            self._pass(pane)
+        if self.rules.step_ms is None:
+            for span in over:
+                del self._checkpoint[span]
+            return ended, []
+        to_ms = self.rules.pane(clock_ms)
+        pictures = []
+        while (at_ms := self._next_picture_ms()) is not None and at_ms <= to_ms:
+            pictures.append(self._absorb(at_ms))
+        self.checkpoint_ms = to_ms
+        if pictures:
+            self.newest_picture_ms = pictures[-1].at_ms
+        return ended, pictures
 
-    def _cut_anew(self, step_ms: int) -> None:
-        panes, self._panes, self.step_ms = self._panes, {}, step_ms
-        for pane in sorted(panes):
-            self._join_pane(pane - pane % step_ms, panes[pane])
+    def next_ms(self) -> int | None:
+        """When the clock should be told next though no message comes; None: it need not."""
+        ends = [span[1] for span in self._spans() if span[1] > self.clock_ms]
+        picture_ms = self._next_picture_ms()
+        return min(ends if picture_ms is None else [*ends, picture_ms], default=None)
 
-    @abstractmethod
-    def _absorb(self, pane: P) -> None:
-        """Merge a pane into the checkpoint state."""
+    def _next_picture_ms(self) -> int | None:
+        """As of when the next picture is that changes anything: a pane ends, or a window is over by then."""
+        step_ms = self.rules.step_ms
+        if step_ms is None:
+            return None
+        ends = [pane + step_ms for pane in self._panes]
+        ends += [-(-span[1] // step_ms) * step_ms for span in self._checkpoint if span != EVER]
+        return min(ends, default=None)
 
-    @abstractmethod
-    def _pass(self, pane: int) -> None:
-        """The clock has passed the beginning of a pane, and no time is bound."""
+    def _absorb(self, at_ms: int) -> Picture:
+        """Make the checkpoint state as of a time."""
+        assert self.rules.step_ms is not None
+        before: dict[Span, dict[bytes, bytes | None]] = {}
+        for span, pane in self._panes.pop(at_ms - self.rules.step_ms, {}).items():
+            if span != EVER and span[1] <= at_ms:
+                continue  # it is over by then
+            layer = self._checkpoint.setdefault(span, _Layer(self.rules.codec))
+            kept = before[span] = {}
+            for key in pane.keys():  # noqa: SIM118 - no dict
+                kept[key] = layer.encoded(key)
+                part = pane.get(key)
+                layer.put(key, part if kept[key] is None else self.rules.monoid.plus(layer.get(key), part))
+        for span in [span for span in self._checkpoint if span != EVER and span[1] <= at_ms]:
+            layer = self._checkpoint.pop(span)
+            before[span] = {key: layer.encoded(key) for key in layer.keys()}  # noqa: SIM118 - no dict
+        return Picture(at_ms, before)
 
-    @abstractmethod
-    def _join_pane(self, at: int, pane: P) -> None:
-        """Merge a pane into the one at `at`, which may not be there yet."""
+    def as_of(self, pictures: Iterable[Picture], key: bytes | None = None) -> dict[tuple[Span, bytes], S]:
+        """The checkpoint state before these pictures, of all keys or of one.
+
+        They must be all that followed the time that is meant, and none of a time before.
+        """
+        found: dict[tuple[Span, bytes], bytes | None] = {}
+        for picture in sorted(pictures, key=lambda p: p.at_ms):
+            for span, kept in picture.before.items():
+                wanted = kept.items() if key is None else [(key, kept[key])] if key in kept else []
+                for at, state in wanted:
+                    found.setdefault((span, at), state)
+        for span, layer in self._checkpoint.items():
+            for at in layer.keys() if key is None else [key]:
+                if (span, at) not in found:
+                    found[span, at] = layer.encoded(at)
+        decode = self.rules.codec.decode
+        return {group: decode(state) for group, state in found.items() if state is not None}
+
+    # -- as bytes ------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to keep."""
+        return not self._checkpoint and not self._panes
+
+    def saved(self) -> bytes:
+        """All of it; only what was changed is encoded anew."""
+        layers: list[tuple[int | None, Span, bytes]] = []
+        parts: list[tuple[int | None, dict[Span, _Layer[S]]]] = [(None, self._checkpoint)]
+        for at, spans in parts + sorted(self._panes.items()):
+            layers += [(at, span, spans[span].saved()) for span in sorted(spans)]
+        head = _Head(
+            self.rules.signature,
+            self.clock_ms,
+            self.checkpoint_ms,
+            self.newest_picture_ms,
+            [(at, span[0], span[1], len(saved)) for at, span, saved in layers],
+        )
+        return _framed(msgspec.msgpack.encode(head), (saved for _, _, saved in layers))
+
+    def _take(self, saved: bytes) -> None:
+        head, body = _unframed(saved, _Head, "the state of a bucket of keys")
+        if head.signature != self.rules.signature:
+            raise UserError(
+                "the state that is kept is of another kind than the one that is declared",
+                expected=self.rules.signature,
+                got=head.signature,
+                remedy="declare it as it was, or start over with --fresh",
+            )
+        self.clock_ms, self.checkpoint_ms = head.clock_ms, head.checkpoint_ms
+        self.newest_picture_ms = head.newest_picture_ms
+        at = 0
+        for pane, start, end, size in head.layers:
+            into = self._checkpoint if pane is None else self._panes.setdefault(pane, {})
+            into[start, end] = _Layer(self.rules.codec, body[at : at + size])
+            at += size
 
     def check(self) -> None:
         """Raise InternalError when an invariant of the module does not hold."""
-        if self.picture_ms is not None and self.picture_ms > self.clock_ms:
-            raise InternalError(f"two states, invariant 1: a picture of {self.picture_ms} ms")
-        if self.checkpoint_ms is not None and self.checkpoint_ms <= self.clock_ms:
-            raise InternalError(f"two states, invariant 1: {self.checkpoint_ms} ms is over")
-        first = min(self._panes, default=None)
-        if first is not None and self.checkpoint_ms is not None and first < self.checkpoint_ms:
-            raise InternalError(f"two states, invariant 2: a pane at {first} ms")
-        if any(pane % self.step_ms for pane in (*self._panes, self.checkpoint_ms or 0)):
-            raise InternalError(f"two states, invariant 3: {sorted(self._panes)}")
+        step_ms = self.rules.step_ms
+        if step_ms is not None and self.checkpoint_ms != self.clock_ms - self.clock_ms % step_ms:
+            raise InternalError(f"two states, invariant 1: {self.checkpoint_ms} at {self.clock_ms} ms")
+        if any(pane < self.checkpoint_ms or step_ms is None or pane % step_ms for pane in self._panes):
+            raise InternalError(f"two states, invariant 2: {sorted(self._panes)} at {self.checkpoint_ms} ms")
+        if step_ms is None and any(span[1] <= self.clock_ms for span in self._checkpoint if span != EVER):
+            raise InternalError(f"two states, invariant 3: {sorted(self._checkpoint)} at {self.clock_ms} ms")
 
 
-class KeyedStates(_TimeAligned[dict[K, Any]], Generic[K]):
-    """A state for each key, of a monoid or a fold.
+class _Layer(Generic[S]):
+    """States by key, of which those that are looked at are decoded, and those that were put encoded again."""
 
-    `copy` copies a state: a picture must not change with what is merged later, nor a state with who reads it.
-    `lambda s: s` will do where states are immutable.
-    """
+    def __init__(self, codec: Codec[S], saved: memoryview | None = None) -> None:
+        self._codec: Final = codec
+        self._paged: Final = PagedState(saved)
+        self._decoded: dict[bytes, Any] = {}
+        self._put: set[bytes] = set()
 
-    def __init__(
-        self,
-        monoid: Monoid[Any, Any],
-        step_ms: int,
-        *,
-        clock_ms: int | None = None,
-        states: dict[K, Any] | None = None,
-        copy: Callable[[Any], Any] = deepcopy,
-    ) -> None:
-        super().__init__(step_ms, clock_ms)
-        self._monoid: Final = monoid
-        self._folds: Final = isinstance(monoid, FoldMonoid)
-        self._copy: Final = copy
-        self._checkpoint: dict[K, Any] = {} if states is None else {k: copy(s) for k, s in states.items()}
-        self._current: dict[K, Any] = {k: copy(s) for k, s in self._checkpoint.items()} if self._folds else {}
-        self._changed: set[K] = set()
+    def get(self, key: bytes) -> Any:
+        """The state of a key as it is kept here, or `_GONE`."""
+        if key in self._decoded:
+            return self._decoded[key]
+        encoded = self._paged.get(key)
+        state = self._decoded[key] = _GONE if encoded is None else self._codec.decode(encoded)
+        return state
 
-    def update(self, key: K, ts_ms: int, message: Any) -> None:
-        """Take one message."""
-        pane = self._pane_of(ts_ms)
-        if self._folds:
-            self._current[key] = self._added(self._current.get(key, _GONE), message)
-        if pane is None:
-            self._checkpoint[key] = self._added(self._checkpoint.get(key, _GONE), message)
-            self._changed.add(key)
-            return
-        waiting = self._panes.setdefault(pane, {})
-        if self._folds:
-            waiting.setdefault(key, []).append(message)
-        else:
-            waiting[key] = self._added(waiting.get(key, _GONE), message)
+    def own(self, key: bytes) -> Any:
+        """The state of a key for whoever may change it, or `_GONE`."""
+        state = self.get(key)
+        if state is _GONE or type(state) in _IMMUTABLE:
+            return state
+        return self._codec.decode(self._codec.encode(state))
 
-    def get(self, key: K, default: Any = None) -> Any:
-        """The current state of a key: of everything that came."""
-        if self._folds:
-            return self._copy(self._current[key]) if key in self._current else default
-        state = self._copy(self._checkpoint[key]) if key in self._checkpoint else _GONE
-        for pane in sorted(self._panes):
-            if key in self._panes[pane]:
-                part = self._copy(self._panes[pane][key])
-                state = part if state is _GONE else self._monoid.plus(state, part)
-        return default if state is _GONE else state
+    def put(self, key: bytes, state: S) -> None:
+        self._decoded[key] = state
+        self._put.add(key)
 
-    def keys(self) -> set[K]:
-        """All keys of the current state."""
-        return set(self._checkpoint).union(*self._panes.values())
+    def encoded(self, key: bytes) -> bytes | None:
+        if key in self._put:
+            return self._codec.encode(self._decoded[key])
+        return self._paged.get(key)
 
-    def advance(self, clock_ms: int) -> Picture[K] | None:
-        """The clock is this now (ms; never less than before); a picture if it has reached `Tc`."""
-        picture: Picture[K] | None = None
-        if self.checkpoint_ms is not None and clock_ms >= self.checkpoint_ms:
-            states = {key: self._copy(self._checkpoint[key]) for key in self._changed}
-            picture = Picture(self.checkpoint_ms, states)
-            self._changed = set()
-        self._moved(clock_ms)
-        return picture
+    def keys(self) -> list[bytes]:
+        return list(dict.fromkeys([*self._paged.keys(), *sorted(self._put)]))
 
-    def _pass(self, pane: int) -> None:
-        self._absorb(self._panes.pop(pane))  # all of it: no multiple of the step lies inside
-
-    def _added(self, state: Any, message: Any) -> Any:
-        return self._monoid.add(self._monoid.zero() if state is _GONE else state, message)
-
-    def _absorb(self, pane: dict[K, Any]) -> None:
-        for key, part in pane.items():
-            present = self._checkpoint.get(key, _GONE)
-            if self._folds:
-                for message in part:
-                    present = self._added(present, message)
-                self._checkpoint[key] = present
-            else:
-                self._checkpoint[key] = part if present is _GONE else self._monoid.plus(present, part)
-        self._changed |= pane.keys()
-
-    def _join_pane(self, at: int, pane: dict[K, Any]) -> None:
-        there = self._panes.setdefault(at, {})
-        for key, part in pane.items():
-            if key not in there:
-                there[key] = part
-            else:
-                there[key] = there[key] + part if self._folds else self._monoid.plus(there[key], part)
+    def saved(self) -> bytes:
+        for key in sorted(self._put):
+            self._paged[key] = self._codec.encode(self._decoded[key])
+        self._put.clear()
+        return self._paged.saved()
 
 
-Result = tuple[tuple[Any, ...], Any, int]
-"""(key and window columns, value, timestamp in ms), as windows fire it."""
-Entries = list[tuple[Group, Any, int]]
-"""What waits for windows: (key, start, end), a partial state or for a fold a message, and its timestamp."""
+# -- bytes ------------------------------------------------------------------------------------------------
 
 
-class WindowedStates(_TimeAligned[Entries]):
-    """The open windows of some keys, as `core.window_state` keeps them; pictures are of all open windows."""
+class _Head(msgspec.Struct, array_like=True):
+    signature: str
+    clock_ms: int
+    checkpoint_ms: int
+    newest_picture_ms: int
+    layers: list[tuple[int | None, int, int, int]]
 
-    def __init__(
-        self,
-        window: Window,
-        monoid: Monoid[Any, Any],
-        step_ms: int,
-        *,
-        clock_ms: int | None = None,
-        states: dict[Group, Any] | None = None,
-        copy: Callable[[Any], Any] = deepcopy,
-    ) -> None:
-        super().__init__(step_ms, clock_ms)
-        self._copy: Final = copy
-        self._monoid: Final = monoid
-        self._window: Final = window
-        self._folds: Final = isinstance(monoid, FoldMonoid)
-        kept = {} if states is None else {group: copy(state) for group, state in states.items()}
-        self._checkpoint = WindowState(window, monoid, kept)
-        if window.kind == "global":
-            raise InternalError("the global window is a state for each key")
 
-    def update(self, key: tuple[Any, ...], ts_ms: int, message: Any) -> None:
-        """Take one message, into each window that it is in and that has not fired."""
-        pane = self._pane_of(ts_ms)
-        entries: Entries = []
-        for start, end in assign(self._window, ts_ms, FINAL_CLOCK_MS):
-            part = message if self._folds else self._monoid.add(self._monoid.zero(), message)
-            entries.append(((key, start, end), part, ts_ms))
-        if pane is None:
-            self._checkpoint.merge(((group, part) for group, part, _ in entries), self.clock_ms)
-        else:
-            self._panes.setdefault(pane, []).extend(entries)
+class _Kept(msgspec.Struct, array_like=True):
+    at_ms: int
+    before: list[tuple[int, int, dict[bytes, bytes | None]]]
 
-    def current(self) -> dict[Group, Any]:
-        """All open windows with everything that came."""
-        present = {group: self._copy(state) for group, state in self._checkpoint.states.items()}
-        now = WindowState(self._window, self._monoid, present)
-        for pane in sorted(self._panes):
-            now.merge(((group, self._copy(part)) for group, part, _ in self._panes[pane]), NO_CLOCK_MS)
-        return now.states
 
-    def advance(self, clock_ms: int) -> tuple[list[Result], Picture[Group] | None]:
-        """The clock is this now: what the windows that end fire, and a picture if it has reached `Tc`."""
-        fired: list[Result] = []
-        picture: Picture[Group] | None = None
-        if self.checkpoint_ms is not None and clock_ms >= self.checkpoint_ms:
-            # What fires behind the picture's time is still open in it.
-            fired = self._checkpoint.fire(self.checkpoint_ms)
-            states = {group: self._copy(state) for group, state in self._checkpoint.states.items()}
-            picture = Picture(self.checkpoint_ms, states)
-        self._moved(clock_ms)
-        return fired + self._checkpoint.fire(clock_ms), picture
+H = TypeVar("H")
 
-    def _pass(self, pane: int) -> None:
-        # Windows end anywhere in a step, so what is older than the clock must be in the checkpoint state.
-        waiting = self._panes.pop(pane)
-        self._absorb([entry for entry in waiting if entry[2] < self.clock_ms])
-        rest = [entry for entry in waiting if entry[2] >= self.clock_ms]
-        if rest:
-            self._panes[pane] = rest
 
-    def _absorb(self, pane: Entries) -> None:
-        # It was not late when it came, and nothing that it is in has fired: that ends behind it.
-        self._checkpoint.merge(((group, part) for group, part, _ in pane), NO_CLOCK_MS)
+def encoded_picture(picture: Picture) -> bytes:
+    """A picture as bytes."""
+    before = [(span[0], span[1], dict(kept)) for span, kept in sorted(picture.before.items())]
+    return _framed(msgspec.msgpack.encode(_Kept(picture.at_ms, before)), ())
 
-    def _join_pane(self, at: int, pane: Entries) -> None:
-        self._panes.setdefault(at, []).extend(pane)
+
+def decoded_picture(encoded: bytes) -> Picture:
+    """What `encoded_picture` made bytes of; raises InputError when they are damaged."""
+    kept, _ = _unframed(encoded, _Kept, "a picture of states")
+    return Picture(kept.at_ms, {(start, end): before for start, end, before in kept.before})
+
+
+def _framed(head: bytes, body: Iterable[bytes]) -> bytes:
+    content = b"".join([head, *body])
+    return _FRAME.pack(_MAGIC, zlib.crc32(content, len(head)), len(head)) + content
+
+
+def _unframed(framed: bytes, kind: type[H], what: str) -> tuple[H, memoryview]:
+    got = f"{len(framed)} bytes"
+    if len(framed) >= _FRAME.size:
+        magic, checksum, size = _FRAME.unpack_from(framed)
+        content = memoryview(framed)[_FRAME.size :]
+        if magic == _MAGIC and zlib.crc32(content, size) == checksum:
+            return msgspec.msgpack.decode(content[:size], type=kind), content[size:]
+        got = f"{len(framed)} bytes that begin with {framed[:4]!r}, and have another checksum"
+    raise InputError(
+        f"{what} is damaged",
+        expected=f"{_MAGIC!r}, a checksum and what it is of",
+        got=got,
+        remedy="go back to a checkpoint or a savepoint, or start over with --fresh",
+    )

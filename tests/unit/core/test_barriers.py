@@ -98,7 +98,7 @@ def test_nobody_waits_for_a_barrier_in_an_input_that_has_ended() -> None:
     core.step(SnapshotTaken(1, SNAPSHOT))
     # What is no barrier comes from the fragment, which is still there.
     assert arrive(core, COMMIT, "xy") == []
-    assert Publish(0, SNAPSHOT) in arrive(core, COMMIT, "z")
+    assert Publish(COMMIT, SNAPSHOT) in arrive(core, COMMIT, "z")
     assert arrive(core, command(Action.PREPARE, 1, 2), "x") == [TakeSnapshot(command(Action.PREPARE, 1, 2))]
 
 
@@ -156,8 +156,8 @@ def test_prepare_before_initialisation_fails_and_forwards_nothing() -> None:
 
 def test_commit_publishes_what_is_in_the_record_also_when_nothing_is_remembered_of_it() -> None:
     for core in (initialised(), Participant("f", "xy", life=1)):
-        assert arrive(core, COMMIT) == [Publish(0, SNAPSHOT), Forward(COMMIT), Release(1), ack(COMMIT)]
-        assert arrive(core, COMMIT) == [Publish(0, SNAPSHOT), Forward(COMMIT), Release(1), ack(COMMIT)]
+        assert arrive(core, COMMIT) == [Publish(COMMIT, SNAPSHOT), Forward(COMMIT), Release(1), ack(COMMIT)]
+        assert arrive(core, COMMIT) == [Publish(COMMIT, SNAPSHOT), Forward(COMMIT), Release(1), ack(COMMIT)]
 
 
 def test_rollback_leaves_no_trace_of_the_try() -> None:

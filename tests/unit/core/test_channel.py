@@ -20,9 +20,15 @@ from drivetrain.core.channel import (
     StaleIncarnationError,
     SubscriberId,
 )
+from drivetrain.core.transaction import Action, Command
 from drivetrain.errors import InternalError
 
 A = FragmentId("a")
+
+
+def prepare(round: int) -> Command:
+    """The barrier of a try."""
+    return Command(Action.PREPARE, round, round, 1)
 
 
 def segment(low: int = 0, high: int = 0, rows: int = 1) -> Segment:
@@ -76,8 +82,8 @@ def test_a_clock_that_did_not_move_adds_nothing_unless_it_carries_a_new_barrier(
     log = ChannelLog()
     append(log, clock_ms=5)
     assert append(log, batch_id=None, segments=(), clock_ms=5) is None
-    assert append(log, batch_id=None, segments=(), clock_ms=5, barrier=1) is not None
-    assert append(log, batch_id=None, segments=(), clock_ms=5, barrier=1) is None
+    assert append(log, batch_id=None, segments=(), clock_ms=5, barrier=prepare(1)) is not None
+    assert append(log, batch_id=None, segments=(), clock_ms=5, barrier=prepare(1)) is None
 
 
 def test_a_clock_below_the_last_one_is_refused_and_changes_nothing() -> None:
@@ -175,7 +181,8 @@ def test_a_timestamp_search_finds_what_a_full_scan_finds(
 @given(st.integers(), st.integers(0, 2**32 - 1), st.none() | st.integers(0, 9))
 def test_entries_survive_encoding(ts_ms: int, crc32: int, barrier: int | None) -> None:
     ts_ms %= 2**62
-    entry = Entry(1, "ä/b", 2, 3, (Segment("p", 1, 2, crc32, -ts_ms, ts_ms),), ts_ms, barrier)
+    command = None if barrier is None else prepare(barrier)
+    entry = Entry(1, "ä/b", 2, 3, (Segment("p", 1, 2, crc32, -ts_ms, ts_ms),), ts_ms, command)
     assert msgspec.json.decode(msgspec.json.encode(entry), type=Entry) == entry
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(entry), type=Entry) == entry
 

@@ -74,6 +74,16 @@ def upper(value: str) -> str:
             "sink",
             "one transaction",
         ),
+        (
+            lambda a: a.read(kafka_source(format="avro", schema="{}")).sink(kafka_sink()),
+            "read",
+            "reads avro in Python",
+        ),
+        (
+            lambda a: a.read(kafka_source()).sink(kafka_sink(format="avro", schema="{}")),
+            "sink",
+            "writes avro in Python",
+        ),
         (lambda a: a.read(kafka_source()).sink(sinks.none()), "sink", "not a Kafka sink"),
         (lambda a: a.read(kafka_source()).map(upper).sink(kafka_sink()), "map", "runs in Python"),
         (lambda a: a.read(kafka_source()).log().sink(kafka_sink()), "log", "log"),

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivetrain.api.folds import FoldMonoid, ReduceMonoid
 from drivetrain.api.monoids import Monoid
-from drivetrain.api.windows import Window, everything, session, sliding, tumbling
-from drivetrain.core.checkpoint_time import next_time_ms
+from drivetrain.api.windows import Window, sliding, tumbling
 from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.two_state import KeyedStates, Picture, WindowedStates
-from drivetrain.core.window_state import assign
-from drivetrain.errors import InternalError
+from drivetrain.core.two_state import (
+    EVER,
+    Ended,
+    Picture,
+    Span,
+    StateRules,
+    TwoStates,
+    decoded_picture,
+    encoded_picture,
+)
+from drivetrain.errors import InputError, InternalError, UserError
+
+STEP = 10
 
 
 class Held(Monoid[int, list[int]]):
@@ -37,231 +46,252 @@ class Held(Monoid[int, list[int]]):
         return sorted(state)
 
 
-STEP = 10
-FOLD = FoldMonoid(list, lambda state, message: [*state, message])
+class Pickled:
+    def encode(self, state: Any) -> bytes:
+        return pickle.dumps(state)
+
+    def decode(self, encoded: bytes) -> Any:
+        return pickle.loads(encoded)
+
+
+def rules(
+    step_ms: int | None = STEP, window: Window | None = None, signature: str = "held"
+) -> StateRules[Any]:
+    return StateRules(Held(), Pickled(), signature, step_ms, window)
 
 
 # -- the rules of the reference ----------------------------------------------------------------------------
 
 
 def test_the_checkpoint_state_takes_only_what_is_older_and_the_current_state_takes_all() -> None:
-    states = KeyedStates[str](Held(), STEP)
-    assert states.bind(20)
-    for ts in (5, 19, 20, 31):
-        states.update("a", ts, ts)
-    assert sorted(states.get("a")) == [5, 19, 20, 31]
-    assert states.advance(19) is None
-    assert states.advance(20) == Picture(20, {"a": [5, 19]})
-    assert sorted(states.get("a")) == [5, 19, 20, 31]
+    states = TwoStates(rules())
+    states.advance(12)
+    for ts in (15, 19, 20, 31):
+        states.update(b"a", ts, ts)
+    assert sorted(states.get(b"a")) == [15, 19, 20, 31]
+    assert states.advance(19) == ([], [])
+    assert states.as_of([]) == {}
+    assert states.advance(20) == ([], [Picture(20, {EVER: {b"a": None}})])
+    assert states.as_of([]) == {(EVER, b"a"): [15, 19]}
+    assert sorted(states.get(b"a")) == [15, 19, 20, 31]
 
 
-def test_when_the_clock_passes_the_time_both_parts_are_merged_and_the_next_time_is_above_all_seen() -> None:
-    states = KeyedStates[str](Held(), STEP)
-    states.bind(20)
+def test_when_the_clock_passes_a_time_its_pane_is_merged_and_nothing_is_counted_twice() -> None:
+    states = TwoStates(rules())
     for ts in (5, 19, 20, 31):
-        states.update("a", ts, ts)
+        states.update(b"a", ts, ts)
     states.advance(20)
-    assert states.next_checkpoint_ms() == 40
-    assert states.bind(states.next_checkpoint_ms())
-    states.update("b", 39, 39)
-    states.update("a", 40, 40)
-    picture = states.advance(44)
-    assert picture is not None
-    assert {key: sorted(state) for key, state in picture.states.items()} == {"a": [5, 19, 20, 31], "b": [39]}
+    states.update(b"b", 39, 39)
+    states.update(b"a", 40, 40)
+    states.advance(44)
+    held = {key: sorted(state) for (_, key), state in states.as_of([]).items()}
+    assert held == {b"a": [5, 19, 20, 31], b"b": [39]}
+    assert sorted(states.get(b"a")) == [5, 19, 20, 31, 40]
 
 
 def test_states_do_not_hold_the_clock_when_no_message_comes() -> None:
-    states = KeyedStates[str](Held(), STEP)
+    states = TwoStates(rules())
     for clock in (7, 20, 1_000, 1_001, 5_000):
-        states.bind(states.next_checkpoint_ms())
-        picture = states.advance(clock)
+        assert states.advance(clock) == ([], [])
         assert states.clock_ms == clock
-        assert picture is None or picture.states == {}
-    assert states.picture_ms == 1_010
+    assert states.checkpoint_ms == 5_000
 
 
-def test_a_picture_costs_what_has_changed_since_the_last_one() -> None:
-    states = KeyedStates[int](Held(), STEP, states={key: [key] for key in range(1_000)})
-    states.bind(20)
-    states.update(3, 15, 0)
-    picture = states.advance(20)
-    assert picture == Picture(20, {3: [3, 0]})
-    assert states.keys() == set(range(1_000))
-
-
-def test_a_time_that_the_clock_has_reached_cannot_be_bound_any_more() -> None:
-    states = KeyedStates[str](Held(), STEP)
-    states.advance(30)
-    assert not states.bind(30)
-    assert states.checkpoint_ms is None
-    assert states.bind(40)
-
-
-@pytest.mark.parametrize(("time", "step"), [(45, 10), (60, 15), (40, 10), (30, 20)])
-def test_a_time_that_cuts_through_panes_or_falls_is_refused_and_changes_nothing(time: int, step: int) -> None:
-    states = KeyedStates[str](Held(), STEP)
-    states.bind(50)
-    with pytest.raises(InternalError, match="cannot follow"):
-        states.bind(time, step)
-    assert (states.checkpoint_ms, states.step_ms) == (50, STEP)
-
-
-def test_a_clock_that_goes_back_is_refused() -> None:
-    states = KeyedStates[str](Held(), STEP)
-    states.advance(30)
-    with pytest.raises(InternalError, match="went back"):
-        states.advance(29)
-
-
-def test_a_late_message_is_counted_and_in_the_current_state_but_in_no_picture_that_was_made() -> None:
-    states = KeyedStates[str](Held(), STEP)
-    states.bind(20)
-    states.update("a", 15, 15)
-    picture = states.advance(25)
-    states.update("a", 16, 16)
-    assert picture == Picture(20, {"a": [15]})
-    assert states.get("a") == [15, 16]
+def test_a_late_message_changes_the_current_state_at_once_and_no_picture_that_is_there() -> None:
+    states = TwoStates(rules())
+    states.update(b"a", 5, 5)
+    states.advance(20)
+    states.update(b"a", 7, 7)
     assert states.late == 1
+    assert states.get(b"a") == [5, 7]
+    assert states.as_of([]) == {(EVER, b"a"): [5]}
+    _, pictures = states.advance(30)
+    assert [p.at_ms for p in pictures] == [30]
+    assert states.as_of([]) == {(EVER, b"a"): [5, 7]}
+    assert states.as_of(pictures) == {(EVER, b"a"): [5]}
 
 
-def test_who_reads_a_state_cannot_change_it() -> None:
-    states = KeyedStates[str](Held(), STEP)
-    states.update("a", 1, 1)
-    states.bind(20)
-    states.update("a", 25, 25)
-    states.get("a").append(99)
-    assert states.get("a") == [1, 25]
-    assert states.get("b", 0) == 0
+def test_a_window_is_told_once_and_what_comes_for_it_later_is_left_out_and_counted() -> None:
+    states = TwoStates(rules(None, tumbling("10 ms")))
+    states.update(b"a", 3, 3)
+    states.update(b"a", 12, 12)
+    ended, _ = states.advance(10)
+    assert ended == [Ended((0, 10), b"a", [3])]
+    states.update(b"a", 4, 4)
+    states.merge(b"a", (0, 10), 4, [4, 4], 2)
+    assert states.late == 3
+    assert states.advance(15) == ([], [])
+    assert list(states.items()) == [((10, 20), b"a", [12])]
+    assert states.advance(20)[0] == [Ended((10, 20), b"a", [12])]
+    assert states.is_empty
 
 
-def test_reductions_and_folds_have_pictures_too() -> None:
-    largest = KeyedStates[str](ReduceMonoid(max), STEP)
-    folded = KeyedStates[str](FOLD, STEP)
-    for states in (largest, folded):
-        states.bind(20)
-        for ts in (25, 12, 19, 11, 30):
-            states.update("a", ts, ts)
-    assert (largest.advance(20), largest.get("a")) == (Picture(20, {"a": 19}), 30)
-    assert (folded.advance(20), folded.get("a")) == (Picture(20, {"a": [12, 19, 11]}), [25, 12, 19, 11, 30])
-    folded.bind(40)
-    assert folded.advance(40) == Picture(40, {"a": [12, 19, 11, 25, 30]})
+def test_the_state_of_a_window_is_that_of_the_last_messages_of_its_size() -> None:
+    states = TwoStates(rules(None, sliding("10 ms", "5 ms")))
+    for ts in (1, 6, 8, 11):
+        states.update(b"a", ts, ts)
+    states.advance(10)
+    assert states.get(b"a", (0, 10)) is None
+    assert states.get(b"a", (5, 15)) == [6, 8, 11]
+    assert states.spans_of(b"a") == [(5, 15), (10, 20)]
 
 
-# -- against one pass ----------------------------------------------------------------------------------------
+def test_the_clock_does_not_go_back() -> None:
+    states = TwoStates(rules())
+    states.advance(20)
+    with pytest.raises(InternalError, match="went back"):
+        states.advance(19)
 
-message = st.tuples(st.sampled_from("abc"), st.integers(0, 60))
-bound = st.tuples(st.integers(1, 4), st.sampled_from([1, 1, 1, 2]))
-timelines = st.lists(st.one_of(message, st.integers(0, 25).map(lambda ms: ("clock", ms)), bound), max_size=60)
+
+# -- as bytes ---------------------------------------------------------------------------------------------
 
 
-@given(timelines, st.sampled_from([Held(), FOLD]), st.booleans())
-def test_every_picture_is_one_pass_over_the_messages_that_are_older(
-    timeline: list[Any], monoid: Monoid[Any, Any], by_rule: bool
+def test_states_of_another_kind_are_refused() -> None:
+    states = TwoStates(rules())
+    states.update(b"a", 5, 5)
+    with pytest.raises(UserError, match="another kind"):
+        TwoStates(rules(signature="count()"), states.saved())
+
+
+@given(st.data())
+def test_any_changed_byte_is_found(data: st.DataObject) -> None:
+    states = TwoStates(rules())
+    for ts in range(40):
+        states.update(b"%d" % (ts % 7), ts, ts)
+    _, pictures = states.advance(25)
+    for saved, read in (
+        (states.saved(), lambda b: TwoStates(rules(), b)),
+        (encoded_picture(pictures[0]), decoded_picture),
+    ):
+        damaged = bytearray(saved)
+        damaged[data.draw(st.integers(0, len(saved) - 1))] ^= data.draw(st.integers(1, 255))
+        with pytest.raises(InputError, match="damaged"):
+            read(bytes(damaged))
+        with pytest.raises(InputError, match="damaged"):
+            read(saved[: data.draw(st.integers(0, len(saved) - 1))])
+
+
+# -- against one pass over all messages ------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("message"), st.integers(0, 120), st.sampled_from([b"a", b"b", b"c"])),
+        st.tuples(st.just("clock"), st.integers(0, 25), st.just(b"")),
+    ),
+    max_size=60,
+)
+
+
+class Oracle:
+    """All that was taken, by the end of the pane that it counts in."""
+
+    def __init__(self, of: StateRules[Any]) -> None:
+        self.rules = of
+        self.taken: list[tuple[int, int, bytes, Span]] = []
+        self.late = 0
+
+    def take(self, key: bytes, ts: int, clock_ms: int, checkpoint_ms: int) -> list[Span]:
+        spans = list(self.rules.spans(ts))
+        open_spans = [s for s in spans if s == EVER or s[1] > clock_ms]
+        pane = max(ts - ts % STEP, checkpoint_ms)
+        self.taken += [(pane + STEP, ts, key, span) for span in open_spans]
+        self.late += len(open_spans) < len(spans) or ts < checkpoint_ms
+        return spans
+
+    def states(self, time_ms: int, clock_ms: int) -> dict[tuple[Span, bytes], list[int]]:
+        """What was taken in panes that end by a time, of windows that are open as of a clock."""
+        found: dict[tuple[Span, bytes], list[int]] = defaultdict(list)
+        for end, ts, key, span in self.taken:
+            if end <= time_ms and (span == EVER or span[1] > clock_ms):
+                found[span, key].append(ts)
+        return ordered(found)
+
+
+def ordered(states: Any) -> dict[tuple[Span, bytes], list[int]]:
+    return {group: sorted(state) for group, state in states.items()}
+
+
+class Run:
+    """States that are saved and made anew after every step, and what they told."""
+
+    def __init__(self, of: StateRules[Any], *, merged: bool) -> None:
+        self.rules = of
+        self.merged = merged
+        self.states: TwoStates[Any] = TwoStates(of)
+        self.oracle = Oracle(of)
+        self.told: dict[tuple[Span, bytes], list[int]] = {}
+        self.pictures: list[Picture] = []
+        self.late = 0
+
+    def message(self, ts: int, key: bytes) -> None:
+        spans = self.oracle.take(key, ts, self.states.clock_ms, self.states.checkpoint_ms)
+        if not self.merged:
+            self.states.update(key, ts, ts)
+            return
+        for span in spans:
+            self.states.merge(key, span, self.rules.pane(ts), [ts], 1)
+
+    def clock(self, ms: int) -> None:
+        ended, pictures = self.states.advance(min(self.states.clock_ms + ms, FINAL_CLOCK_MS))
+        assert not self.told.keys() & {(end.span, end.key) for end in ended}
+        self.told |= {(end.span, end.key): sorted(end.state) for end in ended}
+        self.pictures += [decoded_picture(encoded_picture(picture)) for picture in pictures]
+
+    def save(self) -> None:
+        self.states.check()
+        self.late += self.states.late
+        self.states = TwoStates(self.rules, self.states.saved())
+        self.states.check()
+
+
+@settings(max_examples=200)
+@given(STEPS, st.booleans(), st.sampled_from([None, tumbling("7 ms"), sliding("20 ms", "10 ms")]))
+def test_every_time_that_is_a_multiple_of_the_step_is_exact(
+    steps: list[tuple[str, int, bytes]], merged: bool, window: Window | None
 ) -> None:
-    """Messages at or above the clock, clock moves, and binds of times however far ahead, in any order."""
-    states = KeyedStates[str](monoid, STEP)
-    came: list[tuple[str, int, int]] = []
-    pictured: dict[str, list[int]] = {}
-    clock = 0
-    states.advance(0)
-    for number, (kind, amount) in enumerate(timeline):
-        if kind == "clock":
-            clock += amount
-            picture = states.advance(clock)
-            assert states.clock_ms == clock
-            if picture is not None:
-                pictured |= {key: sorted(state) for key, state in picture.states.items()}
-                older: dict[str, list[int]] = defaultdict(list)
-                for key, ts, told in came:
-                    if ts < picture.checkpoint_ms:
-                        older[key].append(told)
-                assert pictured == {key: sorted(told) for key, told in older.items()}
-        elif isinstance(kind, str):
-            states.update(kind, clock + amount, number)
-            came.append((kind, clock + amount, number))
+    run = Run(rules(STEP, window), merged=merged)
+    oracle = run.oracle
+    for what, number, key in [*steps, ("clock", FINAL_CLOCK_MS, b"")]:
+        if what == "message":
+            run.message(number, key)
         else:
-            step = states.step_ms * amount
-            time = next_time_ms(clock, step) + (kind - 1) * step
-            time = states.next_checkpoint_ms() if by_rule else max(time, states.checkpoint_ms or time)
-            if by_rule or time % step == 0:
-                assert states.bind(time, None if by_rule else step)
-        states.check()
-        now: dict[str, list[int]] = defaultdict(list)
-        for key, _, told in came:
-            now[key].append(told)
-        assert {key: sorted(states.get(key)) for key in states.keys()} == now  # noqa: SIM118 - a method
-        assert all(states.get(key) is not None for key in now)
+            run.clock(number)
+        run.save()
+        current = {(span, key): state for span, key, state in run.states.items()}
+        assert ordered(current) == oracle.states(FINAL_CLOCK_MS, run.states.clock_ms)
+    assert merged or run.late == oracle.late
+    for time_ms in range(0, 150, STEP):
+        later = [picture for picture in run.pictures if picture.at_ms > time_ms]
+        exact = oracle.states(time_ms, time_ms)
+        assert ordered(run.states.as_of(later)) == exact
+        assert ordered(run.states.as_of(later, b"a")) == {g: s for g, s in exact.items() if g[1] == b"a"}
+    if window is not None:
+        assert run.told == oracle.states(FINAL_CLOCK_MS, -1)
 
 
-windows = st.sampled_from([tumbling("10 ms"), tumbling("7 ms"), sliding("20 ms", "6 ms"), session("5 ms")])
+def test_a_picture_knows_only_what_changed() -> None:
+    states = TwoStates(rules())
+    for key in (b"a", b"b"):
+        states.update(key, 5, 5)
+    states.advance(10)
+    states.update(b"a", 15, 15)
+    _, pictures = states.advance(20)
+    assert pictures == [Picture(20, {EVER: {b"a": pickle.dumps([5])}})]
 
 
-def sessions(stamps: list[tuple[int, int]], gap: int) -> list[tuple[int, int, list[int]]]:
-    runs: list[list[tuple[int, int]]] = []
-    for ts, told in sorted(stamps):
-        if runs and ts - runs[-1][-1][0] < gap:
-            runs[-1].append((ts, told))
-        else:
-            runs.append([(ts, told)])
-    return [(run[0][0], run[-1][0] + gap, sorted(told for _, told in run)) for run in runs]
-
-
-def one_pass(
-    window: Window, messages: list[tuple[str, int, int]]
-) -> dict[tuple[tuple[str], int, int], list[int]]:
-    """All windows of these messages, each with the numbers of its messages."""
-    found: dict[tuple[tuple[str], int, int], list[int]] = defaultdict(list)
-    for key in {key for key, _, _ in messages}:
-        own = [(ts, told) for k, ts, told in messages if k == key]
-        if window.kind == "session":
-            found |= {((key,), start, end): told for start, end, told in sessions(own, window.size_ms)}
-            continue
-        for ts, told in own:
-            for start, end in assign(window, ts, FINAL_CLOCK_MS):
-                found[(key,), start, end].append(told)
-    return {group: sorted(told) for group, told in found.items()}
-
-
-@given(timelines, windows, st.booleans())
-def test_windows_fire_once_and_every_picture_has_the_windows_that_are_open_at_its_time(
-    timeline: list[Any], window: Window, folds: bool
-) -> None:
-    monoid: Monoid[Any, Any] = FOLD if folds and window.kind != "session" else Held()
-    states = WindowedStates(window, monoid, STEP)
-    came: list[tuple[str, int, int]] = []
-    fired: list[tuple[Any, int, list[int]]] = []
-    clock = 0
-    states.advance(0)
-
-    def advance(to: int) -> None:
-        results, picture = states.advance(to)
-        fired.extend((lead[0], ts + 1, sorted(value)) for lead, value, ts in results)
-        if picture is not None:
-            older = one_pass(window, [m for m in came if m[1] < picture.checkpoint_ms])
-            is_open = {group: told for group, told in older.items() if group[2] > picture.checkpoint_ms}
-            assert {group: sorted(state) for group, state in picture.states.items()} == is_open
-
-    for number, (kind, amount) in enumerate(timeline):
-        if kind == "clock":
-            clock += amount
-            advance(clock)
-        elif isinstance(kind, str):
-            states.update((kind,), clock + amount, number)
-            came.append((kind, clock + amount, number))
-        else:
-            step = states.step_ms * amount
-            time = max(next_time_ms(clock, step) + (kind - 1) * step, states.checkpoint_ms or 0)
-            if time % step == 0:
-                assert states.bind(time, step)
-        states.check()
-        now = {group: told for group, told in one_pass(window, came).items() if group[2] > clock}
-        assert {group: sorted(state) for group, state in states.current().items()} == now
-    advance(10**9)
-    expected = [(group[0][0], group[2], told) for group, told in one_pass(window, came).items()]
-    assert sorted(fired) == sorted(expected)
-    assert states.late == 0
-
-
-def test_the_global_window_is_refused() -> None:
-    with pytest.raises(InternalError, match="for each key"):
-        WindowedStates(everything(), Held(), STEP)
+def test_the_next_call_is_for_the_end_of_a_window_or_of_a_pane() -> None:
+    states = TwoStates(rules())
+    assert states.next_ms() is None
+    states.update(b"a", 25, 25)
+    assert states.next_ms() == 30
+    states.advance(30)
+    assert states.next_ms() is None
+    windowed = TwoStates(rules(STEP, tumbling("7 ms")))
+    windowed.update(b"a", 15, 15)
+    assert windowed.next_ms() == 20
+    windowed.advance(20)
+    assert windowed.next_ms() == 21
+    windowed.advance(21)
+    assert windowed.next_ms() == 30
+    windowed.advance(30)
+    assert (windowed.next_ms(), windowed.is_empty) == (None, True)
