@@ -9,7 +9,9 @@ from drivetrain.api import (
     Column,
     F,
     Monoid,
+    PersistentTask,
     Processor,
+    State,
     Stream,
     Task,
     TaskContext,
@@ -25,7 +27,7 @@ from drivetrain.api import (
     windows,
 )
 from drivetrain.core.progress import RunResult
-from drivetrain.spark import run, start
+from drivetrain.spark import published_files, run, savepoint, start, state
 
 __version__ = "0.1.0"
 
@@ -35,8 +37,10 @@ __all__ = [
     "Column",
     "F",
     "Monoid",
+    "PersistentTask",
     "Processor",
     "RunResult",
+    "State",
     "Stream",
     "Task",
     "TaskContext",
@@ -46,10 +50,13 @@ __all__ = [
     "expr",
     "lit",
     "partitioners",
+    "published_files",
     "run",
+    "savepoint",
     "sinks",
     "sources",
     "start",
+    "state",
     "timestamp",
     "windows",
 ]

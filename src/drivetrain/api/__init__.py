@@ -6,6 +6,7 @@ from drivetrain.api.accumulators import accumulator
 from drivetrain.api.application import Application, Processor
 from drivetrain.api.columns import Column, F, col, expr, lit, timestamp
 from drivetrain.api.monoids import Monoid
+from drivetrain.api.persistent import PersistentTask, State
 from drivetrain.api.stream import Stream, Table
 from drivetrain.api.task import At, Task, TaskContext
 
@@ -15,7 +16,9 @@ __all__ = [
     "Column",
     "F",
     "Monoid",
+    "PersistentTask",
     "Processor",
+    "State",
     "Stream",
     "Table",
     "Task",

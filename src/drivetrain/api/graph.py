@@ -19,6 +19,7 @@ from drivetrain.api.columns import Column
 from drivetrain.api.location import Location
 from drivetrain.api.monoids import Aggregation, Monoid
 from drivetrain.api.partitioners import Partitioner
+from drivetrain.api.persistent import Persistent
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Source
 from drivetrain.api.task import Task
@@ -175,7 +176,10 @@ class Deduplicate:
 
 @dataclass(frozen=True)
 class Process:
-    """Runs a Task with a parallelism; `partitioners` stand in the order of the node's inputs."""
+    """Runs a Task with a parallelism; `partitioners` stand in the order of the node's inputs.
+
+    A persistent Task has neither: its keys say where a message goes.
+    """
 
     task: Callable[[], Task[Any, Any]]
     task_name: str
@@ -185,6 +189,7 @@ class Process:
     stateful: bool
     batched: bool
     hears_clock: bool = False
+    persistent: Persistent | None = None
 
 
 @dataclass(frozen=True)

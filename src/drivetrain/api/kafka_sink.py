@@ -31,14 +31,14 @@ from drivetrain.api.columns import Column
 from drivetrain.api.durations import milliseconds
 from drivetrain.errors import GraphError
 
-KafkaValueFormat: TypeAlias = Literal["json", "text", "raw"]
+KafkaValueFormat: TypeAlias = Literal["json", "text", "raw", "avro", "protobuf"]
 KafkaPartitioner: TypeAlias = Literal["key", "round robin"]
 KafkaGuarantee: TypeAlias = Literal["exactly once", "at least once"]
 OnFresh: TypeAlias = Literal["refuse", "append"]
 
 _WHERE = "sinks.kafka"
 _CHOICES: Mapping[str, tuple[str | None, ...]] = {
-    "format": ("json", "text", "raw", None),
+    "format": ("json", "text", "raw", "avro", "protobuf", None),
     "partitioner": ("key", "round robin"),
     "guarantee": ("exactly once", "at least once"),
     "on_fresh": ("refuse", "append"),
@@ -57,8 +57,10 @@ class KafkaSink:
     `bootstrap` is `host:port,host:port`. Rows go to `topic`, or to the one that the column `topic_column`
     names, where that is not null. `key`, `value` and `partition` are columns: names or expressions. Without
     a `value` it is all columns but those that only say where a message goes. `format` says how the value
-    becomes bytes: `json` (a struct, a map or an array), `text` (any single value, as UTF-8) or `raw` (binary
-    as it is); if it is not given, what fits the column. A null value is a tombstone. Keys that are not binary
+    becomes bytes: `json` (a struct, a map or an array), `text` (any single value, as UTF-8), `raw` (binary as
+    it is), `avro` (a struct with the fields of the Avro schema, JSON text, in `schema`) or `protobuf` (one
+    with those of the message that `schema` names and the file `descriptors` describes); if it is not given,
+    what fits the column. A null value is a tombstone. Keys that are not binary
     are text, or JSON if they are structs. `headers` maps names to columns, or names one column of type
     `map<string, string>` or `array<struct<key: string, value: binary>>`.
 
@@ -79,6 +81,8 @@ class KafkaSink:
     key: str | Column | None = None
     value: str | Column | None = None
     format: KafkaValueFormat | None = None
+    schema: str | None = None
+    descriptors: str | None = None
     headers: str | tuple[tuple[str, str | Column], ...] | None = None
     partition: str | Column | None = None
     partitioner: KafkaPartitioner = "key"
@@ -98,6 +102,7 @@ class KafkaSink:
                     f"unknown {name}", ", ".join(str(k) for k in known if k), repr(getattr(self, name))
                 )
         self._check_topic()
+        self._check_schema()
         if self.partition is not None and self.partitioner != "key":
             raise _wrong(
                 "the partition is said twice", "partition= or partitioner=", "both", "leave out one of them"
@@ -126,6 +131,18 @@ class KafkaSink:
             )
         if self.topic is None and self.create is not None:
             raise _wrong("only a topic that is named can be created", "topic= beside create=")
+
+    def _check_schema(self) -> None:
+        if (self.format in ("avro", "protobuf")) != (self.schema is not None):
+            raise _wrong(
+                f"format={self.format!r} and schema= do not go together", "a schema for avro and protobuf"
+            )
+        if (self.format == "protobuf") != (self.descriptors is not None):
+            raise _wrong(
+                f"format={self.format!r} and descriptors= do not go together",
+                'schema="package.Message" and descriptors="messages.desc" for protobuf',
+                remedy="protoc --include_imports --descriptor_set_out=messages.desc messages.proto writes it",
+            )
 
     @property
     def name(self) -> str:
@@ -159,6 +176,8 @@ def kafka(
     key: str | Column | None = None,
     value: str | Column | None = None,
     format: KafkaValueFormat | None = None,
+    schema: str | None = None,
+    descriptors: str | None = None,
     headers: str | Mapping[str, str | Column] | None = None,
     partition: str | Column | None = None,
     partitioner: KafkaPartitioner = "key",
@@ -186,6 +205,8 @@ def kafka(
         key=key,
         value=value,
         format=format,
+        schema=schema,
+        descriptors=descriptors,
         headers=tuple(headers.items()) if isinstance(headers, Mapping) else headers,
         partition=partition,
         partitioner=partitioner,

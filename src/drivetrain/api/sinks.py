@@ -29,10 +29,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike, fspath
+from os.path import abspath, expanduser
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka  # re-exported beside the functions of this module
+from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
+from drivetrain.api.sql_sink import SqliteSink as SqliteSink
+from drivetrain.api.sql_sink import SqlSink
+from drivetrain.api.sql_sink import postgresql as postgresql
+from drivetrain.api.sql_sink import sqlite as sqlite
 from drivetrain.errors import GraphError
 
 Guarantee: TypeAlias = Literal["exactly once", "at least once", "at most once"]
@@ -54,13 +60,15 @@ class FileSink:
     application's own. `format` is `parquet`, `csv` (RFC 4180, with a `header` line in every file),
     `json` (one object per line) or `text` (exactly one string column, one line per message).
     Timestamps in CSV and JSON are ISO 8601 in UTC. `compression` is `snappy` for Parquet and `none`
-    for the others unless given.
+    for the others unless given. Sinks of one application with the same `together`, a directory above all of
+    them, publish in one step for readers who ask `published_files` what is there.
     """
 
     path: str
     format: FileFormat = "parquet"
     header: bool = True
     compression: str | None = None
+    together: str | None = None
     guarantee: ClassVar[Guarantee] = "exactly once"
 
     def __post_init__(self) -> None:
@@ -82,6 +90,20 @@ class FileSink:
                 expected=", ".join(_COMPRESSIONS[self.format]),
                 got=repr(self.compression),
             )
+        if self.together is not None and not _is_below(self.path, self.together):
+            raise GraphError(
+                "sinks that publish together lie below the directory that is named",
+                where="sinks.files",
+                expected=f"a path below {self.together}",
+                got=self.path,
+                remedy="give a directory that is above all of these sinks",
+            )
+
+
+def _is_below(path: str, above: str) -> bool:
+    if "://" not in path:
+        path, above = abspath(expanduser(path)), abspath(expanduser(above))
+    return path.rstrip("/").startswith(above.rstrip("/") + "/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +143,20 @@ class NullSink:
     guarantee: ClassVar[Guarantee] = "exactly once"
 
 
-Sink: TypeAlias = FileSink | ConsoleSink | BatchesSink | MemorySink | NullSink | KafkaSink
+Sink: TypeAlias = (
+    FileSink | ConsoleSink | BatchesSink | MemorySink | NullSink | KafkaSink | SqliteSink | PostgresqlSink
+)
+
+
+def needs_transactions(sink: Sink) -> bool:
+    """Whether a sink is meant to publish with the application's checkpoints, which are made for it then.
+
+    >>> needs_transactions(sqlite("results.db", "counts")), needs_transactions(parquet("out/"))
+    (True, False)
+    """
+    if isinstance(sink, FileSink):
+        return sink.together is not None
+    return isinstance(sink, SqlSink) and sink.mode == "append"
 
 
 def files(
@@ -130,33 +165,61 @@ def files(
     *,
     header: bool = True,
     compression: str | None = None,
+    together: str | PathLike[str] | None = None,
 ) -> FileSink:
     """Files in `path`, one per batch, exactly once; see `FileSink`.
 
     >>> files("out/", format="csv").format
     'csv'
     """
-    return FileSink(path=fspath(path), format=format, header=header, compression=compression)
+    return FileSink(
+        path=fspath(path),
+        format=format,
+        header=header,
+        compression=compression,
+        together=None if together is None else fspath(together),
+    )
 
 
-def parquet(path: str | PathLike[str], *, compression: str | None = None) -> FileSink:
+def parquet(
+    path: str | PathLike[str],
+    *,
+    compression: str | None = None,
+    together: str | PathLike[str] | None = None,
+) -> FileSink:
     """Parquet files; shorthand for `files(path, format="parquet")`."""
-    return files(path, "parquet", compression=compression)
+    return files(path, "parquet", compression=compression, together=together)
 
 
-def csv(path: str | PathLike[str], *, header: bool = True, compression: str | None = None) -> FileSink:
+def csv(
+    path: str | PathLike[str],
+    *,
+    header: bool = True,
+    compression: str | None = None,
+    together: str | PathLike[str] | None = None,
+) -> FileSink:
     """CSV files; shorthand for `files(path, format="csv")`."""
-    return files(path, "csv", header=header, compression=compression)
+    return files(path, "csv", header=header, compression=compression, together=together)
 
 
-def json(path: str | PathLike[str], *, compression: str | None = None) -> FileSink:
+def json(
+    path: str | PathLike[str],
+    *,
+    compression: str | None = None,
+    together: str | PathLike[str] | None = None,
+) -> FileSink:
     """JSON lines files; shorthand for `files(path, format="json")`."""
-    return files(path, "json", compression=compression)
+    return files(path, "json", compression=compression, together=together)
 
 
-def text(path: str | PathLike[str], *, compression: str | None = None) -> FileSink:
+def text(
+    path: str | PathLike[str],
+    *,
+    compression: str | None = None,
+    together: str | PathLike[str] | None = None,
+) -> FileSink:
     """Text files of one string column; shorthand for `files(path, format="text")`."""
-    return files(path, "text", compression=compression)
+    return files(path, "text", compression=compression, together=together)
 
 
 def console(*, rows: int = 20) -> ConsoleSink:

@@ -37,9 +37,10 @@ from drivetrain.api.graph import (
 from drivetrain.api.grouped import Grouped
 from drivetrain.api.location import caller
 from drivetrain.api.partitioners import Partitioner, shuffle
+from drivetrain.api.persistent import PersistentTask, persistence, written_hooks
 from drivetrain.api.sinks import Sink
 from drivetrain.api.task import Task
-from drivetrain.api.types import MessageType
+from drivetrain.api.types import MessageType, element_annotation, message_type, returned_annotation
 from drivetrain.api.windows import Window
 from drivetrain.errors import GraphError
 
@@ -220,8 +221,18 @@ class Stream(Generic[T]):
         returns: object | None = None,
         name: str | None = None,
     ) -> Stream[U]:
-        """Run a `Task` class (or a function that makes one) in `parallelism` instances."""
+        """Run a `Task` class (or a function that makes one) in `parallelism` instances.
+
+        A `PersistentTask` has neither parallelism nor partitioner: the same state serves any number of cores.
+        """
         operation = process(task, parallelism, (partitioner or shuffle(),), returns)
+        if operation.persistent is not None and partitioner is not None:
+            raise GraphError(
+                f"{operation.task_name} has a key, which says where a message goes",
+                where=str(caller()),
+                expected="no partitioner",
+                got=str(partitioner),
+            )
         return self._add(operation.task_name, operation, name)
 
     def sink(self, sink: Sink, *, name: str | None = None) -> None:
@@ -334,6 +345,8 @@ def process(
         raise GraphError(
             f"{kind.__name__} needs a parallelism of at least 1", where=str(where), got=str(parallelism)
         )
+    if issubclass(kind, PersistentTask):
+        return _persistent(task, kind, returns)
     batched = hasattr(kind, "on_batch")
     declared = returns if returns is not None else kind.output
     out: MessageType = output_type(
@@ -341,6 +354,23 @@ def process(
     )
     return Process(
         task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, hears_clock(kind)
+    )
+
+
+def _persistent(
+    task: Callable[[], Task[Any, Any]], kind: type[PersistentTask[Any, Any]], returns: object | None
+) -> Process:
+    declared = returns if returns is not None else kind.output
+    hooks = written_hooks(kind)
+    telling = [hook for hook in hooks if element_annotation(returned_annotation(hook)) is not None]
+    telling += [hook for hook in hooks if returned_annotation(hook) is None]
+    if declared is not None or telling:
+        of = (*telling, kind.on_next)[0]
+        out = output_type(kind.__name__, caller(), of, declared, element=declared is None)
+    else:
+        out = message_type(str)  # nothing leaves it, but a stream has a type
+    return Process(
+        task, kind.__name__, out, 1, (), stateful=True, batched=False, persistent=persistence(kind)
     )
 
 

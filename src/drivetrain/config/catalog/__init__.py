@@ -4,6 +4,7 @@ from drivetrain.config.catalog import (
     actor,
     application,
     channel,
+    checkpoint,
     client,
     clock,
     cluster,
@@ -16,7 +17,7 @@ from drivetrain.config.catalog import (
 from drivetrain.config.catalog.collection import collect_keys
 
 ALL_KEYS = collect_keys(
-    spark, run, channel, clock, kafka, cluster, application, client, master, worker, actor
+    spark, run, channel, clock, checkpoint, kafka, cluster, application, client, master, worker, actor
 )
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "actor",
     "application",
     "channel",
+    "checkpoint",
     "client",
     "clock",
     "cluster",

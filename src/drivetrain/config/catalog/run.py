@@ -26,7 +26,8 @@ MAX_BATCH_ROWS: Final = Key(
     "run.max-batch-rows",
     integer(minimum=0),
     0,
-    "The most messages that a source hands to one batch; 0 means that only run.max-batch-bytes limits it.",
+    "The most messages that a source hands to one batch; 0 means that only run.max-batch-bytes limits it, "
+    "which alone limits files.",
 )
 
 MIN_BATCH_BYTES: Final = Key(

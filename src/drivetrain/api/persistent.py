@@ -1,0 +1,222 @@
+"""Persistent Tasks: a state for each key, kept for as long as the application lives, and open to questions.
+
+Write a `PersistentTask` when what you count must be there tomorrow, and when somebody else asks for it: with
+`drivetrain state`, or from Python. Say what the key is and what the state is:
+
+>>> from drivetrain.api import monoids as agg
+>>> class WordCounts(PersistentTask[str, tuple[str, int]]):
+...     key = "word"
+...     state = State(agg.count(), as_of="1 h")
+...
+...     def on_change(self, word: str, count: int) -> list[tuple[str, int]]:
+...         return [(word, count)]
+
+Drivetrain calls the hooks that you write, in this order:
+
+1. `on_start(context)` once in each process that has keys of it;
+2. `on_window(key, start_ms, end_ms, value)` for each key of a window that has ended;
+3. `on_next(message)` for each message, in which `self.state` is that of the message's key: `update`, `get`.
+   Without an `on_next` of its own every message is merged into the state of its key, long before it travels;
+4. `on_change(key, value)` for each key whose state a batch has changed;
+5. `on_watermark(clock_ms)` when the clock has moved.
+
+What they yield or return goes on, with the timestamp of the message, the window's last instant, or the clock.
+Without any hook nothing goes on: the Task is there to be asked.
+
+The state is the same however many cores or tasks there are. `as_of="1 h"` keeps exact pictures of it: what it
+was as of every full hour of application time, for as long as `keep` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
+
+from drivetrain.api.durations import milliseconds, told
+from drivetrain.api.key_monoids import monoid_of, name_of_monoid
+from drivetrain.api.monoids import Aggregation, Monoid
+from drivetrain.api.task import In, Out, Task
+from drivetrain.api.windows import Window
+from drivetrain.errors import GraphError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+S = TypeVar("S")
+
+
+class Codec(Protocol[S]):
+    """How states become bytes and come back; an instance is sent to Spark's workers."""
+
+    def encode(self, state: S) -> bytes:
+        """The state as bytes, the same in every process."""
+        ...
+
+    def decode(self, encoded: bytes) -> S:
+        """What `encode` was given, as an object of its own."""
+        ...
+
+
+class KeyedState(Protocol):
+    """The state while a Task runs: of the key of the message that it is called with, or of another."""
+
+    def update(self, message: Any, timestamp_ms: int | None = None) -> None:
+        """Merge a message into the state of the current key, at its own timestamp or another (ms)."""
+        ...
+
+    def get(self, key: Any = None) -> Any:
+        """The value of the current key or of another one of the same bucket; None when it has none.
+
+        With a window: that of the oldest open window that the current message is in.
+        """
+        ...
+
+
+class State:
+    """Declares the state of a `PersistentTask`, as its class attribute `state`.
+
+    `monoid` is one of `agg.count`, `sum`, `min`, `max`, `mean` (of a column), or a `Monoid` of your own.
+    With `window` (tumbling or sliding) there is a state for each window, which ends with it. `codec` says how
+    states of your own become bytes; without it they are pickled. `as_of` is the step of application time at
+    which exact pictures are taken, `keep` for how long they can be asked for, of application time.
+    Raises `GraphError` when that cannot be.
+    """
+
+    def __init__(
+        self,
+        monoid: Monoid[Any, Any] | Aggregation,
+        *,
+        window: Window | None = None,
+        codec: Codec[Any] | None = None,
+        as_of: str | None = None,
+        keep: str = "7 d",
+    ) -> None:
+        self.monoid = monoid_of(monoid)
+        self.window = window
+        self.codec = codec
+        self.step_ms = None if as_of is None else milliseconds(as_of, "as_of")
+        self.keep_ms = milliseconds(keep, "keep")
+        if window is not None and window.kind not in ("tumbling", "sliding"):
+            raise GraphError(
+                f"a persistent state has no {window.kind} window",
+                expected="windows.tumbling(...) or windows.sliding(...), or no window",
+                got=str(window),
+                remedy="group_by(...).window(...) has all windows",
+            )
+        if window is not None and (window.allowed_lateness_ms or window.emission != "discarding"):
+            raise GraphError(
+                "a window of a persistent state ends once",
+                expected="neither allowed_lateness nor emission",
+                got=str(window),
+            )
+        if self.step_ms is not None and not 0 < self.step_ms <= self.keep_ms:
+            raise GraphError(
+                "no picture would be kept",
+                expected="a step of more than 0, and at most as long as pictures are kept",
+                got=f"as_of={as_of!r}, keep={keep!r}",
+            )
+
+    def __str__(self) -> str:
+        """What it is in words: with another description, states that are kept are not read."""
+        parts = [name_of_monoid(self.monoid)]
+        if self.window is not None:
+            parts.append(f"in {self.window}")
+        if self.step_ms is not None:
+            parts.append(f"as of every {told(self.step_ms)}")
+        if self.codec is not None:
+            parts.append(f"by {type(self.codec).__name__}")
+        return ", ".join(parts)
+
+    @overload
+    def __get__(self, task: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, task: Task[Any, Any], owner: type) -> KeyedState: ...
+    def __get__(self, task: Task[Any, Any] | None, owner: type) -> State | KeyedState:
+        if task is None:
+            return self
+        running: KeyedState | None = task.__dict__.get(RUNNING)
+        if running is None:
+            raise GraphError(
+                f"{owner.__name__}.state is there only while Drivetrain calls a hook",
+                remedy="use it in hooks",
+            )
+        return running
+
+
+RUNNING = "__running_state"
+"""The attribute of an instance in which whoever runs it puts the state."""
+
+
+@dataclass(frozen=True)
+class Persistent:
+    """What the graph knows of a persistent Task: its state, and the columns of its key if it is columns."""
+
+    state: State
+    keys: tuple[str, ...]
+
+
+class PersistentTask(Task[In, Out], Generic[In, Out]):
+    """Base class of Tasks with a state for each key; see the module.
+
+    `key` names the column of the key, or several; or it is a method of the message. Keys are made of what
+    columns are made of.
+    """
+
+    stateful: ClassVar[bool] = True
+    state: ClassVar[State]
+    key: Any = None
+
+    def on_next(self, message: In) -> Iterable[Any] | None:
+        """Called with each message; yield or return results."""
+        self.state.update(message)
+        return None
+
+    def on_change(self, key: Any, value: Any) -> Iterable[Any] | None:
+        """Called once a batch for each key that changed, with its value."""
+
+    def on_window(self, key: Any, start_ms: int, end_ms: int, value: Any) -> Iterable[Any] | None:
+        """Called for each key of a window that has ended, with its last value."""
+
+
+def merges_only(kind: type) -> bool:
+    """Whether a persistent Task does nothing with a message but merge it."""
+    return kind.on_next is PersistentTask.on_next  # type: ignore[attr-defined]
+
+
+def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
+    """What a persistent Task declares; raises `GraphError` when it is not whole."""
+    state = getattr(kind, "state", None)
+    if not isinstance(state, State):
+        raise GraphError(
+            f"{kind.__name__} has no state",
+            expected="a class attribute such as state = State(agg.count())",
+            got=repr(state),
+        )
+    if state.window is not None and kind.on_change is not PersistentTask.on_change:
+        raise GraphError(
+            f"{kind.__name__} has windows, and on_change does not say of which",
+            expected="on_window, which is called when one ends, or on_next",
+            got="on_change",
+        )
+    return Persistent(state, _keys(kind))
+
+
+def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:
+    """The hooks that give results and that a persistent Task has written itself."""
+    names = ("on_next", "on_change", "on_window", "on_watermark", "on_stop")
+    return [getattr(kind, n) for n in names if getattr(kind, n) is not getattr(PersistentTask, n)]
+
+
+def _keys(kind: type[PersistentTask[Any, Any]]) -> tuple[str, ...]:
+    key = kind.key
+    if callable(key):
+        return ()
+    names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise GraphError(
+            f"{kind.__name__} has no key",
+            expected='key = "column", key = ("one", "two"), or a method key(self, message)',
+            got=repr(key),
+        )
+    return names
