@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Message, SystemStoppedError
@@ -28,6 +29,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Message)
 
 _END_S: Final = 15.0
+_WHENEVER_MS: Final = 24 * 3_600_000
 
 
 class ActorThread:
@@ -63,6 +65,13 @@ class ActorThread:
         """Ask an actor and wait for its answer; raises what `ActorRef.ask` raises."""
         return self.call(actor.ask(message, reply, timeout_ms=timeout_ms))
 
+    def begin(self, actor: ActorRef, message: Message, reply: type[R]) -> Future[R]:
+        """Ask an actor, who answers when it can, and go on; the answer comes as a future.
+
+        Raises SystemStoppedError once the system is being closed.
+        """
+        return self._submit(actor.ask(message, reply, timeout_ms=_WHENEVER_MS))
+
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
@@ -73,16 +82,19 @@ class ActorThread:
 
         Raises SystemStoppedError once the system is being closed.
         """
-        with self._border:
-            if self._is_closed:
-                coroutine.close()
-                raise SystemStoppedError("the actor system has terminated", where=self.system.name)
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self._submit(coroutine)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._border:
+            if self._is_closed:
+                coroutine.close()
+                raise SystemStoppedError("the actor system has terminated", where=self.system.name)
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def close(self) -> None:
         """Stop all actors, then the thread; may be called again."""

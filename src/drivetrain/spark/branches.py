@@ -55,6 +55,7 @@ from drivetrain.spark.failures import refusals_named
 from drivetrain.spark.fragment import CompileContext, Trunk, without_bad
 from drivetrain.spark.replayed import since
 from drivetrain.spark.sinks import SinkWriter
+from drivetrain.spark.sinks.publishing import is_transactional
 from drivetrain.spark.source_clock import Newest, observe_newest, partitions_of, read_newest
 
 log = logging.getLogger("drivetrain.messages")
@@ -133,7 +134,7 @@ class Branches:
                 if isinstance(node.operation, Write):
                     sink = self.sinks[node.id]
                     batch.begun = batch.begun or sink.guarantee != EXACTLY_ONCE
-                    written = sink.write(_for_sink(node, batch), self._number(batch))
+                    written = self._write(sink, _for_sink(node, batch), self._number(batch))
                     batch.begun = True
                     self.counts.add(self.counts.into, node.id, written)
                 elif isinstance(node.operation, Log):
@@ -155,6 +156,12 @@ class Branches:
         finally:
             for df in batch.kept:
                 df.unpersist()
+
+    def _write(self, sink: SinkWriter, df: DataFrame, number: int) -> int:
+        """Give a sink its rows of a batch: to show them, or to keep them until the checkpoint's COMMIT."""
+        if self.context.transactional and is_transactional(sink):
+            return sink.prepare(df, number)
+        return sink.write(df, number)
 
     def _count_channels(self, batch: Batch) -> None:
         """What a processor gave to a channel is what it emitted; several channels get the same."""

@@ -11,18 +11,22 @@ channels skip what they have. `application.json` says "finished" only after the 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from drivetrain.api.application import Application
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.checkpoint_figures import CheckpointFigures
 from drivetrain.core.plan import Plan
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.core.progress import (
+    CheckpointsProgressed,
     FragmentProgressed,
     FragmentState,
     FragmentStateChanged,
@@ -37,8 +41,14 @@ from drivetrain.core.progress import (
 from drivetrain.errors import DrivetrainError
 from drivetrain.spark.actor_thread import ActorThread
 from drivetrain.spark.channel.segments import MessageLossError
+from drivetrain.spark.checkpoints.manifest import Manifest
+from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
+from drivetrain.spark.checkpoints.savepoint import write_savepoint
+from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.clock_file import ClockFile
-from drivetrain.spark.execution import finish, look_at, prepare, refuse_shared_targets
+from drivetrain.spark.execution import Execution, finish, look_at, prepare, refuse_shared_targets
+from drivetrain.spark.failures import StateDamagedError
 from drivetrain.spark.flow_actor import FlowController, nobody_else
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.recovery import Recoveries, Recovery
@@ -49,6 +59,8 @@ from drivetrain.spark.source_clock import PartitionsChangedError
 
 POLL_S = 0.05
 DRAIN_S = 60.0
+_MOST_RESTORES = 5
+"""How often one run goes back to a checkpoint: damage that comes again and again is the disk's."""
 SETTLE_MS = 10_000
 """How long the end of a run waits until its clock is on disk."""
 LOOK_S = 0.5
@@ -62,11 +74,15 @@ class Running:
     listener: RunListener
     clock: RunClock
     recoveries: Recoveries
+    checkpoints: RunCheckpoints
+    savepoints: SavepointRequests
     notices: deque[str]
     """What repairs have said and the listener was not told yet."""
     queries: dict[str, FragmentQuery] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     """How often each fragment's query was made anew in this run."""
+    told_checkpoints: CheckpointFigures | None = None
+    """What the listener was told last of checkpoints."""
     shown: dict[str, tuple[float, FragmentProgressed]] = field(default_factory=dict)
     """When a fragment's progress was looked at without a new batch, and what the listener was told last."""
 
@@ -78,13 +94,15 @@ def run(
     *,
     fresh: bool = False,
     replay_from_ms: int | None = None,
+    savepoint: str | None = None,
     on_clock: Callable[[RunClock], None] | None = None,
 ) -> RunResult:
     """Run `application` until its input ends or the listener asks to stop, and say what it did.
 
     `fresh` forgets what earlier runs of it did, outputs included. `replay_from_ms` begins a new life of it,
-    which takes the messages of then and later; what was published stays. `on_clock` is given its clock before
-    the first batch. Raises the error that stopped it.
+    which takes the messages of then and later; what was published stays. `savepoint` is a place where it goes
+    on from, if it has no state here. `on_clock` is given its clock before the first batch. Raises the error
+    that stopped it.
     """
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
@@ -94,32 +112,60 @@ def run(
     settings = {name: setting.value for name, setting in application.settings.items()}
     rundir = RunDirectory(config[run_keys.STATE_DIR], application.name, settings)
     rundir.acquire()
-    thread: ActorThread | None = None
     try:
-        begins = fresh or replay_from_ms is not None
+        begins = fresh or replay_from_ms is not None or savepoint is not None
         if not begins and rundir.finished is not None:
             return already_finished(plan)
-        resumed = rundir.started and not begins
-        execution = prepare(plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms)
-        thread = ActorThread("drivetrain-run", config)
+        for restores in itertools.count():
+            resumed = rundir.started and not begins
+            try:
+                execution = prepare(
+                    plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
+                )
+                return _run(execution, listener, started_s, on_clock, resumed=resumed)
+            except RestoreNeededError:
+                if restores >= _MOST_RESTORES:
+                    raise
+                fresh, begins, replay_from_ms, savepoint = False, False, None, None
+        raise AssertionError("unreachable")
+    finally:
+        rundir.release()
+
+
+def _run(
+    execution: Execution,
+    listener: RunListener,
+    started_s: float,
+    on_clock: Callable[[RunClock], None] | None,
+    *,
+    resumed: bool,
+) -> RunResult:
+    """Run what was prepared to its end, or until somebody asks to stop.
+
+    Raises RestoreNeededError when it has to be prepared again, to go back to its newest checkpoint.
+    """
+    plan, rundir, config = execution.plan, execution.rundir, execution.context.config
+    thread = ActorThread("drivetrain-run", config)
+    try:
         clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
-        notices: deque[str] = deque()
+        notices: deque[str] = deque(execution.notices)
         queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
         recoveries = Recoveries(Recovery(execution, notices.append))
         thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
-        running = Running(listener, clock, recoveries, notices, queries)
+        checkpoints = RunCheckpoints(execution, thread, clock, queries)
+        requests = SavepointRequests(rundir, _saving(rundir, checkpoints, clock))
+        running = Running(listener, clock, recoveries, checkpoints, requests, notices, queries)
         if on_clock is not None:
             on_clock(clock)
-        listener.on_event(RunStarted(application.name, tuple(running.queries), resumed, *_life(rundir)))
+        listener.on_event(RunStarted(plan.application, tuple(running.queries), resumed, *_life(rundir)))
         outcome = _until_the_end(running)
         told = result(plan, running.queries, outcome, started_s, rundir.life, clock.settle(SETTLE_MS))
+        told = dataclasses.replace(told, checkpoints=checkpoints.figures)
         if outcome is RunOutcome.FINISHED:
             finish(rundir, told)
         return told
     finally:
-        if thread is not None:
-            thread.close()
-        rundir.release()
+        thread.close()
 
 
 def _life(rundir: RunDirectory) -> tuple[int, int | None]:
@@ -160,9 +206,13 @@ def _until_the_end(running: Running) -> RunOutcome:
         while True:
             for id in running.queries:
                 _look_after(running, id, told)
-            if all(q.state is FragmentState.FINISHED for q in running.queries.values()):
+            is_over = all(q.state is FragmentState.FINISHED for q in running.queries.values())
+            running.savepoints.look()
+            if is_over and running.checkpoints.is_all_published() and not running.savepoints.is_busy:
+                _tell_checkpoints(running)
                 return RunOutcome.FINISHED
-            for notices in (running.clock.notices, running.notices):
+            _tell_checkpoints(running)
+            for notices in (running.clock.notices, running.checkpoints.notices, running.notices):
                 while notices:
                     running.listener.on_event(NoticeGiven(notices.popleft()))
             if running.listener.stop_requested():
@@ -173,6 +223,26 @@ def _until_the_end(running: Running) -> RunOutcome:
         running.recoveries.close()
         for query in running.queries.values():
             query.stop()
+
+
+def _saving(
+    rundir: RunDirectory, checkpoints: RunCheckpoints, clock: RunClock
+) -> Callable[[Path, int], Manifest]:
+    """What makes savepoints of a run: at a place, of a checkpoint that is made within so many ms."""
+
+    def make(place: Path, timeout_ms: int) -> Manifest:
+        return write_savepoint(
+            rundir, place, lambda: checkpoints.wait_made(timeout_ms), lambda: clock.clock_ms
+        )
+
+    return make
+
+
+def _tell_checkpoints(running: Running) -> None:
+    figures = running.checkpoints.figures
+    if figures is not None and figures is not running.told_checkpoints:
+        running.told_checkpoints = figures
+        running.listener.on_event(CheckpointsProgressed(figures))
 
 
 def _start(running: Running, query: FragmentQuery, told: dict[str, tuple[int, FragmentState | None]]) -> None:
@@ -209,6 +279,8 @@ def _poll(running: Running, query: FragmentQuery, told: dict[str, tuple[int, Fra
     if isinstance(failure, MessageLossError | PartitionsChangedError):
         running.recoveries.begin(query, failure)
         _tell_state(running, query, told)
+    elif isinstance(failure, StateDamagedError) and running.checkpoints.can_go_back(query.fragment.id):
+        raise RestoreNeededError(failure.what, where=failure.where, got=failure.got) from failure
     elif failure is not None:
         raise failure
 

@@ -37,10 +37,16 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.realtime import require_realtime, with_how
-from drivetrain.errors import GraphError
+from drivetrain.errors import GraphError, UserError
 from drivetrain.spark.batch_limit import BatchLimit, largest_batches
 from drivetrain.spark.branches import Branches
 from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.checkpoints.book import CheckpointBook
+from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others
+from drivetrain.spark.checkpoints.mode import makes_checkpoints
+from drivetrain.spark.checkpoints.participation import Participation
+from drivetrain.spark.checkpoints.restoring import restore_lost
+from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
@@ -51,6 +57,7 @@ from drivetrain.spark.replayed import replay_from, replay_in
 from drivetrain.spark.session import session
 from drivetrain.spark.shipping import ship
 from drivetrain.spark.sinks import SinkContext, SinkWriter, open_sink, sink_path
+from drivetrain.spark.sinks.publishing import publish_prepared
 from drivetrain.spark.sources import validate_source
 
 if TYPE_CHECKING:
@@ -70,6 +77,10 @@ class Execution:
     sinks: Mapping[str, SinkWriter]
     flow: FlowBook
     """The ends of channels in this process."""
+    checkpoints: CheckpointBook = field(default_factory=CheckpointBook)
+    """The fragments of this process in checkpoints."""
+    notices: list[str] = field(default_factory=list)
+    """What the user should know of how it was prepared."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
 
     @property
@@ -154,7 +165,12 @@ class Execution:
         given = (plan, fragment, trunk, branches, directory, readers, counts, self.flow, limit)
         if fragment.id in context.realtime:
             return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
-        return FragmentQuery(*given)
+        query = FragmentQuery(*given)
+        files = CheckpointFiles(rundir.home)
+        query.checkpoints = Participation(
+            query, self.checkpoints, files, self.sinks, transactional=context.transactional
+        )
+        return query
 
 
 def prepare(
@@ -164,25 +180,50 @@ def prepare(
     *,
     fresh: bool = False,
     replay_from_ms: int | None = None,
+    savepoint: str | None = None,
     flow: FlowBook | None = None,
 ) -> Execution:
     """Compile everything, check every source and sink, begin the state; nothing runs yet.
 
     `rundir` is locked by this process alone. `fresh` forgets what earlier runs did, outputs included;
-    `replay_from_ms` begins a new life with the messages that are not older. Raises what is wrong with the
-    application: then no state of a first run is left behind, and the life that was there stays.
+    `replay_from_ms` begins a new life with the messages that are not older, `savepoint` one that goes on
+    from the savepoint at that place. Raises what is wrong with the application: then no state of a first run
+    is left behind, and the life that was there stays.
     """
+    saved = None if savepoint is None else _fitting(savepoint, plan, rundir, fresh, replay_from_ms)
     if replay_from_ms is not None:
         replay_from(plan.graph, replay_from_ms)  # before anything is forgotten
         if not fresh:
             rundir.make_aside(replay_from_ms)
     try:
-        execution = _prepared(plan, rundir, config, flow, fresh=fresh, replay_from_ms=replay_from_ms)
+        execution = _prepared(
+            plan, rundir, config, flow, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
+        )
         rundir.begin(plan)
+        CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
     except BaseException:
         rundir.give_up_aside()
+        if rundir.is_taken_over:
+            rundir.clear()
         raise
+    if saved is not None:
+        rundir.taken_over()
     return execution
+
+
+def _fitting(
+    place: str, plan: Plan, rundir: RunDirectory, fresh: bool, replay_from_ms: int | None
+) -> OpenedSavepoint:
+    """The savepoint at a place, all of it read; raises what keeps the application from starting with it."""
+    if replay_from_ms is not None:
+        raise UserError(
+            "an application goes on from a savepoint, or begins with a replay",
+            got="both are asked for",
+            remedy="start from the savepoint; replay the application once it has begun",
+        )
+    saved = OpenedSavepoint(place)
+    saved.require_fits(plan, rundir, fresh=fresh)
+    return saved
 
 
 def _prepared(
@@ -193,27 +234,32 @@ def _prepared(
     *,
     fresh: bool,
     replay_from_ms: int | None,
+    saved: OpenedSavepoint | None,
 ) -> Execution:
     sinks = open_sinks(plan, rundir, config)
     if fresh:
-        for sink in sinks.values():
-            sink.check_fresh()
-        # The state first: a state whose results are gone would go on, one that is gone is refused.
-        rundir.clear()
-        for sink in sinks.values():
-            sink.fresh()
+        _forget(rundir, sinks)
         if replay_from_ms is not None:
             rundir.make_aside(replay_from_ms)
+    if saved is not None:
+        rundir.take_over(saved.manifest.life.elsewhere())
+        saved.bring_into(plan, rundir)
+        sinks = open_sinks(plan, rundir, config)
     rundir.refuse_another_graph(plan)
     first_run = not rundir.started
     if first_run or replay_from_ms is not None:
-        # What can be found wrong without Spark is told at once. Later runs go on with what they listed.
-        for node in plan.graph.nodes.values():
-            if isinstance(node.operation, Read | Table):
-                validate_source(node.operation.source)
+        _validate_sources(plan)
     for sink in sinks.values():
         sink.validate()
+    if saved is not None:
+        abort_others(sinks)
+    restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
     execution = _started(plan, rundir, config, sinks, flow)
+    if restored is not None:
+        execution.notices.append(restored)
+    if saved is not None:
+        parts = int(execution.context.spark.conf.get("spark.sql.shuffle.partitions", "2"))
+        execution.notices.append(saved.told(parts))
     try:
         execution.compile_all()
     except BaseException:
@@ -221,6 +267,36 @@ def _prepared(
             rundir.clear()  # nothing has run: the next try lists its inputs anew
         raise
     return execution
+
+
+def _forget(rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> None:
+    """Start over: no state, and no results."""
+    for sink in sinks.values():
+        sink.check_fresh()
+    # The state first: a state whose results are gone would go on, one that is gone is refused.
+    rundir.clear()
+    for sink in sinks.values():
+        sink.fresh()
+
+
+def _settled(
+    plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter], *, life_ends: bool
+) -> str | None:
+    """Decide what becomes of what earlier runs had prepared; returns what the user should know of it."""
+    if life_ends:
+        publish_prepared(sinks)  # what this life has made is not made again
+    if makes_checkpoints(plan, config):
+        return restore_lost(plan, rundir, sinks)
+    if CheckpointFiles(rundir.home).transaction() is not None:
+        publish_prepared(sinks)  # it was made while there were checkpoints; now each batch is shown by itself
+    return None
+
+
+def _validate_sources(plan: Plan) -> None:
+    """What can be found wrong without Spark is told at once. Later runs go on with what they listed."""
+    for node in plan.graph.nodes.values():
+        if isinstance(node.operation, Read | Table):
+            validate_source(node.operation.source)
 
 
 def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook) -> Execution:
@@ -289,5 +365,13 @@ def _started(
     spark = session(config, plan.application, kafka=uses_kafka(plan))
     ship(plan.graph)
     replay = replay_in(plan.graph, rundir.life)
-    context = CompileContext(spark, plan, rundir, config, run_id=uuid.uuid4().hex, replay=replay)
+    context = CompileContext(
+        spark,
+        plan,
+        rundir,
+        config,
+        run_id=uuid.uuid4().hex,
+        replay=replay,
+        transactional=makes_checkpoints(plan, config),
+    )
     return Execution(context, sinks, flow or FlowBook(config))

@@ -28,7 +28,22 @@ _NOISE = re.compile(
     r"\s*(at |\.\.\. \d+ more|JVM stacktrace|== SQL|Caused by)"  # Java's stack
     r"|[ :|]*[+:]- |'[A-Z]\w*|[A-Z]\w* .*#\d+"  # Spark's plan
 )
+_STATE = (
+    "CANNOT_LOAD_STATE_STORE",
+    "CANNOT_READ_STATE",
+    "FAILED_TO_LOAD_STATE",
+    "STATE_STORE_",
+    "org.rocksdb.RocksDBException",
+    "org.apache.hadoop.fs.ChecksumException",
+)
+"""What Spark says when files of its own checkpoint are not as it wrote them."""
 _DISK = ("No space left on device", "Disk quota exceeded", "[Errno 28]")
+
+
+class StateDamagedError(UserError):
+    """What Spark keeps of a fragment's state cannot be read."""
+
+    code = "state-damaged"
 
 
 class EmbeddedError(RuntimeError):
@@ -71,6 +86,14 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
             "the disk is full",
             where=where,
             remedy="free some room and run the same command again: it goes on where it stopped",
+        )
+    if any(sign in text for sign in _STATE):
+        return StateDamagedError(
+            "what Spark keeps of the fragment's state cannot be read",
+            where=where,
+            got=_short(text),
+            remedy="put the state directory back from a backup, start from a savepoint, or start over with "
+            "--fresh; with checkpoint.mode=on the application goes back to its last checkpoint by itself",
         )
     if any(sign in text for sign in _UNSHIPPABLE):
         return GraphError(

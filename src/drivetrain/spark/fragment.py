@@ -29,6 +29,7 @@ from drivetrain.api.graph import (
     Table,
 )
 from drivetrain.api.kafka import Kafka
+from drivetrain.api.persistent import Persistent
 from drivetrain.api.sources import FileSource, Generator
 from drivetrain.config import Config
 from drivetrain.config.catalog import channel as channel_keys
@@ -40,13 +41,16 @@ from drivetrain.errors import InternalError
 from drivetrain.spark.batch_limit import FILE as BATCH_SHARE
 from drivetrain.spark.channel.clocked import data_only, union_clock, with_channel_clock, with_end
 from drivetrain.spark.channel.columns import PART, PUNCT, TS, read_channel
+from drivetrain.spark.checkpoints.snapshots import RELEASED
 from drivetrain.spark.compile import windowed
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.keyed import fold, stateful_task
+from drivetrain.spark.compile.persistent import persistent_task
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.compile.tasks import stateless_task
 from drivetrain.spark.failures import refusals_named
 from drivetrain.spark.ingested import Begin, Ingested, ingested, is_ingested
+from drivetrain.spark.kept_state import note_operator
 from drivetrain.spark.python_stage import BAD
 from drivetrain.spark.replayed import since, skipped_name
 from drivetrain.spark.rundir import RunDirectory
@@ -77,6 +81,8 @@ class CompileContext:
     schemas: dict[str, StructType] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     tables: dict[str, DataFrame] = field(default_factory=dict)
+    transactional: bool = False
+    """Whether sinks show what they have with each checkpoint of the application, instead of each batch."""
     realtime: set[str] = field(default_factory=set)
     """The fragments that are compiled for Spark's real-time mode."""
 
@@ -169,6 +175,7 @@ class TrunkCompiler:
         self.directory = context.rundir.fragment(fragment.id)
         self.query_directory = aside or self.directory
         self.subscriber = {"subscriber": fragment.id} if aside is None else {}
+        self.released = {"released": str(self.directory / RELEASED)} if aside is None else {}
         self.observed: list[str] = []
         self.skipping: list[str] = []
         self.clock_paths: dict[str, str] = {}
@@ -238,6 +245,7 @@ class TrunkCompiler:
             self.context.rundir.channel(id),
             self.context.schemas[id],
             **self.subscriber,
+            **self.released,
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
             limit=self.limit_path,
             tasks=int(self.context.spark.conf.get("spark.sql.shuffle.partitions", "2")),
@@ -306,6 +314,7 @@ class TrunkCompiler:
             window_bytes=self.context.config[channel_keys.WINDOW_BYTES],
             begin=self._begin(node),
             maxBytes=self.context.config[run_keys.MAX_BATCH_BYTES],
+            maxRows=self.context.config[run_keys.MAX_BATCH_ROWS],
             limit=self.limit_path,
             **self.subscriber,
         )
@@ -414,6 +423,7 @@ class TrunkCompiler:
         return Frame(observe_newest(frame.df, newest_name(node.id), partitions), (), frame.message)
 
     def _stateful(self, node: Node) -> tuple[DataFrame, str, Callable[[DataFrame], Frame] | None]:
+        note_operator(self.directory, node)
         inputs = [self._input(node, i) for i in range(len(node.inputs))]
         report = self.context.report(node.id)
         match node.operation:
@@ -430,11 +440,19 @@ class TrunkCompiler:
             case Fold():
                 df, expand = fold(node, inputs[0], report)
                 return df, "append", expand
+            case Process(persistent=Persistent()):
+                df, expand = persistent_task(node, inputs, self._pictures, self.context.run_id)
+                return df, "append", expand
             case Process():
                 df, expand = stateful_task(node, inputs)
                 return df, "append", expand
             case other:
                 raise InternalError(f"{type(other).__name__} keeps no state", where=node.id)
+
+    @property
+    def _pictures(self) -> str | None:
+        """Where pictures of states are kept; not by a batch that runs again beside the fragment."""
+        return str(self.directory) if self.query_directory == self.directory else None
 
     def _no_table(self, id: str) -> DataFrame:
         raise InternalError("event time needs no table", where=id)

@@ -88,6 +88,8 @@ def ingested(
         note_index(store, column)
     index = None if column in (None, TS) else column
     limits = IngestLimits(unread_bytes=window_bytes)
+    if most := int(options.get("maxRows", 0)):  # an entry is never divided between batches
+        limits = dataclasses.replace(limits, rows=min(most, limits.rows))
     ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source), limits=limits, index=index)
     df = read_channel(spark, uri, data, **options)
     df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)

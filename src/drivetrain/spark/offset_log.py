@@ -6,7 +6,7 @@ Design: Spark writes `offsets/<batch>` before a batch begins and `commits/<batch
 deletes what is older than the last 100. Each is a line of version, a line of metadata, and a line per
 source.
 
-Invariant: nothing here writes.
+Invariant: what Spark has finished writing is never changed here.
 
 Called by `query` and by repairs.
 """
@@ -38,6 +38,16 @@ def batch_numbers(directory: Path) -> list[int]:
     if not directory.is_dir():
         return []
     return [int(p.name) for p in directory.iterdir() if p.name.isdigit()]
+
+
+def clear_unfinished(checkpoint: Path) -> None:
+    """Remove files that a crash did not let Spark finish; no query may run.
+
+    Without a batch Spark takes anything in its logs for another query's, and refuses to start.
+    """
+    for log in ("offsets", "commits"):
+        for unfinished in (checkpoint / log).glob(".*.tmp*"):
+            unfinished.unlink()
 
 
 def committed(checkpoint: Path) -> int:

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -49,6 +49,7 @@ from drivetrain.spark.left_out import left_out, note_left_out, note_not_begun
 from drivetrain.spark.loss_record import loss_record, require_batch, require_whole, with_losses
 from drivetrain.spark.offset_log import (
     batch_numbers,
+    clear_unfinished,
     committed,
     entries_after,
     read_offsets,
@@ -59,6 +60,9 @@ from drivetrain.spark.replayed import skipped_in_trunk
 from drivetrain.spark.source_clock import Newest, PartitionsChangedError, newest_of_all
 from drivetrain.spark.sources import Position
 from drivetrain.spark.trimming import Trimming
+
+if TYPE_CHECKING:
+    from drivetrain.spark.checkpoints.participation import Participation
 
 REPORT_S = 2.0
 LONG_BATCH_MS = 5_000
@@ -110,22 +114,26 @@ class FragmentQuery:
         self.batches = 0
         self.busy = False
         self.error: BaseException | None = None
-        self._offsets: list[str | None] = []
+        self._outside: BaseException | None = None  # the error, if it did not come from a batch
+        self.offsets: list[str | None] = []
+        """Of every input, by the order of `trunk.inputs`, where the last batch that ran has ended."""
         self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, in one step
         self._clock = FragmentClock(plan, fragment, trunk, frozenset(readers))
         self._batch: Batch | None = None
         self._draining = threading.Event()
-        self._turn = threading.Lock()
-        """Held by a batch while it runs, and by the poll while it moves the clock between batches."""
+        self.turn = threading.Lock()
+        """Held by a batch while it runs, and by others while they need that none does."""
         self._looked_s = time.monotonic()
         self._planned_ms = 0
         self._query: StreamingQuery | None = None
         self._told_sources = -1
         self._logs = {**readers, **{id: stored.store for id, stored in trunk.stored.items()}}
         self._trimming = Trimming(fragment.id, trunk, self.checkpoint, branches.stores, self._logs)
-        self._replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
-        if self._replay_until <= committed(self.checkpoint):
-            self._replay_until = -1
+        self.checkpoints: Participation | None = None
+        """Its part in checkpoints of the application; set before it starts."""
+        self.replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
+        if self.replay_until <= committed(self.checkpoint):
+            self.replay_until = -1
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -137,6 +145,7 @@ class FragmentQuery:
         for id, first in self.unread().items():
             require_whole(self._logs[id], first)
         self._recover()
+        clear_unfinished(self.checkpoint)
         self._trimming.note_needed()
         for store in (*self.branches.stores.values(), self.branches.letters):
             store.clean_orphans()
@@ -151,6 +160,8 @@ class FragmentQuery:
         )
         self._query = writer.start()
         self.state = FragmentState.RUNNING
+        if self.checkpoints is not None:
+            self.checkpoints.start()
 
     def go_on(self, before: FragmentQuery) -> None:
         """Go on counting where an earlier query of the same run stopped."""
@@ -163,6 +174,28 @@ class FragmentQuery:
 
     def stop(self) -> None:
         """Stop the query now; what the running batch did not commit runs again next time."""
+        self._end()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is an error, of a batch or from outside."""
+        return self.error is not None
+
+    def forget_error(self) -> None:
+        """It has ended as it should; whatever its last batch met means nothing."""
+        self.error = None
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the query because of an error that came from outside a batch."""
+        if self.error is None:
+            self.error = self._outside = error
+        self._draining.set()
+        if self._query is not None:
+            self._query.stop()
+
+    def _end(self) -> None:
         self._draining.set()  # a batch that waits for its subscribers must not be waited for
         for stored in self.trunk.stored.values():
             stored.ingest.stop()
@@ -180,7 +213,8 @@ class FragmentQuery:
         """What stopped the query, in the user's terms; None while it runs or when it was drained."""
         if self._query is None or self._query.isActive:
             return None
-        if isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED:
+        is_over = isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED
+        if is_over and self._outside is None:
             return None
         error = self.error or self._query.exception()
         if error is None:
@@ -200,7 +234,7 @@ class FragmentQuery:
         try:
             self.flow.wait_room(self._draining.is_set)
             self._refuse_when_draining()
-            with self._turn:
+            with self.turn:
                 self._run_batch(df, batch_id, planned_ms)
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
@@ -217,7 +251,7 @@ class FragmentQuery:
         self._refuse_when_outgrown()
         metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
         self._check_sources(offsets)
-        batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self._replay_until)
+        batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self.replay_until)
         self._batch = batch
         if self._leaves_out(batch):
             note_left_out(self.directory, batch_id, self.branches.leave_out(batch))
@@ -232,13 +266,15 @@ class FragmentQuery:
         for id, count in skipped_in_trunk(self._query, self.trunk.skipping).items():
             self.counts.add(self.counts.skipped, id, count)
         clock_ms = self._clock_after(metadata, offsets)
-        self._raise_clock(clock_ms)
-        self.branches.append(batch, self._told_clock())
+        self.branches.append(batch, self._told_clock(clock_ms))
         self.flow.appended()
-        self.limit.measured(self.trunk, self._logs, self._offsets, offsets, monotonic_ms() - planned_ms)
-        self._offsets, self.batch_id = offsets, batch_id
+        self.limit.measured(self.trunk, self._logs, self.offsets, offsets, monotonic_ms() - planned_ms)
+        self.offsets, self.batch_id = offsets, batch_id
+        self._raise_clock(clock_ms)  # not before: a clock at its end says that every batch was appended
         self._ran = (batch_id, self.clock_ms)
         self.batches += 1
+        if self.checkpoints is not None:
+            self.checkpoints.ran()
 
     def _raise_clock(self, clock_ms: int | None) -> None:
         if clock_ms is not None and (self.clock_ms is None or clock_ms > self.clock_ms):
@@ -306,18 +342,18 @@ class FragmentQuery:
 
         Without it, a run that died between its last batch and its end would wait for a batch for ever.
         """
-        told = [s.last() for s in self.branches.stores.values()]
-        clocks = [known_clock(entry.clock_ms) for entry in told if entry is not None]
         newest = committed(self.checkpoint)
+        told = [_told_until(store, newest) for store in self.branches.stores.values()]
+        clocks = [known_clock(clock_ms) for clock_ms in told]
         if not self.trunk.only_at_end:
             for store in self.branches.stores.values():
                 require_batch(store, newest)
         if newest >= 0:
-            metadata, self._offsets = read_offsets(self.checkpoint / "offsets" / str(newest))
+            metadata, self.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))
             self.batch_id = newest
             for id, source in self.trunk.sources.items():
                 self.progress.counted[id] = source.position(self._offset(id)).done
-            clocks.append(self._clock_after(metadata, self._offsets))
+            clocks.append(self._clock_after(metadata, self.offsets))
         self.clock_ms = max((c for c in clocks if c is not None), default=None)
         self.settled_clock_ms = self.clock_ms
 
@@ -331,9 +367,9 @@ class FragmentQuery:
         self._trimming.trim(self.flow.trimmed)
         self._settle()
         self._look_between_batches()
-        if self.state is not FragmentState.RUNNING or not self._committed():
+        if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
-        if not all(self._input_done(id) for id in self.trunk.inputs if id is not None):
+        if not all(self.has_read_all(id) for id in self.trunk.inputs if id is not None):
             return
         if self.fragment.stateful is not None:
             if any(id is None for id in self.trunk.inputs):
@@ -350,18 +386,18 @@ class FragmentQuery:
         if self.state is not FragmentState.RUNNING or self._clock.waiting_for is None:
             return
         now_s = time.monotonic()
-        if now_s - self._looked_s < LOOK_S or not self._turn.acquire(blocking=False):
+        if now_s - self._looked_s < LOOK_S or not self.turn.acquire(blocking=False):
             return
         self._looked_s = now_s
         try:
-            if not self.active or not self._committed():
+            if not self.active or not self.is_committed():
                 return
             if self._clock.has_outgrown:
                 self._end_outgrown()
             elif self._waits_for_data() and self._clock.looked():
                 self._move_clock()
         finally:
-            self._turn.release()
+            self.turn.release()
 
     def _end_outgrown(self) -> None:
         try:
@@ -380,7 +416,7 @@ class FragmentQuery:
         self._clock.publish()  # behind state: the query's own next batch takes it from there
         if self.fragment.stateful is not None:
             return
-        clock_ms = self._clock.after(0, self._offsets, ends_input=False)
+        clock_ms = self._clock.after(0, self.offsets, ends_input=False)
         if clock_ms is None or (self.clock_ms is not None and clock_ms <= self.clock_ms):
             return
         for store in self.branches.stores.values():
@@ -388,6 +424,13 @@ class FragmentQuery:
         self.flow.appended()
         self.clock_ms = self.settled_clock_ms = clock_ms
         self._ran = (self._ran[0], clock_ms)
+        if self.checkpoints is not None:
+            self.checkpoints.ran()  # what the clock makes others publish is news, too
+
+    @property
+    def newest_ms(self) -> dict[str, int]:
+        """The largest timestamp that each processor here which assigns event times has seen."""
+        return self._clock.newest_ms
 
     def _look_for_losses(self) -> None:
         if self.error is None and (lost := self.flow.loss()) is not None and self._query is not None:
@@ -401,35 +444,36 @@ class FragmentQuery:
 
     def _tell_sources(self) -> None:
         """Tell the sources how far committed batches have come."""
-        if self.batch_id == self._told_sources or not self._committed():
+        if self.batch_id == self._told_sources or not self.is_committed():
             return
         self._told_sources = self.batch_id
         for id, source in self.trunk.sources.items():
             source.committed(self._offset(id))
 
     def _finish(self) -> None:
-        self.clock_ms = FINAL_CLOCK_MS
-        self.state = FragmentState.FINISHED
-        if self._has_last_batch:
-            self._last_batch()
-        for store in self.branches.stores.values():
-            store.append_clock(FINAL_CLOCK_MS)
+        with self.turn:
+            self.clock_ms = FINAL_CLOCK_MS
+            if self.has_last_batch:
+                self._last_batch()
+            for store in self.branches.stores.values():
+                store.append_clock(FINAL_CLOCK_MS)
+            self.state = FragmentState.FINISHED
         self.flow.appended(last=True)
         self.settled_clock_ms = FINAL_CLOCK_MS
         deadline = time.monotonic() + REPORT_S
         while self.progress.seen < self.batch_id and self.batches and time.monotonic() < deadline:
             time.sleep(0.01)  # Spark reports a batch a moment after it has committed it
             self.progress.read(self._query)
-        self.stop()
+        self._end()  # in checkpoints it takes part until the application ends: its sinks may have to publish
 
-    def _told_clock(self) -> int | None:
+    def _told_clock(self, clock_ms: int | None) -> int | None:
         """What channels are told of the clock after a batch: the end only once nothing can follow it."""
-        if self._has_last_batch and self.clock_ms == FINAL_CLOCK_MS:
-            return FINAL_CLOCK_MS - 1
-        return self.clock_ms
+        known = max((ms for ms in (clock_ms, self.clock_ms) if ms is not None), default=None)
+        return FINAL_CLOCK_MS - 1 if self.has_last_batch and known == FINAL_CLOCK_MS else known
 
     @property
-    def _has_last_batch(self) -> bool:
+    def has_last_batch(self) -> bool:
+        """Whether one more, empty batch follows Spark's last."""
         return any(isinstance(n.operation, Process) for n in self.branches.nodes)
 
     def _last_batch(self) -> None:
@@ -440,7 +484,7 @@ class FragmentQuery:
         self.branches.run(batch)
         self.branches.append(batch, FINAL_CLOCK_MS)
 
-    def _input_done(self, id: str) -> bool:
+    def has_read_all(self, id: str) -> bool:
         """Whether everything of an input has been taken, and nothing will follow.
 
         A producer, in whatever process, has finished when its channel says the final clock.
@@ -491,8 +535,17 @@ class FragmentQuery:
 
     def _offset(self, id: str) -> str | None:
         index = self.trunk.inputs.index(id)
-        return self._offsets[index] if index < len(self._offsets) else None
+        return self.offsets[index] if index < len(self.offsets) else None
 
-    def _committed(self) -> bool:
+    def is_committed(self) -> bool:
         """Whether Spark has committed the newest batch that ran."""
         return self.batch_id < 0 or (self.checkpoint / "commits" / str(self.batch_id)).exists()
+
+
+def _told_until(store: ChannelStore, batch_id: int) -> int:
+    """The clock that a channel was told with a batch or before it: what follows runs again with that one."""
+    for number in range(store.length() - 1, store.start() - 1, -1):
+        entry = store.entry(number)
+        if entry.batch_id <= batch_id:
+            return entry.clock_ms
+    return 0

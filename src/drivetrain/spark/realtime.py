@@ -61,6 +61,7 @@ class RealtimeQuery(FragmentQuery):
         self._interval_ms = interval_ms
         self._sink_id = next(n.id for n in self.branches.nodes if isinstance(n.operation, Write))
         self._sink = cast(AtLeastOnceKafka, self.branches.sinks[self._sink_id])
+        self._reported: list[StreamingQueryProgress] = []
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -87,7 +88,10 @@ class RealtimeQuery(FragmentQuery):
         """Take the intervals that Spark has committed since the last time."""
         if self._query is None:
             return
-        for progress in self.progress.read(self._query):
+        # On a busy machine Spark reports an interval before its logs have it.
+        self._reported += self.progress.read(self._query)
+        while self._reported and (self.checkpoint / "commits" / str(self._reported[0].batchId)).exists():
+            progress = self._reported.pop(0)
             if progress.batchId > self.batch_id:
                 self._take(progress)
         self._tell_sources()
@@ -109,7 +113,7 @@ class RealtimeQuery(FragmentQuery):
             clock_ms = self._clock.after(0, offsets, ends_input=False)
             self._raise_clock(clock_ms)
             self.settled_clock_ms = self.clock_ms
-            self._offsets, self.batch_id = offsets, progress.batchId
+            self.offsets, self.batch_id = offsets, progress.batchId
             self._ran = (self.batch_id, self.clock_ms)
             self.batches += 1
             self._refuse_when_outgrown()

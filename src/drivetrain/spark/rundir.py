@@ -11,6 +11,7 @@
         stores/<id>/         messages of sources that cannot be asked twice: a channel for all lives
         sources/<id>/        what sources know of their messages, for all lives
         sinks/<id>/          the sinks' own notes, for all lives
+        savepoints-wanted/   what others ask of the run: see `checkpoints.savepoint_requests`
         dead-letters/<id>/   a channel of messages that could not be processed, in whatever life
 
 The settings are part of the name, so the same command finds its state again and another input or
@@ -73,6 +74,13 @@ class RunDirectory:
             self.release()
             raise self._taken()
         self._tidy()
+
+    def is_free(self) -> bool:
+        """Whether nobody runs it; then this process holds its lock until `release`, and changes nothing."""
+        if self._lock_now(fcntl.LOCK_EX):
+            return True
+        self.release()
+        return False
 
     def acquire_or_share(self, preparer: str, wait_s: float) -> bool:
         """For executors: lock it to prepare it (True), or share what `preparer` has prepared (False).
@@ -178,6 +186,24 @@ class RunDirectory:
         else:
             self._aside = Life(from_ms=from_ms)
 
+    def take_over(self, life: Life) -> None:
+        """Empty the directory for a life that comes from elsewhere: this object speaks of it from now on.
+
+        It begins with `begin` and `taken_over`. Before that a crash leaves an empty directory.
+        """
+        self.clear()
+        (self.path / "clearing").touch()
+        self._aside = life
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether `take_over` has begun, and `taken_over` was not called yet."""
+        return (self.path / "clearing").exists()
+
+    def taken_over(self) -> None:
+        """What `take_over` has begun is there, and counts."""
+        (self.path / "clearing").unlink()
+
     def give_up_aside(self) -> None:
         """Go on with the life that was there."""
         if self._aside is not None and self._aside.number != FIRST_LIFE:
@@ -211,6 +237,11 @@ class RunDirectory:
     def started(self) -> bool:
         """Whether the application has run here before."""
         return bool(self._read())
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """What was noted of the application when it began: its name, settings, shape and life."""
+        return self._read()
 
     @property
     def finished(self) -> Mapping[str, Any] | None:

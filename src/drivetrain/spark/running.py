@@ -28,7 +28,11 @@ from drivetrain.errors import UnavailableError
 from drivetrain.spark.run_clock import RunClock, clock_is_behind
 
 if TYPE_CHECKING:
+    import os
     from datetime import datetime
+    from pathlib import Path
+
+    from drivetrain.spark.state_query import States
 
 Run: TypeAlias = Callable[[RunListener, Callable[[RunClock], None]], RunResult]
 
@@ -38,7 +42,15 @@ DEFAULT_TIMEOUT: Final = "5 min"
 class RunningApplication:
     """The handle of a run that goes on in a thread; as a context manager it stops the run at the end."""
 
-    def __init__(self, run: Run, listener: RunListener | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        listener: RunListener | None,
+        states: Callable[[str], States],
+        save: Callable[[str | os.PathLike[str] | None, str], Path],
+    ) -> None:
+        self._save: Final = save
+        self._states: Final = states
         self._listener: Final = _Listener(listener or QuietListener())
         self._run: Final = run
         self._clock: RunClock | None = None
@@ -85,6 +97,16 @@ class RunningApplication:
                 self._thread.join()  # why it ended is known a moment later
             self._raise_error()
             raise
+
+    def state(self, processor: str) -> States:
+        """The states of a processor, for questions, while it runs; raises as `drivetrain.state` does."""
+        return self._states(processor)
+
+    def savepoint(self, place: str | os.PathLike[str] | None = None, timeout: str = "1 min") -> Path:
+        """Write a savepoint of the application while it runs; see `drivetrain.savepoint`."""
+        self._clock_is_there.wait(milliseconds(timeout, "timeout") / 1000)
+        self._raise_error()
+        return self._save(place, timeout)
 
     def stop(self) -> None:
         """Ask the run to finish its batches and to end; returns at once. `wait` says when it has."""

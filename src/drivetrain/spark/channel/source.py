@@ -83,7 +83,7 @@ class ChannelSource(DataSource):
 
     Options: `uri`; `subscriber` (records its position in the channel; needed for trimming and
     back-pressure); `maxRows` and `maxBytes` per batch (an entry is never split); `tasks`, the most
-    tasks a batch is read with (default 2); `released`, a file with the last released barrier's txid:
+    tasks a batch is read with (default 2); `released`, a file with the round of the last released barrier:
     with it a batch never goes beyond a barrier that is not released yet; `limit`, a file with the share of
     `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry).
     """
@@ -192,7 +192,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         released = self._released()
         if position > 0 and released is not None and position < end:
             behind = self._log().entry(position - 1).barrier
-            if behind is not None and behind > released:
+            if behind is not None and behind.round > released:
                 return position
         rows = size = 0
         max_bytes = limited(self._max_bytes, self._limit_path)

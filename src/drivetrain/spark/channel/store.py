@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from drivetrain.core.channel import ChannelLog, Entry, FragmentId, Segment, SubscriberId, TrimmedError
+from drivetrain.core.transaction import Command
 from drivetrain.spark.channel.files import ChannelFiles
 from drivetrain.spark.channel.segments import SEGMENTS, MessageLossError
 
@@ -174,7 +175,7 @@ class ChannelStore:
             return self._log().last_batch(self.fragment)
 
     def append(
-        self, batch_id: int, segments: Sequence[Segment], clock_ms: int, barrier: int | None = None
+        self, batch_id: int, segments: Sequence[Segment], clock_ms: int, barrier: Command | None = None
     ) -> Entry | None:
         """Append a batch durably; None, and nothing added, if the batch is there already.
 
@@ -183,12 +184,36 @@ class ChannelStore:
         """
         return self._append(batch_id, segments, clock_ms, barrier)
 
-    def append_clock(self, clock_ms: int, barrier: int | None = None) -> Entry | None:
+    def append_clock(self, clock_ms: int, barrier: Command | None = None) -> Entry | None:
         """Append an entry without messages; None if neither clock nor barrier is new."""
         return self._append(None, (), clock_ms, barrier)
 
+    def append_barrier(self, barrier: Command) -> Entry | None:
+        """Append the barrier of a checkpoint behind what is there; None if it is there already."""
+        with self._lock:
+            last = self.last()
+            if last is not None and last.barrier is not None and last.barrier.round >= barrier.round:
+                return None
+            return self._append(None, (), 0 if last is None else last.clock_ms, barrier)
+
+    def cut(self, end: int) -> int:
+        """Delete the entries from `end` on, newest first, with their segments; says how many.
+
+        Only while nobody writes or reads the channel. After a crash in between it is done again.
+        """
+        with self._lock:
+            gone = [number for number in sorted(self.numbers(), reverse=True) if number >= end]
+            for number in gone:
+                with suppress(MessageLossError, TrimmedError):
+                    for segment in self._load(number).segments:
+                        self.files.delete(segment.path)
+                self.files.delete(_entry_path(number))
+            self._cache.clear()
+            self._start, self._end, self._produced = 0, None, None
+            return len(gone)
+
     def _append(
-        self, batch_id: int | None, segments: Sequence[Segment], clock_ms: int, barrier: int | None
+        self, batch_id: int | None, segments: Sequence[Segment], clock_ms: int, barrier: Command | None
     ) -> Entry | None:
         with self._lock:
             log = self._log()

@@ -1,11 +1,15 @@
-"""Write a batch DataFrame into a channel's segment files, on Spark's executors.
+"""Write a batch DataFrame into a channel's segment files, on Spark's executors or in the driver.
 
 Problem: tasks are retried and run twice by speculation; each attempt may leave files, and exactly one
-copy of the messages must count.
+copy of the messages must count. And a task in Python costs more than all else that a small batch does.
 
 Design: every attempt writes files under names of its own and returns their descriptions as rows of
 the job's result. Spark gives the driver the rows of exactly one attempt per partition; the files of
-the others are orphans that no log entry names. Messages never visit the driver.
+the others are orphans that no log entry names.
+
+A small batch comes to the driver as Arrow instead, and is one segment. How large a batch is, is known when
+it is computed, so it counts as small when the one before it was, in this life of the producer: the first
+batch after a start may hold everything that has waited.
 
 Invariants:
 
@@ -38,6 +42,10 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 32 << 20
 """A segment is closed when it holds this many bytes of Arrow data: readers verify a whole one at once."""
 
+DRIVER_BYTES = 4 << 20
+"""A batch goes through the driver when the segments of the one before it took at most this many bytes."""
+
+_REFUSED = "maxResultSize"
 _DESCRIPTION = "path string, rows long, bytes long, crc32 long, min_ts_ms long, max_ts_ms long"
 _ARROW_DESCRIPTION = pa.schema(
     [("path", pa.string())]
@@ -50,15 +58,30 @@ def write_segments(
 ) -> list[Segment]:
     """Write the rows of a batch `df` as segments in `folder` and describe them, in partition order.
 
-    `df` has the data columns and `__ts` (a timestamp without nulls). One Spark job. The segments do
-    not count until `store.append(batch_id, …)` names them.
+    `df` has the data columns and `__ts` (a timestamp without nulls). One Spark job; two when a batch turns
+    out too large for the driver. The segments do not count until `store.append(batch_id, …)` names them.
     """
     if TS not in df.columns:
         raise InternalError(f"a channel's messages need the column {TS}, got {df.columns}")
     schema = to_arrow_schema(df.schema, timezone="UTC")
-    write = _partition_writer(store.files, f"{store.fragment or 'batch'}-{batch_id}", schema, folder)
+    stem = f"{store.fragment or 'batch'}-{batch_id}"
+    if folder == SEGMENTS and _is_small(store):  # a repair cannot rely on the log
+        try:
+            table = df.toArrow()
+        except Exception as error:
+            if _REFUSED not in str(error):
+                raise
+        else:
+            batches = [conform(batch, schema) for batch in table.combine_chunks().to_batches()]
+            return [write_segment(store.files, stem, batches, folder)] if table.num_rows else []
+    write = _partition_writer(store.files, stem, schema, folder)
     described = df.mapInArrow(write, _DESCRIPTION).collect()
     return [Segment(**row.asDict()) for row in described]
+
+
+def _is_small(store: ChannelStore) -> bool:
+    last = store.last()
+    return last is not None and last.incarnation == store.incarnation and last.bytes <= DRIVER_BYTES
 
 
 def conform(batch: Any, schema: Any) -> Any:

@@ -44,7 +44,7 @@ from drivetrain.spark.python_stage import operator_error
 
 BUCKETS = 32
 _NEVER_LATE_MS = 9_000_000_000_000  # in the year 2255; pandas' nanoseconds end in 2262
-_PACKED = "bucket int, payload binary"
+PACKED = "bucket int, payload binary"
 _OUT = "payload binary, late bigint"
 Expand = Callable[[DataFrame], Frame]
 
@@ -60,15 +60,15 @@ def fold(node: Node, frame: Frame, report: Callable[[How, str], None]) -> tuple[
     keys = tuple(name for name, _ in operation.keys)
     key_fields = [df.schema[k] for k in keys]
     pack = FoldPack(operation, keys, message_columns, ready.message, str(node), TS in df.columns)
-    packed = df.mapInArrow(pack, _PACKED)
-    out = _stateful(packed, FoldFunction(operation, str(node)))
+    packed = df.mapInArrow(pack, PACKED)
+    out = kept_in_buckets(packed, FoldFunction(operation, str(node)))
     window = [] if operation.window.kind == "global" else _window_fields()
     values = StructType.fromDDL(operation.result.ddl).fields
     if operation.result.scalar:
         values = [StructField(operation.name, values[0].dataType)]
     names = StructType([*key_fields, *window, *values])
     expand = Unpack(names, len(keys) + len(window), operation.result, str(node))
-    return out, _expander(expand, names, None)
+    return out, expander(expand, names, None)
 
 
 def stateful_task(node: Node, inputs: Sequence[Frame]) -> tuple[DataFrame, Expand]:
@@ -78,10 +78,10 @@ def stateful_task(node: Node, inputs: Sequence[Frame]) -> tuple[DataFrame, Expan
     routed = route_to_task(node, inputs)
     columns = tuple(c for c in routed.columns if not c.startswith("__"))
     pack = TaskPack(columns, inputs[0].resolved().message, TS in routed.columns)
-    packed = routed.mapInArrow(pack, _PACKED)
-    out = _stateful(packed, TaskFunction(operation, node.id, str(node)))
+    packed = routed.mapInArrow(pack, PACKED)
+    out = kept_in_buckets(packed, TaskFunction(operation, node.id, str(node)))
     names = StructType.fromDDL(operation.type.ddl)
-    return out, _expander(Unpack(names, 0, operation.type, str(node)), names, operation.type.python)
+    return out, expander(Unpack(names, 0, operation.type, str(node)), names, operation.type.python)
 
 
 def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
@@ -101,7 +101,8 @@ def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
     return union
 
 
-def _stateful(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]) -> DataFrame:
+def kept_in_buckets(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]) -> DataFrame:
+    """Packed messages through a function with a state for each bucket: packed results, and what was late."""
     # Timeouts by event time need an event time column; this one is never late, and pandas can hold it.
     never_late = F.timestamp_millis(F.lit(_NEVER_LATE_MS))
     marked = event_time(packed.withColumn(TS, never_late))
@@ -110,7 +111,8 @@ def _stateful(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]) -> D
     )
 
 
-def _expander(expand: Unpack, names: StructType, message: type | None) -> Expand:
+def expander(expand: Unpack, names: StructType, message: type | None) -> Expand:
+    """How a batch of packed results becomes a frame of messages with timestamps."""
     schema = StructType([*names.fields, StructField(TS, TimestampType())])
 
     def run(df: DataFrame) -> Frame:
@@ -245,7 +247,7 @@ class FoldFunction:
             raise operator_error(self.operator, None, error) from error
         _keep(state, groups.states or None, groups.next_ms(), clock_ms)
         if results or late:
-            yield _row(results, late)
+            yield result_row(results, late)
 
 
 @dataclass(frozen=True)
@@ -277,7 +279,7 @@ class TaskFunction:
                 add(result, stamp_us, out, at)
         _keep(state, task, clock_ms + 1, clock_ms)
         if out:
-            yield _row([((), value, ts // 1000) for value, ts in zip(out, at, strict=True)], 0)
+            yield result_row([((), value, ts // 1000) for value, ts in zip(out, at, strict=True)], 0)
 
 
 def _load(state: Any) -> Any:
@@ -290,12 +292,18 @@ def _keep(state: Any, content: Any, next_ms: int | None, clock_ms: int) -> None:
             state.remove()
         return
     state.update((cloudpickle.dumps(content),))
+    timeout_at(state, next_ms, clock_ms)
+
+
+def timeout_at(state: Any, next_ms: int | None, clock_ms: int) -> None:
+    """Have a bucket with a state called again when the clock is at a time, though nothing comes for it."""
     if next_ms is not None and clock_ms < FINAL_CLOCK_MS:
         # A timeout fires when the watermark is beyond it, and must itself be beyond the watermark.
         state.setTimeoutTimestamp(max(next_ms - 1, clock_ms + 1))
 
 
-def _row(results: list[Any], late: int) -> pd.DataFrame:
+def result_row(results: list[Any], late: int) -> pd.DataFrame:
+    """What a call for a bucket gives: its results packed, and how many messages came too late."""
     payload = cloudpickle.dumps(results) if results else None
     return pd.DataFrame({"payload": [payload], "late": [late]})
 

@@ -8,8 +8,9 @@ Calling order: `validate()` for every sink of the application before anything st
 every sink, then `fresh()`, which removes what an earlier run of this application published, then
 `validate()`), then `write(df, batch_id)` with batch ids that grow, and repeat only after a crash.
 
-A transactional sink can also do in two steps what `write` does in one: `prepare(df, batch_id)`, then
-`commit(batch_id)` or `abort(batch_id)`, so that somebody else may decide when a batch is seen.
+A transactional sink can also do in two steps what `write` does in one: `prepare(df, batch_id)` keeps a batch
+durably and unseen, and `publish` (or, of a sink that publishes batch by batch, `commit`) shows it, so that
+somebody else may decide when. Those of one group are published in one step: see `publishing`.
 
 Invariants:
 
@@ -22,12 +23,14 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from drivetrain.api.sinks import Guarantee
 from drivetrain.core.replay import FIRST_LIFE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame
 
     from drivetrain.config import Config
@@ -79,25 +82,56 @@ class SinkWriter(Protocol):
         ...
 
 
-class TransactionalSinkWriter(SinkWriter, Protocol):
+class PreparingSinkWriter(SinkWriter, Protocol):
     """A sink whose batches can wait, through any crash, between being known and being seen.
 
-    4. A prepared batch is committed or aborted, by whatever process opens the sink next with the same state.
-    5. `commit` of a batch that was committed does nothing; one of a batch that was never prepared raises.
+    4. A prepared batch is published or aborted, by whatever process opens the sink next with the same state.
     """
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
-        """Keep the rows of a batch durably, unseen; how many they are. Replaces what was prepared before."""
+        """Keep the rows of a batch durably, unseen; how many they are. Replaces what was prepared before.
+
+        A batch without rows need not be kept. One that was published before is not: 0.
+        """
         ...
 
     def prepared(self) -> list[int]:
         """The batches that wait, growing."""
         ...
 
-    def commit(self, batch_id: int) -> int:
-        """Publish a prepared batch whole; how many rows that were, 0 if it had been published before."""
-        ...
-
     def abort(self, batch_id: int) -> None:
         """Forget a prepared batch; nobody has seen any of it."""
+        ...
+
+
+@runtime_checkable
+class TransactionalSinkWriter(PreparingSinkWriter, Protocol):
+    """A sink that becomes visible together with all others of its group."""
+
+    @property
+    def group(self) -> str:
+        """Sinks that say the same are published in one step: one database, one directory, one process."""
+        ...
+
+    def publish(
+        self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
+    ) -> dict[str, int]:
+        """Show every prepared batch up to `last` of all `sinks` of the group, itself among them, in one step.
+
+        Both are keyed by sink id; a sink that is not in `last` shows nothing. In the same step it is noted
+        per sink how far it has published: batches up to there are skipped ever after, so that publishing
+        again does nothing. Safe when two processes do it at once. Returns the rows shown, by sink id.
+        """
+        ...
+
+
+@runtime_checkable
+class CommittingSinkWriter(PreparingSinkWriter, Protocol):
+    """A sink that publishes batch by batch, from the process that prepared them.
+
+    5. `commit` of a batch that was committed does nothing; one of a batch that was never prepared raises.
+    """
+
+    def commit(self, batch_id: int) -> int:
+        """Publish a prepared batch whole; how many rows that were, 0 if it had been published before."""
         ...

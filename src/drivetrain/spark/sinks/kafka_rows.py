@@ -44,6 +44,7 @@ from drivetrain.api.kafka_sink import KafkaSink
 from drivetrain.errors import DrivetrainError, OutputError
 from drivetrain.spark.failures import analysis_error
 from drivetrain.spark.lowering import spark_column
+from drivetrain.spark.sinks.kafka_encoder import encoded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -70,16 +71,30 @@ class Limits:
     partitions: int | None
 
 
-def kafka_rows(df: DataFrame, sink: KafkaSink, limits: Limits, batch_id: int) -> DataFrame:
-    """The batch as columns for Kafka; raises `OutputError` or `OperatorTypeError` when they do not fit."""
-    try:
-        return _Rows(df, sink, limits).made(batch_id)
-    except DrivetrainError:
-        raise
-    except Exception as error:
-        if type(error).__module__.startswith("pyspark"):
-            raise analysis_error(error, sink.name) from error
-        raise
+class KafkaRows:
+    """Makes the batches of one sink: columns are worked out once, as long as batches and limits are alike.
+
+    Each column is dozens of calls into Java, and each question about a type a plan that Spark analyses: more
+    than all else that a small batch costs.
+    """
+
+    def __init__(self, sink: KafkaSink) -> None:
+        self._sink = sink
+        self._known: tuple[StructType, Limits] | None = None
+        self._made: _Columns | None = None
+
+    def made(self, df: DataFrame, limits: Limits, batch_id: int) -> DataFrame:
+        """The batch as columns for Kafka; raises `OutputError` or `OperatorTypeError` if they do not fit."""
+        try:
+            if self._made is None or self._known != (df.schema, limits):
+                self._made, self._known = _Columns(df, self._sink, limits), (df.schema, limits)
+            return self._made.of(df, batch_id)
+        except DrivetrainError:
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith("pyspark"):
+                raise analysis_error(error, self._sink.name) from error
+            raise
 
 
 def refused(text: str, sink: KafkaSink) -> OutputError | None:
@@ -117,25 +132,29 @@ def refused(text: str, sink: KafkaSink) -> OutputError | None:
     )
 
 
-class _Rows:
+class _Columns:
+    """The columns of batches like `df`."""
+
     def __init__(self, df: DataFrame, sink: KafkaSink, limits: Limits) -> None:
         self.df, self.sink, self.limits = df, sink, limits
-
-    def made(self, batch_id: int) -> DataFrame:
-        sink = self.sink
         columns = {"key": self._key(), "value": self._value()}
         if sink.headers is not None:
             columns["headers"] = self._headers()
         if sink.topic_column is not None:
             named = self._column(sink.topic_column).cast("string")
             columns["topic"] = named if sink.topic is None else F.coalesce(named, F.lit(sink.topic))
-        partition = self._partition(batch_id)
+        partition = self._partition()
         if partition is not None:
             columns["partition"] = partition
-        # One pass to make the columns, one to look at them: so nothing is computed twice.
-        made = self.df.select(*[column.alias(name) for name, column in columns.items()])
-        value = self._checked(made.columns)
-        return made.withColumn("value", value)
+        self._first = [column.alias(name) for name, column in columns.items()]
+        names = [*columns, *(["partition"] if sink.partitioner == "round robin" else [])]
+        checked = self._checked(names).alias("value")
+        self._second = [checked if name == "value" else F.col(name) for name in names]
+
+    def of(self, df: DataFrame, batch_id: int) -> DataFrame:
+        """The batch; one pass to make the columns, one to look at them, so nothing is computed twice."""
+        turns = [self._turn(batch_id)] if self.sink.partitioner == "round robin" else []
+        return df.select(*self._first, *turns).select(*self._second)
 
     # -- columns -----------------------------------------------------------------------------------
 
@@ -155,14 +174,18 @@ class _Rows:
         if sink.value is None:
             apart = {c for c in (sink.topic_column, sink.partition, sink.headers) if isinstance(c, str)}
             names = [name for name in self.df.columns if name not in apart]
+            record = F.struct(*[F.col(_quoted(name)).alias(name) for name in names])
+            if sink.format in ("avro", "protobuf"):
+                return self._encoded(record)
             if sink.format in (None, "json"):
-                record = F.struct(*[F.col(_quoted(name)).alias(name) for name in names])
                 return F.to_json(record, _JSON).cast("binary")
             if len(names) != 1:
                 raise self._wrong(f"value= for format={sink.format!r}", f"{len(names)} columns: {names}")
             column = self._column(names[0])
         else:
             column = self._column(sink.value)
+            if sink.format in ("avro", "protobuf"):
+                return self._encoded(column)
         kind = self._type(column)
         if sink.format == "json" and not _nested(kind):
             raise self._wrong("a struct, a map or an array for json", kind.simpleString())
@@ -170,10 +193,16 @@ class _Rows:
             raise self._wrong("a single value that is not binary for text", kind.simpleString())
         if sink.format == "raw" and not isinstance(kind, BinaryType):
             raise self._wrong("a binary column for raw", kind.simpleString())
-        return self._bytes(column)
+        return self._bytes(column, kind)
 
-    def _bytes(self, column: SparkColumn) -> SparkColumn:
-        kind = self._type(column)
+    def _encoded(self, record: SparkColumn) -> SparkColumn:
+        kind = self._type(record)
+        if not isinstance(kind, StructType):
+            raise self._wrong(f"a struct for {self.sink.format}", kind.simpleString())
+        return encoded(record, kind, self.sink)
+
+    def _bytes(self, column: SparkColumn, kind: DataType | None = None) -> SparkColumn:
+        kind = kind or self._type(column)  # each question is a plan that Spark analyses
         if isinstance(kind, BinaryType):
             return column
         if _nested(kind):
@@ -206,20 +235,22 @@ class _Rows:
             raise self._wrong("a map, or an array of key and value, for headers", kind.simpleString())
         return column.cast(_HEADERS)
 
-    def _partition(self, batch_id: int) -> SparkColumn | None:
-        sink, count = self.sink, self.limits.partitions
-        if sink.partition is not None:
-            column = self._column(sink.partition)
-            kind = self._type(column)
-            if not isinstance(kind, IntegralType):
-                raise self._wrong("a whole number for partition=", kind.simpleString())
-            return column.cast("int")
-        if sink.partitioner != "round robin":
+    def _partition(self) -> SparkColumn | None:
+        if self.sink.partition is None:
             return None
+        column = self._column(self.sink.partition)
+        kind = self._type(column)
+        if not isinstance(kind, IntegralType):
+            raise self._wrong("a whole number for partition=", kind.simpleString())
+        return column.cast("int")
+
+    def _turn(self, batch_id: int) -> SparkColumn:
+        """The partition by turns: the row's number within Spark's, from another start in every batch."""
+        count = self.limits.partitions
         if count is None:
-            raise self._wrong("one topic for round robin", f"topic_column={sink.topic_column!r}")
-        # The row's number within Spark's partition, from another start in every batch.
-        return F.pmod(F.monotonically_increasing_id() + F.lit(batch_id), F.lit(count)).cast("int")
+            raise self._wrong("one topic for round robin", f"topic_column={self.sink.topic_column!r}")
+        turn = F.pmod(F.monotonically_increasing_id() + F.lit(batch_id), F.lit(count))
+        return turn.cast("int").alias("partition")
 
     # -- what Kafka would refuse -------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ _client_log.addHandler(logging.NullHandler())
 
 REACH_S = 20.0
 """How long a broker may take to answer a question before anything has started."""
+_LOOK_S = 0.2
 DEFAULT_MESSAGE_BYTES = 1_048_588
 """Kafka's own default of max.message.bytes, where the topic's may not be read."""
 
@@ -123,7 +124,7 @@ class KafkaTarget:
 
         def ask() -> Any:
             found = self.admin().describe_topics(topics, request_timeout=REACH_S)
-            return found[self.sink.topic].result(REACH_S + 5)
+            return self._result(found[self.sink.topic])
 
         try:
             return len(self._asked(ask, {"UNKNOWN_TOPIC_OR_PART"}).partitions)
@@ -137,7 +138,7 @@ class KafkaTarget:
 
         def ask() -> Any:
             made = self.admin().create_topics([new], request_timeout=REACH_S, validate_only=only_check)
-            return made[self.sink.topic].result(REACH_S + 5)
+            return self._result(made[self.sink.topic])
 
         try:
             self._asked(ask, {"TOPIC_ALREADY_EXISTS"})
@@ -167,7 +168,7 @@ class KafkaTarget:
         asked = kafka.admin.ConfigResource(kafka.admin.ResourceType.TOPIC, self.sink.topic)
         try:
             found = self.admin().describe_configs([asked], request_timeout=REACH_S)[asked]
-            return int(found.result(REACH_S + 5)["max.message.bytes"].value)
+            return int(self._result(found)["max.message.bytes"].value)
         except (KafkaException, KeyError, TimeoutError) as error:
             # Not everybody may read a topic's settings; a message that is too large is refused later then.
             log.info("%s: its limit cannot be read: %s", self.sink.name, error)
@@ -211,7 +212,7 @@ class KafkaTarget:
 
         def ask() -> Any:
             gone = self.admin().delete_consumer_groups([self.group], request_timeout=REACH_S)
-            return gone[self.group].result(REACH_S + 5)
+            return self._result(gone[self.group])
 
         try:
             self._asked(ask, {"GROUP_ID_NOT_FOUND"})
@@ -238,6 +239,17 @@ class KafkaTarget:
                 time.sleep(0.2)
             except TimeoutError:
                 raise self._unreachable("no answer") from None
+
+    def _result(self, future: Any) -> Any:
+        """What a question gives; not waited for when a broker does not let us in: the client would try on."""
+        from confluent_kafka import KafkaException
+
+        until = time.monotonic() + REACH_S + 5
+        while not future.done() and time.monotonic() < until:
+            self.admin().poll(_LOOK_S)  # else the client does not say why it has no connection
+            if self._refused is not None:
+                raise KafkaException(self._refused)
+        return future.result(0)
 
     def told(self, error: Any) -> DrivetrainError:
         """What a client's error means for the user; see the table at the end of this module."""

@@ -11,17 +11,16 @@ from drivetrain.api.sinks import (
     KafkaSink,
     MemorySink,
     NullSink,
+    PostgresqlSink,
     Sink,
+    SqliteSink,
 )
 from drivetrain.spark.sinks.context import SinkContext, SinkWriter
 from drivetrain.spark.sinks.files import FileSinkWriter
 from drivetrain.spark.sinks.kafka import open_kafka
-from drivetrain.spark.sinks.others import (
-    BatchesSinkWriter,
-    ConsoleSinkWriter,
-    MemorySinkWriter,
-    NullSinkWriter,
-)
+from drivetrain.spark.sinks.memory import MemorySinkWriter
+from drivetrain.spark.sinks.others import BatchesSinkWriter, ConsoleSinkWriter, NullSinkWriter
+from drivetrain.spark.sinks.sql import open_sql
 from drivetrain.spark.sources.durable import is_local
 from drivetrain.spark.sources.location import locate
 
@@ -41,6 +40,8 @@ def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
             return NullSinkWriter()
         case KafkaSink():
             return open_kafka(sink, context)
+        case SqliteSink() | PostgresqlSink():
+            return open_sql(sink, context)
 
 
 def sink_path(sink: Sink) -> str | None:

@@ -1,26 +1,23 @@
-"""Sinks that are not files: the console, a callable, memory, nothing."""
+"""Sinks that keep nothing: the console, a callable, nothing."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from rich.console import Console
 from rich.table import Table
 
-from drivetrain.api.sinks import BatchesSink, ConsoleSink, Guarantee, MemorySink
+from drivetrain.api.sinks import BatchesSink, ConsoleSink, Guarantee
 from drivetrain.errors import OperatorError
 from drivetrain.spark.python_stage import user_traceback
 from drivetrain.spark.sinks.context import SinkContext
 
-_memory: dict[str, dict[int, pa.Table]] = {}
-_memory_lock = threading.Lock()
 
+class NoTarget:
+    """A sink that has nothing to check or to remove."""
 
-class _NoTarget:
     def validate(self) -> None:
         """There is nothing to check."""
 
@@ -31,7 +28,7 @@ class _NoTarget:
         """There is nothing to remove."""
 
 
-class ConsoleSinkWriter(_NoTarget):
+class ConsoleSinkWriter(NoTarget):
     """Prints each batch as a table."""
 
     guarantee: Guarantee = "at least once"
@@ -56,7 +53,7 @@ class ConsoleSinkWriter(_NoTarget):
         return int(batch.num_rows)
 
 
-class BatchesSinkWriter(_NoTarget):
+class BatchesSinkWriter(NoTarget):
     """Calls the user's function with each batch."""
 
     guarantee: Guarantee = "at least once"
@@ -83,31 +80,7 @@ class BatchesSinkWriter(_NoTarget):
         return int(batch.num_rows)
 
 
-class MemorySinkWriter(_NoTarget):
-    """Keeps batches in this process."""
-
-    guarantee: Guarantee = "exactly once"
-
-    def __init__(self, sink: MemorySink, context: SinkContext) -> None:
-        self.sink = sink
-
-    def fresh(self) -> None:
-        """Forget what was collected."""
-        with _memory_lock:
-            _memory.pop(self.sink.name, None)
-
-    def write(self, df: DataFrame, batch_id: int) -> int:
-        """Keep a batch under its id."""
-        batch = df.toArrow()
-        with _memory_lock:
-            known = _memory.setdefault(self.sink.name, {})
-            if batch_id in known:
-                return 0
-            known[batch_id] = batch
-        return int(batch.num_rows)
-
-
-class NullSinkWriter(_NoTarget):
+class NullSinkWriter(NoTarget):
     """Computes and counts."""
 
     guarantee: Guarantee = "exactly once"
@@ -117,10 +90,3 @@ class NullSinkWriter(_NoTarget):
         counted = Observation()
         df.observe(counted, F.count(F.lit(1)).alias("n")).write.format("noop").mode("overwrite").save()
         return int(counted.get["n"])
-
-
-def collected(name: str) -> pa.Table:
-    """What the memory sink `name` has collected in this process, in the order of batches."""
-    with _memory_lock:
-        batches = [batch for _, batch in sorted(_memory.get(name, {}).items())]
-    return pa.concat_tables(batches) if batches else pa.table({})

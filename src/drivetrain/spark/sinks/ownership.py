@@ -40,7 +40,8 @@ from drivetrain.spark.sources.durable import full_disk_named, is_local, publish_
 from drivetrain.spark.sources.location import locate
 
 OURS = "_drivetrain"
-_PUBLISHED = re.compile(r"part-.+-\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
+PUBLISHED = re.compile(r"part-.+-\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
+"""The names of files that readers see."""
 
 
 class OutputDirectory:
@@ -56,6 +57,11 @@ class OutputDirectory:
     def staging(self) -> str:
         """Where files are written before they are published; hidden from readers."""
         return f"{self.path}/{OURS}/staging"
+
+    @property
+    def prepared(self) -> str:
+        """Where files of batches wait that are not published yet; hidden from readers."""
+        return f"{self.path}/{OURS}/prepared"
 
     def check(self) -> None:
         """Raise OutputError unless the directory can be ours and can be written."""
@@ -87,12 +93,21 @@ class OutputDirectory:
             )
         self._probe()
 
-    def claim(self) -> None:
-        """Make the directory ours, durably; call it after `check` and before anything is published."""
+    def is_claimed(self) -> bool:
+        """Whether the directory is ours, and belongs to the state that there is."""
         owner = self._owner()
-        token = self._token()
-        if owner is not None and owner["app_id"] == self._app_id and owner["token"] == token:
+        return owner is not None and owner["app_id"] == self._app_id and owner["token"] == self._token()
+
+    def claim(self) -> None:
+        """Make the directory ours, durably; call it after `check` and before anything is published.
+
+        What waits there to be published is of a state that is gone, and is removed.
+        """
+        if self.is_claimed():
             return
+        if self.filesystem.get_file_info(self.prepared).type == pafs.FileType.Directory:
+            self.filesystem.delete_dir(self.prepared)
+        token = self._token()
         if token is None:
             token = uuid.uuid4().hex
             self._state_fs.create_dir(self._state_dir, recursive=True)
@@ -116,7 +131,7 @@ class OutputDirectory:
         """The files that were published here, by path."""
         selector = pafs.FileSelector(self.path, allow_not_found=True)
         found = self.filesystem.get_file_info(selector)
-        return sorted(info.path for info in found if _PUBLISHED.fullmatch(info.base_name))
+        return sorted(info.path for info in found if PUBLISHED.fullmatch(info.base_name))
 
     def _refuse_strangers(self) -> None:
         selector = pafs.FileSelector(self.path, allow_not_found=True)

@@ -37,7 +37,7 @@ _TIMES = {
     "dateFormat": "yyyy-MM-dd",
     "timeZone": "UTC",
 }
-_JSON = {**_TIMES, "ignoreNullFields": "false"}
+JSON_OPTIONS = {**_TIMES, "ignoreNullFields": "false"}
 _CSV = {
     **_TIMES,
     "escape": '"',
@@ -62,14 +62,14 @@ def render(df: DataFrame, sink: FileSink) -> DataFrame:
                 got=df.schema.simpleString(),
                 remedy="select one string column before the sink, or write csv or json",
             )
-        return df.select(F.coalesce(F.col(_quoted(df.columns[0])), F.lit("")).alias("line"))
+        return df.select(F.coalesce(F.col(quoted(df.columns[0])), F.lit("")).alias("line"))
     columns = [
         _renderable(name, df.schema[name].dataType, flat=sink.format == "csv").alias(name)
         for name in df.columns
     ]
     record = F.struct(*columns)
     if sink.format == "json":
-        return df.select(F.to_json(record, _JSON).alias("line"))
+        return df.select(F.to_json(record, JSON_OPTIONS).alias("line"))
     line = F.to_csv(record, _CSV)
     if len(columns) == 1:
         # Most readers skip an empty line, and Spark fails to write one: null is told as "".
@@ -98,13 +98,14 @@ def lines_of(batch: pa.RecordBatch) -> Iterator[memoryview]:
 
 
 def _renderable(name: str, kind: DataType, *, flat: bool) -> Column:
-    column = F.col(_quoted(name))
+    column = F.col(quoted(name))
     if isinstance(kind, BinaryType):
         return F.base64(column)
     if flat and isinstance(kind, StructType | ArrayType | MapType):
-        return F.to_json(column, _JSON)
+        return F.to_json(column, JSON_OPTIONS)
     return column
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as Spark takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"

@@ -3,7 +3,7 @@
 A message is the bare binary of one record, written with the very schema that is given: Avro's bytes do not
 say with which. Unions are those with null. Names of enumerations are text, fixed bytes are binary.
 
-Called by `kafka_binary`, on Spark's workers.
+Called by `kafka_binary` and the sink's `kafka_encoder`, on Spark's workers.
 """
 
 from __future__ import annotations
@@ -76,6 +76,26 @@ class AvroFormat:
 
         return decode
 
+    def encoder(self) -> Callable[[Mapping[str, Any]], bytes]:
+        """A function from the fields, as Arrow gives them, to a message; it raises ValueError (no values)."""
+        from fastavro import schemaless_writer
+
+        parsed: Any = self._parsed()
+        fields = [(f.name, f.type) for f in self.schema()]
+        optional = {f["name"] for f in parsed["fields"] if "null" in f["type"]}
+
+        def encode(row: Mapping[str, Any]) -> bytes:
+            stream = io.BytesIO()
+            try:
+                schemaless_writer(stream, parsed, {name: unshaped(row[name], kind) for name, kind in fields})
+            except Exception as error:  # noqa: BLE001 - fastavro raises what values make it stumble over
+                nulls = [name for name, _ in fields if row[name] is None and name not in optional]
+                why = f"null in {', '.join(nulls)}, which the schema does not allow" if nulls else None
+                raise ValueError(why or f"a field does not fit its type ({type(error).__name__})") from None
+            return stream.getvalue()
+
+        return encode
+
     def _parsed(self) -> Any:
         try:
             from fastavro import parse_schema
@@ -101,6 +121,19 @@ def shaped(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: shaped(value[field.name], field.type) for field in kind}
     return str(value) if pa.types.is_string(kind) else value
+
+
+def unshaped(value: Any, kind: pa.DataType) -> Any:
+    """A value that Arrow gave as mappings are meant, through all levels; the opposite of `shaped`."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: unshaped(item, kind.item_type) for key, item in value}
+    if pa.types.is_list(kind):
+        return [unshaped(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: unshaped(value[field.name], field.type) for field in kind}
+    return value
 
 
 def _arrow(kind: Any, known: dict[str, pa.DataType], inside: tuple[str, ...]) -> pa.DataType:

@@ -24,6 +24,8 @@ Invariants:
 
 1. A place, once written, never changes; a partition keeps its number; numbers are 0, 1, 2, …
 2. A topic's id is the one that was read from: another id means that the topic is another one.
+3. An offset that was deleted before it was read is counted once, in whatever process, however often its batch
+   runs.
 
 Called by the Kafka source's adapter. Where a replay begins is said by `kafka_index`.
 """
@@ -49,12 +51,17 @@ FILE = "kafka.json"
 
 @dataclass
 class Places:
-    """What is known of a source's partitions: first offsets, end offsets, topic ids, numbers."""
+    """What is known of a source's partitions: first and end offsets, topic ids, numbers, and what is gone.
+
+    `lost` counts messages that were deleted before they were read, up to the offsets in `lost_below`.
+    """
 
     first: dict[Partition, int] = field(default_factory=dict)
     end: dict[Partition, int] | None = None
     topics: dict[str, str] = field(default_factory=dict)
     numbers: dict[Partition, int] = field(default_factory=dict)
+    lost: int = 0
+    lost_below: dict[Partition, int] = field(default_factory=dict)
 
     @classmethod
     def load(cls, directory: str) -> Places | None:
@@ -64,7 +71,14 @@ class Places:
         except FileNotFoundError:
             return None
         end = None if told["end"] is None else offsets_of(told["end"])
-        return cls(offsets_of(told["first"]), end, told["topics"], offsets_of(told["numbers"]))
+        return cls(
+            offsets_of(told["first"]),
+            end,
+            told["topics"],
+            offsets_of(told["numbers"]),
+            told["lost"],
+            offsets_of(told["lost_below"]),
+        )
 
     def save(self, directory: str) -> None:
         """Write it, durably, in one step."""
@@ -74,6 +88,8 @@ class Places:
             "end": None if self.end is None else nested(self.end),
             "topics": self.topics,
             "numbers": nested(self.numbers),
+            "lost": self.lost,
+            "lost_below": nested(self.lost_below),
         }
         publish_bytes(pafs.LocalFileSystem(), str(Path(directory, FILE)), json.dumps(told).encode())
 
@@ -82,6 +98,14 @@ class Places:
         new = [p for p in partitions_of(topics) if p not in self.numbers]
         self.numbers.update({p: len(self.numbers) + n for n, p in enumerate(new)})
         return bool(new)
+
+    def lose(self, partition: Partition, start: int, upto: int) -> int:
+        """Count the offsets from `start` to `upto` (exclusive) as gone; returns how many had not been."""
+        new = max(0, upto - max(start, self.lost_below.get(partition, 0)))
+        if new:
+            self.lost += new
+            self.lost_below[partition] = upto
+        return new
 
     def number(self) -> Column:
         """The number of a message's partition, of the columns `topic` and `partition`."""

@@ -5,7 +5,7 @@ Spark's workers are. Fields that were not set are null where the format can tell
 enumerations are text; `google.protobuf.Timestamp` is a timestamp; of a `oneof` the field that is set has a
 value.
 
-Called by `kafka_binary`, on Spark's workers.
+Called by `kafka_binary` and the sink's `kafka_encoder`, on Spark's workers.
 """
 
 from __future__ import annotations
@@ -59,6 +59,20 @@ class ProtobufFormat:
             return _fields(message)
 
         return decode
+
+    def encoder(self) -> Callable[[Mapping[str, Any]], bytes]:
+        """A function from the fields, as Arrow gives them, to a message; it raises ValueError (no values)."""
+        made = message_factory.GetMessageClass(self._descriptor())
+
+        def encode(row: Mapping[str, Any]) -> bytes:
+            message = made()
+            try:
+                _fill(message, row)
+            except (TypeError, ValueError, KeyError) as error:
+                raise ValueError(f"a field does not fit its type ({type(error).__name__})") from None
+            return bytes(message.SerializeToString())
+
+        return encode
 
     def _descriptor(self) -> Descriptor:
         pool = descriptor_pool.DescriptorPool()
@@ -114,3 +128,43 @@ def _one(value: Any, field: FieldDescriptor) -> Any:
         named = field.enum_type.values_by_number.get(value)
         return named.name if named is not None else str(value)
     return value
+
+
+def _fill(message: Message, row: Mapping[str, Any]) -> None:
+    """Set the fields that have a value; the opposite of `_fields`."""
+    for name, value in row.items():
+        if value is None:
+            continue
+        field = message.DESCRIPTOR.fields_by_name[name]
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            of = kind.fields_by_name["value"]
+            for key, item in value:
+                if of.message_type is None:
+                    getattr(message, name)[key] = _plain(item, of)
+                else:
+                    _fill_one(getattr(message, name)[key], item)
+        elif field.is_repeated:
+            for item in value:
+                if kind is None:
+                    getattr(message, name).append(_plain(item, field))
+                else:
+                    _fill_one(getattr(message, name).add(), item)
+        elif kind is not None:
+            getattr(message, name).SetInParent()
+            _fill_one(getattr(message, name), value)
+        else:
+            setattr(message, name, _plain(value, field))
+
+
+def _fill_one(message: Any, value: Any) -> None:
+    if message.DESCRIPTOR.full_name == _TIMESTAMP:
+        message.FromDatetime(value)
+    else:
+        _fill(message, value)
+
+
+def _plain(value: Any, field: FieldDescriptor) -> Any:
+    if field.enum_type is not None:
+        return field.enum_type.values_by_name[value].number
+    return int(value) if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64 else value

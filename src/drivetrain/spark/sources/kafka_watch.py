@@ -70,8 +70,11 @@ class KafkaWatch:
         self._spark_log = Path(context.spark_log) if context.spark_log else None
         self._replay_from_ms = context.replay_from_ms
         self._group_failed = False
-        self.lost = 0
-        """Messages that were deleted before they were read, in this process; 0 unless told to continue."""
+
+    @property
+    def lost(self) -> int:
+        """Messages that were deleted before they were read, since the state began; none unless told so."""
+        return self._places.lost
 
     # -- how far -----------------------------------------------------------------------------------
 
@@ -103,6 +106,7 @@ class KafkaWatch:
                 continue
             if known is not None and known != now.id:
                 self._tell_lost(f"the topic {name} was deleted and created again", f"topic {name}")
+                self._places.lost_below = {p: n for p, n in self._places.lost_below.items() if p[0] != name}
                 if self._index is not None:
                     self._index.replaced(name, now.id)
             changed |= known != now.id
@@ -123,9 +127,9 @@ class KafkaWatch:
         log.warning("%s: %s; going on with what there is", self._source.name, what)
 
     def _count_lost(self, at: dict[Partition, int]) -> None:
-        gone = self._gone(at)
-        self.lost += sum(upto - start for _, start, upto in gone)
+        gone = [told for told in self._gone(at) if self._places.lose(*told)]
         if gone:
+            self._places.save(self._state_dir)
             log.warning(
                 "%s: messages were deleted before they were read: %s", self._source.name, told_gone(gone)
             )

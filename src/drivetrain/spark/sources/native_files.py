@@ -15,6 +15,9 @@ not divide a file between batches), text under the policy `fail`, Parquet whose 
 the stream. Everything else goes through `file_reader`. The choice is made once and lies in the state
 directory.
 
+A batch takes at most `max_batch_bytes`, always: Spark asks for the limit once, when the query starts, so it
+does not follow how long batches take.
+
 A Parquet source that says its end has one more file at the end of the list, with one row of nulls.
 
 Invariants:

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from drivetrain.core.channel import Segment, TrimmedError
 from drivetrain.core.clock import NO_CLOCK_MS
+from drivetrain.core.transaction import Action, Command
 from drivetrain.errors import InputError, InternalError
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.columns import channel_schema
@@ -51,7 +52,8 @@ def put(store: ChannelStore, number: int, *segments: list[int], barrier: int | N
         written.append(
             write_segment(store.files, "s", [pa.record_batch([pa.array(values), stamps], schema=schema)])
         )
-    store.append(number, written, clock_ms=number * 1000, barrier=barrier)
+    command = None if barrier is None else Command(Action.PREPARE, barrier, barrier, 1)
+    store.append(number, written, clock_ms=number * 1000, barrier=command)
 
 
 def rows(source: ChannelReader, start: int, end: int) -> list[tuple[Any, ...]]:

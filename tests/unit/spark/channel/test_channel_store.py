@@ -21,6 +21,7 @@ from drivetrain.core.channel import (
     SubscriberId,
     TrimmedError,
 )
+from drivetrain.core.transaction import Action, Command
 from drivetrain.errors import DiskFullError, OutputError
 from drivetrain.spark.channel import files as files_module
 from drivetrain.spark.channel.files import ChannelFiles
@@ -28,6 +29,11 @@ from drivetrain.spark.channel.segments import REMADE, MessageLossError, read_seg
 from drivetrain.spark.channel.store import ChannelStore
 
 SCHEMA = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
+
+
+def prepare(round: int) -> Command:
+    """The barrier of a try."""
+    return Command(Action.PREPARE, round, round, 1)
 
 
 def some_segment(store: ChannelStore, *values: int) -> Segment:
@@ -56,12 +62,12 @@ def store(tmp_path: Path) -> ChannelStore:
 def test_what_was_appended_is_read_in_order_by_another_process(store: ChannelStore) -> None:
     store.append(0, [some_segment(store, 1, 2), some_segment(store, 3)], clock_ms=1)
     store.append(1, [], clock_ms=2)
-    store.append(2, [some_segment(store, 4)], clock_ms=3, barrier=9)
+    store.append(2, [some_segment(store, 4)], clock_ms=3, barrier=prepare(9))
     reader = ChannelStore(f"file://{store.uri}".replace(" ", "%20"))
     assert [(e.number, e.batch_id, e.clock_ms, e.barrier, e.rows) for e in reader.entries(0)] == [
         (0, 0, 1, None, 3),
         (1, 1, 2, None, 0),
-        (2, 2, 3, 9, 1),
+        (2, 2, 3, prepare(9), 1),
     ]
     assert [e.number for e in reader.entries(1, 2)] == [1]
     assert values_of(store) == [1, 2, 3, 4]
@@ -430,3 +436,27 @@ def test_other_file_systems_behave_the_same(type_name: str, monkeypatch: pytest.
     reader.record_position("s", 3)
     assert producer.trim(producer.positions()) == 3
     assert ChannelStore("root", filesystem=filesystem).start() == 3
+
+
+def test_a_barrier_stands_once_behind_what_is_there(store: ChannelStore) -> None:
+    store.append_barrier(prepare(1))
+    store.append(0, [some_segment(store, 1)], clock_ms=7)
+    assert store.append_barrier(prepare(2)) is not None
+    assert store.append_barrier(prepare(2)) is None
+    assert ChannelStore(store.uri, fragment="f").append_barrier(prepare(2)) is None
+    told = [
+        (e.batch_id, e.clock_ms, None if e.barrier is None else e.barrier.round) for e in store.entries(0)
+    ]
+    assert told == [(-1, 0, 1), (0, 7, None), (0, 7, 2)]
+
+
+def test_a_channel_that_is_cut_ends_there_and_its_batches_can_come_again(store: ChannelStore) -> None:
+    for batch in range(4):
+        store.append(batch, [some_segment(store, batch)], clock_ms=batch)
+    assert store.cut(2) == 2
+    assert store.cut(2) == 0
+    again = ChannelStore(store.uri, fragment="f")
+    assert again.append(3, [some_segment(again, 9)], clock_ms=5) is not None
+    assert values_of(again) == [0, 1, 9]
+    assert [e.number for e in again.entries(0)] == [0, 1, 2]
+    assert again.clean_orphans() == 0

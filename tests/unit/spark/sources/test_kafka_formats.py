@@ -54,6 +54,26 @@ def avro(row: dict[str, Any]) -> bytes:
 
 
 @given(ROWS)
+def test_what_is_written_as_avro_is_what_any_reader_reads(row: dict[str, Any]) -> None:
+    made = AvroFormat(json.dumps(SCHEMA))
+    given = pa.array([{**row, "by_name": list(row["by_name"].items())}], pa.struct(list(made.schema())))
+    assert made.encoder()(given.to_pylist()[0]) == avro(row)
+
+
+def test_what_does_not_fit_avro_names_the_field_and_no_value() -> None:
+    fields = [
+        {"name": "n", "type": "long"},
+        {"name": "of", "type": {"type": "enum", "name": "E", "symbols": ["A"]}},
+    ]
+    encode = AvroFormat(json.dumps({"type": "record", "name": "R", "fields": fields})).encoder()
+    with pytest.raises(ValueError, match="null in n, which the schema does not allow"):
+        encode({"n": None, "of": "A"})
+    with pytest.raises(ValueError, match="does not fit its type") as refused:
+        encode({"n": 1, "of": "hush"})
+    assert "hush" not in str(refused.value)
+
+
+@given(ROWS)
 def test_an_avro_message_comes_back_as_arrow_takes_it(row: dict[str, Any]) -> None:
     made = AvroFormat(json.dumps(SCHEMA))
     told = pa.array([made.decoder()(avro(row))], pa.struct(list(made.schema()))).to_pylist()[0]
@@ -107,6 +127,77 @@ def test_a_protobuf_message_comes_back(seconds: int, nanos: int) -> None:
     made = ProtobufFormat("google.protobuf.Timestamp", described(timestamp_pb2))
     value = timestamp_pb2.Timestamp(seconds=seconds, nanos=nanos).SerializeToString()
     assert made.decoder()(value) == {"seconds": seconds, "nanos": nanos}
+
+
+def rich() -> bytes:
+    """Descriptors of a message `t.Rich` that has fields of every sort."""
+    files = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    file = files.file.add(name="rich.proto", package="t", syntax="proto3", dependency=[files.file[0].name])
+    kind = file.enum_type.add(name="Kind")
+    for number, name in enumerate(("NONE", "SOME")):
+        kind.value.add(name=name, number=number)
+    inner, made = file.message_type.add(name="Inner"), file.message_type.add(name="Rich")
+    of = descriptor_pb2.FieldDescriptorProto
+    one, many = of.LABEL_OPTIONAL, of.LABEL_REPEATED
+    inner.field.add(name="d", number=1, type=of.TYPE_DOUBLE, label=one)
+    entry = made.nested_type.add(name="ByNameEntry", options=descriptor_pb2.MessageOptions(map_entry=True))
+    entry.field.add(name="key", number=1, type=of.TYPE_STRING, label=one)
+    entry.field.add(name="value", number=2, type=of.TYPE_MESSAGE, label=one, type_name=".t.Inner")
+    for number, (name, type, label, type_name) in enumerate(
+        [
+            ("n", of.TYPE_INT64, one, None),
+            ("big", of.TYPE_UINT64, one, None),
+            ("raw", of.TYPE_BYTES, one, None),
+            ("numbers", of.TYPE_INT32, many, None),
+            ("kind", of.TYPE_ENUM, one, ".t.Kind"),
+            ("at", of.TYPE_MESSAGE, one, ".google.protobuf.Timestamp"),
+            ("inner", of.TYPE_MESSAGE, one, ".t.Inner"),
+            ("inners", of.TYPE_MESSAGE, many, ".t.Inner"),
+            ("by_name", of.TYPE_MESSAGE, many, ".t.Rich.ByNameEntry"),
+        ],
+        1,
+    ):
+        made.field.add(name=name, number=number, type=type, label=label, type_name=type_name)
+    return files.SerializeToString()
+
+
+def _instant(us: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
+
+
+INNERS = st.builds(lambda d: {"d": d}, st.floats(0, 1))
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "n": st.integers(-(2**63), 2**63 - 1),
+            "big": st.integers(0, 2**64 - 1).map(decimal.Decimal),
+            "raw": st.binary(max_size=4),
+            "numbers": st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
+            "kind": st.sampled_from(["NONE", "SOME"]),
+            "at": st.none() | st.integers(0, 2**50).map(_instant),
+            "inner": st.none() | INNERS,
+            "inners": st.lists(INNERS, max_size=2),
+            "by_name": st.dictionaries(st.text(max_size=3), INNERS, max_size=2).map(
+                lambda d: list(d.items())
+            ),
+        }
+    )
+)
+def test_what_is_written_as_protobuf_is_read_again(row: dict[str, Any]) -> None:
+    made = ProtobufFormat("t.Rich", rich())
+    given = pa.array([row], pa.struct(list(made.schema()))).to_pylist()[0]
+    told = made.decoder()(made.encoder()(given))
+    assert {**told, "by_name": dict(told["by_name"])} == {**row, "by_name": dict(row["by_name"])}
+
+
+def test_what_does_not_fit_protobuf_is_refused_without_its_value() -> None:
+    encode = ProtobufFormat("t.Rich", rich()).encoder()
+    with pytest.raises(ValueError, match="does not fit its type") as refused:
+        encode({"kind": "hush"})
+    assert "hush" not in str(refused.value)
 
 
 def test_protobuf_that_does_not_parse_is_not_described_or_holds_itself_has_a_reason() -> None:

@@ -121,3 +121,20 @@ def test_what_spark_says_of_a_bad_message_is_told_by_topic_partition_and_offset(
     assert "topic t, partition 1, offset 9" in str(told)
     assert 'the key is not "UTF-8" {' in str(told)
     assert bad_message("something else", "here") is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.booleans()), max_size=10))
+def test_what_is_gone_is_counted_once_whatever_comes_again_and_whoever_dies(
+    tmp_path_factory: pytest.TempPathFactory, told: list[tuple[int, int, bool]]
+) -> None:
+    directory = str(tmp_path_factory.mktemp("places"))
+    places, seen = Places(), set[int]()
+    begin = 0
+    for start, length, dies in told:
+        begin = max(begin, start)  # a batch begins where one before it did, or later
+        places.lose(("t", 0), begin, begin + length)
+        places.lose(("t", 0), begin, begin + length)
+        seen |= set(range(begin, begin + length))
+        places.save(directory)
+        places = Places.load(directory) or Places() if dies else places
+    assert places.lost == len(seen)

@@ -1,0 +1,108 @@
+"""A query between two of its batches: what a checkpoint needs to know of it.
+
+Problem: Spark runs a batch, notes in its log that it is committed, plans the next, and only then calls
+back. A snapshot must be of a batch that is committed, and before anything of the next has run.
+
+Design: batches run while they hold the query's `turn`. Who takes it and waits until the last batch is in
+Spark's commit log is between two batches: Spark may have planned the next, whose run waits for the turn. A
+batch that was planned before a crash and not committed runs first: outputs may have it already.
+
+Invariants:
+
+1. `between_batches` yields True only at a boundary, and no batch runs until it is left.
+
+Called by `participation`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.core.progress import FragmentState
+from drivetrain.core.transaction import Command
+
+if TYPE_CHECKING:
+    from drivetrain.spark.query import FragmentQuery
+
+_LOOK_S: Final = 0.002
+_REST_S: Final = 0.02
+
+
+class QueryBoundary:
+    """The boundaries of `query`."""
+
+    def __init__(self, query: FragmentQuery) -> None:
+        self._query: Final = query
+        self._looked: dict[str, tuple[int, Command | None]] = {}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the query has come to its end."""
+        return self._query.state is FragmentState.FINISHED
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is, or will be, a boundary."""
+        return self.is_finished or (self._query.error is None and self._query.active)
+
+    @contextmanager
+    def between_batches(self, wait_s: float) -> Iterator[bool]:
+        """Stay between two batches; False when that could not be had in `wait_s`."""
+        query = self._query
+        deadline = time.monotonic() + wait_s
+        if not query.turn.acquire(timeout=wait_s):
+            yield False
+            return
+        try:
+            must_run = query.batch_id < query.replay_until
+            while not must_run and not query.is_committed() and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+            yield not must_run and query.is_committed() and self.goes_on
+        finally:
+            query.turn.release()
+            if must_run:
+                time.sleep(_REST_S)  # the batch wants the turn, and locks are not fair
+
+    @property
+    def last_number(self) -> int:
+        """By which number sinks know the last batch."""
+        final = 1 if self.is_finished and self._query.has_last_batch else 0
+        return self._query.branches.first_batch + self._query.batch_id + final
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The largest timestamp that its sources have given; None before the first."""
+        return max(self._query.newest_ms.values(), default=None)
+
+    def barriers(self) -> dict[str, Command]:
+        """The barriers that the query stands right behind, by channel."""
+        found: dict[str, Command] = {}
+        for channel, position in self.positions()[1].items():
+            store = self._query.readers.get(channel)
+            if store is None or position == 0:
+                continue
+            if self._looked.get(channel, (-1, None))[0] != position:
+                self._looked[channel] = (position, store.entry(position - 1).barrier)
+            barrier = self._looked[channel][1]
+            if barrier is not None:
+                found[channel] = barrier
+        return found
+
+    def positions(self) -> tuple[dict[str, str], dict[str, int]]:
+        """Behind the last batch: the offsets of sources, and in channels the entries that come next."""
+        sources: dict[str, str] = {}
+        channels: dict[str, int] = {}
+        for id, offset in zip(self._query.trunk.inputs, list(self._query.offsets), strict=False):
+            if id is None or not offset:
+                continue
+            if id in self._query.readers:
+                channels[id] = int(json.loads(offset)["entry"])
+            else:
+                sources[id] = offset
+        for id in self._query.readers:
+            channels.setdefault(id, 0)
+        return sources, channels

@@ -1,0 +1,43 @@
+"""The entries of channels that a snapshot stands right behind, kept in the snapshot itself.
+
+Problem: who goes on elsewhere from a snapshot has no channels. Of each it needs one entry, the last that the
+fragment has taken: by it producer and consumer agree on numbers, batches and the clock. In the channel
+itself it is deleted as soon as nobody in the running application needs it.
+
+Design: a file in the fragment's directory, written between two batches, just before the directory is saved.
+
+Invariants:
+
+1. In a snapshot, the entry of each channel is the one before the snapshot's position in it.
+
+Called by `participation` (notes) and `from_savepoint` (reads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from drivetrain.core.channel import Entry
+from drivetrain.spark.channel.store import ChannelStore
+
+_FILE: Final = "entries.json"
+
+
+def note_entries(directory: Path, positions: Mapping[str, int], readers: Mapping[str, ChannelStore]) -> None:
+    """Note the entry before each position, by channel; raises what reading an entry raises."""
+    if readers:
+        found = {id: readers[id].entry(position - 1) for id, position in positions.items() if position > 0}
+        (directory / _FILE).write_bytes(msgspec.json.encode(found))
+
+
+def noted_entries(directory: Path) -> dict[str, Entry]:
+    """The entries by channel; none in a fragment that reads no channel, or has read nothing."""
+    try:
+        told = (directory / _FILE).read_bytes()
+    except FileNotFoundError:
+        return {}
+    return msgspec.json.decode(told, type=dict[str, Entry])

@@ -1,0 +1,151 @@
+"""An application begins with what a savepoint holds.
+
+Problem: another directory, another machine, another number of cores, perhaps a changed graph; and the
+application that was saved may have gone on, and published under the numbers that this one would use.
+
+Design: `opened` reads all of the savepoint before anything is touched. `bring_into` lays it out as if the
+application had run here: snapshots, from which the fragments' directories are made as in a restore
+(`restoring`), in each channel the one entry that its reader has taken last, the stores of sources, the notes
+of sinks, and a committed transaction. It belongs to a new life (`core.replay`), so outputs never take a batch
+for one that the saved application has published since.
+
+What if we die here: the directory is marked as being cleared until the life has begun; the next start finds
+it empty.
+
+Invariants:
+
+1. Nothing is written before all of the savepoint has been read and found whole.
+2. The new life has begun only when all of it is there.
+
+Called by `execution`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drivetrain.api.moments import told_moment
+from drivetrain.core.transaction import Phase, Transaction
+from drivetrain.errors import UserError
+from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.checkpoints.entries import noted_entries
+from drivetrain.spark.checkpoints.manifest import Manifest, SavepointError, copied, verified
+from drivetrain.spark.checkpoints.savepoint import FRAGMENTS, TABLES, positions_in
+from drivetrain.spark.checkpoints.snapshots import Snapshots
+from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.clock_file import ClockFile
+from drivetrain.spark.durable_file import sync_directory
+from drivetrain.spark.rundir import RunDirectory, state_shape
+from drivetrain.spark.sinks.publishing import abort_after
+
+if TYPE_CHECKING:
+    from drivetrain.core.plan import Plan
+    from drivetrain.spark.sinks import SinkWriter
+
+_LIFE: Final = 1
+"""Transactions of a directory that is new count lives from here."""
+
+
+class OpenedSavepoint:
+    """A savepoint at `place` that was found whole; raises SavepointError when it is not."""
+
+    def __init__(self, place: str | Path) -> None:
+        self.place: Final = Path(place).absolute()
+        self.manifest: Final[Manifest] = verified(self.place)
+
+    def require_fits(self, plan: Plan, rundir: RunDirectory, *, fresh: bool) -> None:
+        """Raise unless this application can go on from here: SavepointError, UserError if it has a state."""
+        if rundir.started and not fresh:
+            raise UserError(
+                "the application has a state here already",
+                where=str(rundir.path),
+                expected="none: it is to begin with that of the savepoint",
+                remedy="give another --state-dir, or --fresh to forget that state and what it has published",
+            )
+        shape, known = state_shape(plan), self.manifest.state
+        if shape != known:
+            raise SavepointError(
+                "the savepoint is of an application with another state",
+                where=str(self.place),
+                expected=_difference(known, shape, "is in the savepoint only"),
+                got=_difference(shape, known, "is in the application only"),
+                remedy="processors without a state and sinks may be changed; what is before or in a stateful "
+                "processor must be as it was saved",
+            )
+
+    def told(self, spark_partitions: int) -> str:
+        """What people should know of going on from here."""
+        saved = self.manifest
+        text = (
+            f"goes on from the savepoint {self.place}: checkpoint {saved.record.txid} of {saved.app_id}, "
+            f"made {told_moment(saved.made_at_ms)}"
+        )
+        fixed = {id: n for id, n in saved.shuffle_partitions.items() if n != spark_partitions}
+        if fixed:
+            numbers = ", ".join(f"{id} in {n}" for id, n in sorted(fixed.items()))
+            text += f"; state stays divided as it was saved ({numbers} parts)"
+        return text
+
+    def bring_into(self, plan: Plan, rundir: RunDirectory) -> None:
+        """Lay everything out in an empty directory, for the life that it speaks of."""
+        saved, files = self.manifest, CheckpointFiles(rundir.home)
+        snapshots = Snapshots(files.snapshots)
+        for name, file in saved.files.items():
+            if copied(self.place / name, self._target(name, rundir, snapshots)) != file:
+                raise SavepointError(
+                    "the savepoint has changed while it was read",
+                    where=str(self.place / name),
+                    remedy="let nobody write there, and start again",
+                )
+        record = saved.record
+        for fragment in plan.fragments:
+            own, snapshot = rundir.fragment(fragment.id), record.fragments[fragment.id]
+            snapshots.place(fragment.id, record.round).mkdir(parents=True, exist_ok=True)
+            snapshots.restore(fragment.id, record.round, own)
+            for channel, entry in noted_entries(own).items():
+                # Its messages are in the fragment, its barrier is past.
+                store = ChannelStore(rundir.channel(channel))
+                store.put_back(msgspec.structs.replace(entry, segments=(), barrier=None))
+                store.record_position(fragment.id, entry.number + 1)
+            for id, position in positions_in(snapshot.sources).items():
+                ChannelStore(rundir.store(id)).record_position(fragment.id, position)
+            if snapshot.batch_id >= 0:  # the others have nothing yet that could be lost
+                files.note_life(fragment.id, _LIFE)
+        if saved.clock_ms is not None:
+            ClockFile(rundir.home / "clock").write(saved.clock_ms)
+        files.persist(
+            Transaction(
+                txid=record.txid,
+                phase=Phase.COMMITTED,
+                round=record.round,
+                life=_LIFE,
+                checkpoint_ms=record.checkpoint_ms,
+                record=record,
+            )
+        )
+        for path, _, _ in os.walk(rundir.path):
+            sync_directory(Path(path))
+
+    def _target(self, name: str, rundir: RunDirectory, snapshots: Snapshots) -> Path:
+        top, _, rest = name.partition("/")
+        if top == FRAGMENTS:
+            fragment, _, file = rest.partition("/")
+            return snapshots.place(fragment, self.manifest.record.round) / file
+        return (rundir.home if top == TABLES else rundir.path) / name
+
+
+def abort_others(sinks: Mapping[str, SinkWriter]) -> None:
+    """Forget what the saved application has prepared in these sinks and not published: it is made again."""
+    for sink in sinks.values():
+        abort_after(sink, None)
+
+
+def _difference(shape: Mapping[str, list[str]], other: Mapping[str, list[str]], where: str) -> str:
+    """What a shape has and the other has not."""
+    told = [f"{id}: {', '.join(parts)}" for id, parts in shape.items() if other.get(id) != parts]
+    return f"{'; '.join(told)} {where}" if told else "the rest is the same"

@@ -1,0 +1,136 @@
+"""An application goes back to its newest checkpoint, before any of it runs.
+
+Problem: what a fragment has of its state is lost or damaged, while the others have theirs, and channels
+hold results of what is lost. Each of them alone would go on from where it is, and the application would be
+nowhere.
+
+Design: when an application starts, and nothing of it runs, it is looked whether every fragment has at least
+what the newest record says of it. If one has not, all go back to the record, in a new life: the
+coordinator's transaction is persisted with that life first; then, fragment by fragment along the graph, its
+directory becomes what the snapshot says, its output channels are cut at the record's positions, what its
+sinks have prepared behind it is forgotten, and last the fragment's life is noted. Without a record all
+begin anew: nothing has been published then.
+
+What if we die here: who starts next finds fragments whose life is older than the transaction's, and goes on.
+
+Invariants:
+
+1. What was published is in the record, and stays.
+2. When `restore_lost` returns, every fragment is of the transaction's life.
+
+Called by `execution`, with the application's directory locked by this process alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drivetrain.api.graph import Write
+from drivetrain.core.barriers import NO_LIFE
+from drivetrain.core.transaction import Snapshot, Transaction
+from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.checkpoints.snapshots import Snapshots
+from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.offset_log import committed
+from drivetrain.spark.sinks.publishing import abort_after
+
+if TYPE_CHECKING:
+    from drivetrain.core.plan import Fragment, Plan
+    from drivetrain.spark.rundir import RunDirectory
+    from drivetrain.spark.sinks import SinkWriter
+
+DAMAGED: Final = "damaged"
+"""The file in a fragment's directory that says: what is here cannot be used."""
+
+
+def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> str | None:
+    """Go back to the newest record if a fragment has lost its state; says what was done, for people.
+
+    Raises InputError when the record or a snapshot of it cannot be read.
+    """
+    files = CheckpointFiles(rundir.home)
+    transaction = files.transaction()
+    if transaction is None:
+        return None
+    lost = [f.id for f in plan.fragments if _is_lost(f, rundir, files, transaction)]
+    if lost:
+        transaction = msgspec.structs.replace(transaction, life=transaction.life + 1)
+        files.persist(transaction)
+    behind = [f for f in plan.fragments if NO_LIFE < files.life(f.id) < transaction.life]
+    for fragment in behind:
+        _restore(plan, fragment, rundir, files, transaction, sinks)
+    if not behind:
+        return None
+    record = transaction.record
+    whence = "the beginning" if record is None else f"checkpoint {record.txid}"
+    why = f"the state of {', '.join(lost)} was lost" if lost else "a restore was interrupted"
+    return f"{why}: the application went back to {whence}, and goes on from there"
+
+
+def mark_damaged(rundir: RunDirectory, fragment: str) -> bool:
+    """Say that a fragment's state cannot be used; False when there is no checkpoint to go back to."""
+    if CheckpointFiles(rundir.home).transaction() is None:
+        return False
+    (rundir.fragment(fragment) / DAMAGED).touch()
+    return True
+
+
+def is_lost(fragment: Fragment, rundir: RunDirectory) -> bool:
+    """Whether a fragment has lost the state that it had in the present life."""
+    files = CheckpointFiles(rundir.home)
+    transaction = files.transaction()
+    return transaction is not None and _is_lost(fragment, rundir, files, transaction)
+
+
+def _snapshot(transaction: Transaction, fragment: str) -> Snapshot | None:
+    return None if transaction.record is None else transaction.record.fragments.get(fragment)
+
+
+def _is_lost(
+    fragment: Fragment, rundir: RunDirectory, files: CheckpointFiles, transaction: Transaction
+) -> bool:
+    if files.life(fragment.id) != transaction.life:
+        return False  # it has not begun, or is to be restored anyway
+    own = rundir.fragment(fragment.id)
+    snapshot = _snapshot(transaction, fragment.id)
+    known = -1 if snapshot is None else snapshot.batch_id
+    checkpoint = own / "checkpoint"
+    return (
+        (own / DAMAGED).exists()
+        or not (checkpoint / "metadata").exists()
+        or committed(checkpoint) < known
+        or not (known < 0 or (checkpoint / "offsets" / str(committed(checkpoint))).exists())
+    )
+
+
+def _restore(
+    plan: Plan,
+    fragment: Fragment,
+    rundir: RunDirectory,
+    files: CheckpointFiles,
+    transaction: Transaction,
+    sinks: Mapping[str, SinkWriter],
+) -> None:
+    snapshot = _snapshot(transaction, fragment.id)
+    record = transaction.record
+    positions = {} if record is None else record.channel_positions()
+    for channel in plan.outputs(fragment.id):
+        end = positions.get(channel.id, 0)
+        store = ChannelStore(rundir.channel(channel.id))
+        store.cut(end)
+        store.record_position(channel.consumer_fragment, end)
+    for id in fragment.processors:
+        if id in sinks and isinstance(plan.graph.nodes[id].operation, Write):
+            abort_after(sinks[id], None if snapshot is None else snapshot.sinks.get(id))
+    own = rundir.fragment(fragment.id)
+    if snapshot is None:
+        shutil.rmtree(own, ignore_errors=True)
+        rundir.fragment(fragment.id)
+    else:
+        assert record is not None
+        Snapshots(files.snapshots).restore(fragment.id, record.round, own)
+    files.note_life(fragment.id, transaction.life)

@@ -1,0 +1,123 @@
+"""The checkpoints of an embedded run: where the coordinator and the fragments of one process meet.
+
+Problem: fragments take part in threads of their own, the coordinator is an actor in another, what it decides
+must be on disk before anybody is told, and a program in yet another thread wants a savepoint.
+
+Design: the book's answers are told to the actor. Its effects come back on the actor's thread: `Emit` goes
+to the fragments with sources, by the book. `figures` and `newest` are plain reads.
+
+Invariants:
+
+1. A record that `wait_made` returns is committed everywhere.
+
+Called by `embedded`; `running` lets programs make savepoints.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.core.checkpoint import Completed, Emit
+from drivetrain.core.checkpoint_figures import CheckpointFigures
+from drivetrain.core.transaction import COORDINATOR, CheckpointRecord
+from drivetrain.errors import UnavailableError
+from drivetrain.spark.checkpoints.coordinator_actor import (
+    CheckpointActor,
+    CheckpointEvent,
+    CheckpointHost,
+    CheckpointMade,
+    WantCheckpoint,
+)
+from drivetrain.spark.checkpoints.restoring import mark_damaged
+from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+
+if TYPE_CHECKING:
+    from drivetrain.spark.actor_thread import ActorThread
+    from drivetrain.spark.execution import Execution
+    from drivetrain.spark.query import FragmentQuery
+    from drivetrain.spark.run_clock import RunClock
+
+_LAST_MS: Final = 60_000
+_ANSWER_MS: Final = 10_000
+"""How much longer than its own timeout a question may take."""
+
+
+class RunCheckpoints:
+    """The checkpoints of the application `execution`, whose coordinator is an actor of `thread`."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        thread: ActorThread,
+        clock: RunClock,
+        queries: dict[str, FragmentQuery],
+    ) -> None:
+        self._thread: Final = thread
+        self._book: Final = execution.checkpoints
+        self._rundir: Final = execution.rundir
+        self._files: Final = CheckpointFiles(execution.rundir.home)
+        self._has_sources: Final = [id for id, query in queries.items() if query.trunk.sources]
+        self.are_made: Final = execution.context.transactional
+        """Whether they are made all the time."""
+        self.figures: CheckpointFigures | None = None
+        """What people are told; None before there was anything to tell."""
+        self._last: Future[CheckpointMade] | None = None
+        self.notices: Final[deque[str]] = deque()
+        """What the user should know, oldest first; whoever shows it takes it out."""
+        host = CheckpointHost(
+            self._files.transaction,
+            self._files.persist,
+            self._take,
+            lambda: clock.clock_ms,
+            self._told,
+            lambda error: self.notices.append(f"checkpoints: {error}"),
+        )
+        config = execution.context.config
+        self._actor: Final = thread.spawn(
+            lambda: CheckpointActor(queries, host, config, periodic=self.are_made), "checkpoints"
+        )
+        self._book.answer = lambda event: thread.tell(self._actor, CheckpointEvent(event))
+
+    def wait_made(self, timeout_ms: int) -> CheckpointRecord:
+        """Make a checkpoint now and wait for it; raises UnavailableError when there is none in time."""
+        answer = self._thread.ask(
+            self._actor, WantCheckpoint(timeout_ms), CheckpointMade, timeout_ms=timeout_ms + _ANSWER_MS
+        )
+        if answer.record is None:
+            raise UnavailableError(
+                "no checkpoint could be made",
+                expected=f"one within {timeout_ms / 1000:g} s",
+                got=answer.reason,
+                remedy="wait longer; what keeps it is told where the application is shown",
+            )
+        return answer.record
+
+    def can_go_back(self, fragment: str) -> bool:
+        """Note that the state of a fragment is damaged; whether there is a checkpoint to go back to."""
+        return self.are_made and mark_damaged(self._rundir, fragment)
+
+    def is_all_published(self) -> bool:
+        """For the thread that polls, once all fragments have finished: whether what they made is published.
+
+        The first call asks for the last checkpoint.
+        """
+        if not self.are_made:
+            return True
+        if self._last is None:
+            self._last = self._thread.begin(self._actor, WantCheckpoint(_LAST_MS), CheckpointMade)
+        if not self._last.done():
+            return False
+        if self._last.result().record is None:
+            self._last = None  # whatever keeps it is told; it is tried until it is possible
+            return False
+        return True
+
+    def _take(self, effect: Emit | Completed) -> None:
+        if isinstance(effect, Emit):
+            for fragment in self._has_sources:
+                self._book.tell(fragment, COORDINATOR, effect.command)
+
+    def _told(self, figures: CheckpointFigures) -> None:
+        self.figures = figures

@@ -1,0 +1,210 @@
+"""Asking an embedded application for a savepoint, from whatever process of the machine.
+
+Problem: `drivetrain run` listens to nobody, and a savepoint is wanted of it by another process, or by another
+thread of its own.
+
+Design: a letter box in the application's directory. A request is a file; who runs the application looks
+for requests, makes the savepoint in a thread, and answers with another file. The lock of the directory says
+whether somebody runs it; if nobody does, who asks holds the lock and copies the newest checkpoint itself.
+
+    savepoints-wanted/<id>.json       a request, with its deadline
+    savepoints-wanted/<id>.answer     the answer; who has asked takes it away
+
+What if we die here: a request past its deadline is dropped, an answer that nobody takes is too.
+
+Invariants:
+
+1. A savepoint is made by who runs the application, or while nobody does.
+
+Called by `drivetrain.savepoint` (`make_savepoint`) and by `embedded` (`SavepointRequests`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drivetrain.api.durations import milliseconds
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.errors import DrivetrainError, InternalError, UnavailableError, UserError
+from drivetrain.spark.asking import directory_of
+from drivetrain.spark.checkpoints.manifest import Manifest
+from drivetrain.spark.checkpoints.savepoint import newest_record, refuse_taken, write_savepoint
+from drivetrain.spark.clock_file import ClockFile
+
+if TYPE_CHECKING:
+    from drivetrain.api.application import Application
+    from drivetrain.spark.rundir import RunDirectory
+
+_FOLDER: Final = "savepoints-wanted"
+_LOOK_S: Final = 0.2
+_COPY_MS: Final = 3_600_000
+"""How long copying may take once the checkpoint is made."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    place: str
+    timeout_ms: int
+    deadline_ms: int
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    exit_code: int
+    what: str
+    where: str | None = None
+    expected: str | None = None
+    got: str | None = None
+    remedy: str | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    manifest: Manifest | None = None
+    failure: _Failure | None = None
+
+
+class SavepointRequests:
+    """The letter box of an application that this process runs; `make` makes one and says what it holds."""
+
+    def __init__(self, rundir: RunDirectory, make: Callable[[Path, int], Manifest]) -> None:
+        self._folder: Final = rundir.path / _FOLDER
+        self._make: Final = make
+        self._looked_s = 0.0
+        self._threads: list[threading.Thread] = []
+
+    def look(self) -> None:
+        """Take what was asked; called often, returns at once."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for file in list(self._folder.glob("[!.]*")) if self._folder.is_dir() else ():
+            if file.suffix == ".json":
+                self._take(file)
+            elif time.time() - file.stat().st_mtime > _COPY_MS / 1000:
+                file.unlink(missing_ok=True)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a savepoint is being made, for which the run should go on."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def _take(self, file: Path) -> None:
+        request = msgspec.json.decode(file.read_bytes(), type=_Request)
+        file.unlink()
+        if request.deadline_ms < _now_ms():
+            return
+        thread = threading.Thread(target=self._answer, args=(file, request), name="savepoint", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _answer(self, file: Path, request: _Request) -> None:
+        try:
+            answer = _Answer(self._make(Path(request.place), request.timeout_ms))
+        except DrivetrainError as error:
+            told = (error.what, error.where, error.expected, error.got, error.remedy)
+            answer = _Answer(failure=_Failure(error.exit_code, *told))
+        except Exception as error:  # noqa: BLE001 - told to who has asked
+            answer = _Answer(failure=_Failure(InternalError.exit_code, f"{type(error).__name__}: {error}"))
+        _write(file.with_suffix(".answer"), answer)
+
+
+def make_savepoint_of(
+    application: Application | str, place: Path | None, config: Config | None, timeout: str
+) -> Path:
+    """See `drivetrain.savepoint`."""
+    config = config or Config.load(None, {}, {})
+    timeout_ms = milliseconds(timeout, "timeout")
+    rundir = directory_of(application, config)
+    if place is None:
+        told = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
+        place = Path(config[run_keys.STATE_DIR], "savepoints", f"{rundir.app_id}-{told}")
+    place = place.absolute()
+    make_savepoint(rundir, place, timeout_ms)
+    return place
+
+
+def make_savepoint(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manifest:
+    """Make a savepoint of an embedded application at `place`, whether or not it runs; waits for it.
+
+    Raises OutputError when the place cannot be used, UserError when the application does not run and its
+    newest checkpoint is not all of it, UnavailableError when there is no checkpoint within `timeout_ms`.
+    """
+    refuse_taken(place)
+    if not rundir.started:
+        raise UserError(
+            "the application has no state here",
+            where=str(rundir.path),
+            remedy="run it, or say --state-dir or the configuration that it runs with",
+        )
+    if rundir.is_free():
+        try:
+            clock = ClockFile(rundir.home / "clock")
+            return write_savepoint(rundir, place, lambda: newest_record(rundir), clock.read)
+        finally:
+            rundir.release()
+    return _asked(rundir, place, timeout_ms)
+
+
+def _asked(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manifest:
+    folder = rundir.path / _FOLDER
+    folder.mkdir(exist_ok=True)
+    request = folder / f"{uuid.uuid4().hex}.json"
+    answered = request.with_suffix(".answer")
+    deadline_ms = _now_ms() + timeout_ms
+    _write(request, _Request(str(place), timeout_ms, deadline_ms))
+    try:
+        while not answered.exists():
+            if request.exists() and _now_ms() > deadline_ms:
+                raise _no_answer(rundir, f"nobody has taken the request within {timeout_ms / 1000:g} s")
+            if not answered.exists() and rundir.is_free():
+                rundir.release()
+                raise _no_answer(rundir, "it has ended meanwhile")
+            time.sleep(_LOOK_S / 2)
+        answer = msgspec.json.decode(answered.read_bytes(), type=_Answer)
+    finally:
+        request.unlink(missing_ok=True)
+        answered.unlink(missing_ok=True)
+    if answer.manifest is None:
+        raise _error(answer.failure)
+    return answer.manifest
+
+
+def _no_answer(rundir: RunDirectory, why: str) -> UnavailableError:
+    return UnavailableError(
+        f"the application has made no savepoint: {why}",
+        where=rundir.app_id,
+        remedy="try again; an application of a cluster is asked with --masters",
+    )
+
+
+def _error(failure: _Failure | None) -> DrivetrainError:
+    assert failure is not None
+    if failure.exit_code == InternalError.exit_code:
+        return InternalError(failure.what, where=failure.where)
+    kind = UnavailableError if failure.exit_code == UnavailableError.exit_code else UserError
+    return kind(
+        failure.what,
+        where=failure.where,
+        expected=failure.expected,
+        got=failure.got,
+        remedy=failure.remedy,
+    )
+
+
+def _write(file: Path, content: _Request | _Answer) -> None:
+    aside = file.with_name(f".{file.name}")
+    aside.write_bytes(msgspec.json.encode(content))
+    os.replace(aside, file)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

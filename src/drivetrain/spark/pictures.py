@@ -1,0 +1,96 @@
+"""The pictures of a persistent Task's states, as files beside the fragment's checkpoint.
+
+Problem: the state as of an hour ago must be there for whoever asks, for days, and Spark's state store writes
+all that a bucket holds with every batch: there it would be paid again and again.
+
+Design: `states/<bucket>/<time>` in the fragment's directory holds what the keys that changed then were before
+(`core.two_state.Picture`), written by the worker that runs the bucket, before Spark commits the batch: beside
+it, synced, renamed. A picture follows from the messages alone, so a batch that runs again writes the same;
+what a restore to an earlier checkpoint leaves is newer than the state's own time, and nobody looks at it
+until it has been written again, or dropped because nothing changed then.
+
+Invariants:
+
+1. A state that Spark has committed as of a time has all pictures up to it, as far back as they are kept.
+
+Called by `compile.persistent` in Spark's workers, and by `state_query`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from drivetrain.core.two_state import Picture, decoded_picture, encoded_picture
+from drivetrain.errors import InputError, OutputError
+
+DIRECTORY: Final = "states"
+
+
+class Pictures:
+    """The pictures of one bucket, in `fragment/states/<bucket>`."""
+
+    def __init__(self, fragment: str | Path, bucket: int) -> None:
+        self.path: Final = Path(fragment) / DIRECTORY / str(bucket)
+
+    def keep(self, pictures: Sequence[Picture], since_ms: int, keep_ms: int) -> None:
+        """Write the pictures of a step of the clock, which was at `since_ms` before; drop what is too old.
+
+        Raises OutputError when they cannot be written.
+        """
+        newest_ms = pictures[-1].at_ms
+        written = {picture.at_ms for picture in pictures}
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for picture in pictures:
+                self._write(picture)
+            for at_ms in self.times():
+                # Between, there is only what a life that was given up has left.
+                is_left = since_ms < at_ms <= newest_ms and at_ms not in written
+                if is_left or at_ms <= newest_ms - keep_ms:
+                    (self.path / str(at_ms)).unlink(missing_ok=True)
+            _sync(self.path)
+        except OSError as error:
+            raise OutputError(
+                f"a picture of states cannot be written: {error.strerror}",
+                where=str(self.path),
+                remedy="make room, or make the state directory writable",
+            ) from error
+
+    def times(self) -> list[int]:
+        """As of when pictures are there, in order (ms)."""
+        try:
+            return sorted(int(name) for name in os.listdir(self.path) if name.isdigit())
+        except FileNotFoundError:
+            return []
+
+    def between(self, after_ms: int, until_ms: int) -> list[Picture]:
+        """The pictures after a time and up to another, in order; raises InputError for a damaged one."""
+        found = []
+        for at_ms in self.times():
+            if after_ms < at_ms <= until_ms:
+                file = self.path / str(at_ms)
+                try:
+                    found.append(decoded_picture(file.read_bytes()))
+                except InputError as error:
+                    error.where = str(file)
+                    raise
+        return found
+
+    def _write(self, picture: Picture) -> None:
+        temporary = self.path / f".{picture.at_ms}.{os.getpid()}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(encoded_picture(picture))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path / str(picture.at_ms))
+
+
+def _sync(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

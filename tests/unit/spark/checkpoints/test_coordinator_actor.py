@@ -1,0 +1,199 @@
+"""The coordinator as an actor: a real actor system, real files, fragments that answer at once or never."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from drivetrain.config import Config
+from drivetrain.core.checkpoint import Completed, Emit, SourceReported
+from drivetrain.core.checkpoint_figures import CheckpointFigures
+from drivetrain.core.transaction import (
+    Action,
+    ActionAcked,
+    CheckpointRecord,
+    Command,
+    Phase,
+    Snapshot,
+    Transaction,
+)
+from drivetrain.errors import InputError, OutputError
+from drivetrain.spark.actor_thread import ActorThread
+from drivetrain.spark.checkpoints.coordinator_actor import (
+    CheckpointActor,
+    CheckpointEvent,
+    CheckpointHost,
+    CheckpointMade,
+    WantCheckpoint,
+)
+from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+
+
+@pytest.fixture
+def thread() -> Iterator[ActorThread]:
+    made = ActorThread("checkpoint-test", Config())
+    yield made
+    made.close()
+
+
+class Application:
+    """Two fragments, which answer everything at once unless they are `silent`."""
+
+    def __init__(self, thread: ActorThread, home: Path, *, periodic: bool, **keys: str) -> None:
+        self.thread = thread
+        self.files = CheckpointFiles(home)
+        self.commands: list[Command] = []
+        self.completed: list[int] = []
+        self.figures: CheckpointFigures | None = None
+        self.failures: list[BaseException] = []
+        self.silent = False
+        self.busy = True
+        self.full = False
+        self.told = threading.Event()
+        sets = {"checkpoint.interval": "100 ms"} | {f"checkpoint.{name}": text for name, text in keys.items()}
+        config = Config.load(None, {}, sets)
+        host = CheckpointHost(
+            self.files.transaction,
+            self.persist,
+            self.tell,
+            lambda: None,
+            self.note,
+            self.failures.append,
+        )
+        self.actor = thread.spawn(
+            lambda: CheckpointActor("ab", host, config, periodic=periodic), "checkpoints"
+        )
+
+    def persist(self, transaction: Transaction) -> None:
+        if self.full:
+            raise OutputError("no room")
+        self.files.persist(transaction)
+
+    def note(self, figures: CheckpointFigures) -> None:
+        self.figures = figures
+
+    def tell(self, effect: Emit | Completed) -> None:
+        if isinstance(effect, Completed):
+            self.completed.append(effect.record.txid)
+            if self.busy:
+                self.thread.tell(self.actor, CheckpointEvent(SourceReported("a", None, None)))
+            return
+        command = effect.command
+        known = self.files.transaction() or Transaction()
+        assert (known.txid, known.round) == (command.txid, command.round), "told before it is persisted"
+        self.commands.append(command)
+        for fragment in () if self.silent else "ab":
+            snapshot = Snapshot(3) if command.action is Action.PREPARE else None
+            ack = ActionAcked(fragment, command.action, command.txid, command.round, command.life, snapshot)
+            self.thread.tell(self.actor, CheckpointEvent(ack))
+
+    def want(self, timeout_ms: int = 20_000) -> CheckpointMade:
+        return self.thread.ask(
+            self.actor, WantCheckpoint(timeout_ms), CheckpointMade, timeout_ms=timeout_ms + 10_000
+        )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_checkpoints_go_on_by_themselves_and_are_persisted(thread: ActorThread, tmp_path: Path) -> None:
+    app = Application(thread, tmp_path, periodic=True)
+    wait_until(lambda: len(app.completed) >= 3)
+    assert app.completed == sorted(set(app.completed))
+    kept = app.files.transaction()
+    assert kept is not None
+    assert kept.record is not None
+    assert kept.record.fragments.keys() == {"a", "b"}
+    assert app.figures is not None
+    assert app.figures.completed >= 2
+    assert not app.failures
+
+
+def test_an_idle_application_makes_none_until_something_runs(thread: ActorThread, tmp_path: Path) -> None:
+    app = Application(thread, tmp_path, periodic=True)
+    app.busy = False
+    wait_until(lambda: app.completed == [0])
+    time.sleep(0.5)  # five intervals
+    assert app.completed == [0]
+    thread.tell(app.actor, CheckpointEvent(SourceReported("a", 5, None)))
+    wait_until(lambda: app.completed == [0, 1])
+
+
+def test_who_wants_one_gets_one_that_began_later_and_otherwise_it_sleeps(
+    thread: ActorThread, tmp_path: Path
+) -> None:
+    app = Application(thread, tmp_path, periodic=False)
+    first = app.want()
+    assert first.record is not None
+    assert first.record.txid == 0
+    told = len(app.commands)
+    second = app.want()
+    assert second.record is not None
+    assert second.record.round > first.record.round
+    assert [c.action for c in app.commands[:told]] == [Action.INITSTATE, Action.PREPARE, Action.COMMIT]
+    assert [c.action for c in app.commands[told:]] == [Action.PREPARE, Action.COMMIT]
+
+
+def test_an_application_that_never_made_one_is_told_nothing(thread: ActorThread, tmp_path: Path) -> None:
+    app = Application(thread, tmp_path, periodic=False, timeout="200 ms")
+    time.sleep(0.5)  # ten times as long as it looks
+    assert app.commands == []
+    assert app.files.transaction() is None
+
+
+def test_a_coordinator_that_starts_again_ends_what_was_begun(thread: ActorThread, tmp_path: Path) -> None:
+    files = CheckpointFiles(tmp_path)
+    record = CheckpointRecord(3, 8, None, {"a": Snapshot(1), "b": Snapshot(1)})
+    files.persist(Transaction(txid=4, phase=Phase.PREPARING, round=9, record=record))
+    app = Application(thread, tmp_path, periodic=False)
+    wait_until(lambda: len(app.commands) >= 2)
+    assert [c.action for c in app.commands] == [Action.ROLLBACK, Action.INITSTATE]
+    kept = files.transaction()
+    assert kept is not None
+    assert (kept.txid, kept.phase) == (3, Phase.COMMITTED)
+
+
+def test_who_waits_in_vain_is_told_why(thread: ActorThread, tmp_path: Path) -> None:
+    app = Application(thread, tmp_path, periodic=False)
+    app.silent = True
+    answer = app.want(timeout_ms=300)
+    assert answer.record is None
+    assert answer.reason == "no answer from a, b"
+
+
+def test_nobody_is_told_what_cannot_be_persisted_and_it_goes_on_when_it_can(
+    thread: ActorThread, tmp_path: Path
+) -> None:
+    app = Application(thread, tmp_path, periodic=True)
+    wait_until(lambda: len(app.completed) >= 1)
+    app.full = True
+    wait_until(lambda: len(app.failures) >= 1)
+    before = app.completed[-1]
+    app.full = False
+    wait_until(lambda: app.completed[-1] > before)
+    assert app.completed == sorted(set(app.completed))
+
+
+@pytest.mark.parametrize("damage", [b"", b"{} 00000000\n", b"half a file"])
+def test_a_damaged_transaction_is_not_believed(tmp_path: Path, damage: bytes) -> None:
+    files = CheckpointFiles(tmp_path)
+    files.persist(Transaction(txid=7))
+    (tmp_path / "checkpoints" / "transaction").write_bytes(damage)
+    with pytest.raises(InputError, match="transaction of the last checkpoint cannot be read"):
+        files.transaction()
+
+
+def test_lives_are_kept_by_fragment(tmp_path: Path) -> None:
+    files = CheckpointFiles(tmp_path)
+    assert files.life("a") == 0
+    files.note_life("a", 2)
+    files.note_life("b", 3)
+    assert (CheckpointFiles(tmp_path).life("a"), files.life("b")) == (2, 3)

@@ -1,0 +1,142 @@
+"""Two sinks that publish together, on files or in a database, with crashes wherever something is done."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from arrow_frame import ArrowFrame, frame
+
+from drivetrain.api import sinks
+from drivetrain.spark.channel.columns import TS
+from drivetrain.spark.channel.segments import write_segment
+from drivetrain.spark.sinks import SinkContext, open_sink, published_files
+from drivetrain.spark.sinks import files as files_module
+from drivetrain.spark.sinks.kafka_outbox import Outbox, PreparedBatch
+from drivetrain.spark.sinks.manifest import Manifest
+from drivetrain.spark.sinks.sql import SqlSinkWriter
+from drivetrain.spark.sinks.sqlite import SqliteSession
+
+IDS = ("balances", "ledger")
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class World(Protocol):
+    def open(self) -> dict[str, Any]: ...
+    def prepare(self, writer: Any, batch: int, *ids: int) -> None: ...
+    def shown(self) -> dict[str, list[int]]: ...
+    def steps(self, before: Callable[[], None]) -> Any: ...
+
+
+class FileWorld:
+    """Two directories below one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def open(self) -> dict[str, Any]:
+        home = self.directory / "out"
+        return {
+            id: open_sink(
+                sinks.parquet(home / id, together=home),
+                SinkContext("app-1", id, str(self.directory / "state" / id)),
+            )
+            for id in IDS
+        }
+
+    def prepare(self, writer: Any, batch: int, *ids: int) -> None:
+        writer.prepare(frame(id=pa.array(ids, pa.int64())), batch)
+
+    def shown(self) -> dict[str, list[int]]:
+        """What a reader finds who asks for one transaction."""
+        home = self.directory / "out"
+        try:
+            found = published_files(home)
+        except Exception:  # noqa: BLE001 - there is no manifest yet
+            found = {}
+        return {
+            id: [v for path in found.get(str(home / id), []) for v in pq.read_table(path)["id"].to_pylist()]
+            for id in IDS
+        }
+
+    @contextmanager
+    def steps(self, before: Callable[[], None]) -> Iterator[None]:
+        """Call `before` before every step of publishing."""
+        with (
+            patch.object(files_module, "publish_file", _told(files_module.publish_file, before)),
+            patch.object(Manifest, "replace", _told(Manifest.replace, before)),
+        ):
+            yield
+            before()
+
+
+class SqliteWorld:
+    """Two tables of one database."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.path = directory / "bank.db"
+
+    def open(self) -> dict[str, Any]:
+        return {
+            id: open_sink(
+                sinks.sqlite(self.path, id), SinkContext("app-1", id, str(self.directory / "state" / id))
+            )
+            for id in IDS
+        }
+
+    def prepare(self, writer: Any, batch: int, *ids: int) -> None:
+        stage(writer, batch, pa.table({"id": pa.array(ids, pa.int64())}))
+
+    def shown(self) -> dict[str, list[int]]:
+        """What a reader finds in one transaction."""
+        if not self.path.exists():
+            return {id: [] for id in IDS}
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("begin")
+            there = {name for (name,) in connection.execute("select name from sqlite_master").fetchall()}
+            return {
+                id: [v for (v,) in connection.execute(f'select id from "{id}" order by rowid')]
+                if id in there
+                else []
+                for id in IDS
+            }
+
+    @contextmanager
+    def steps(self, before: Callable[[], None]) -> Iterator[None]:
+        """Call `before` before every statement, and before a batch leaves the outbox."""
+        with (
+            patch.object(SqliteSession, "execute", _told(SqliteSession.execute, before)),
+            patch.object(SqliteSession, "load", _told(SqliteSession.load, before)),
+            patch.object(Outbox, "drop", _told(Outbox.drop, before)),
+        ):
+            yield
+            before()
+
+
+def stage(writer: SqlSinkWriter, batch: int, table: pa.Table) -> None:
+    """What `prepare` does with a batch, without Spark."""
+    columns = ArrowFrame(table)
+    writer._fit(columns.schema)
+    parts = []
+    if table.num_rows:
+        timed = columns.withColumn(TS, None).toArrow()
+        parts.append(write_segment(writer._outbox._files, "test", timed.to_batches()))
+    writer._outbox.prepare(PreparedBatch(batch, tuple(parts)))
+
+
+def _told(call: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
+    def told(*args: Any, **kwargs: Any) -> Any:
+        before()
+        return call(*args, **kwargs)
+
+    return told

@@ -1,0 +1,63 @@
+"""What waits for a database, and what a database needs."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from sink_worlds import stage
+
+from drivetrain.api import sinks
+from drivetrain.errors import MissingDependencyError, OutputError
+from drivetrain.spark.sinks import SinkContext, is_transactional, open_sink, publish_transaction
+from drivetrain.spark.sinks.sql import SqlSinkWriter
+
+
+def test_a_batch_that_was_damaged_while_it_waited_is_told_and_nothing_is_published(tmp_path: Path) -> None:
+    writer = open_sink(
+        sinks.sqlite(tmp_path / "r.db", "t"), SinkContext("app-1", "t", str(tmp_path / "state"))
+    )
+    assert isinstance(writer, SqlSinkWriter)
+    assert is_transactional(writer)
+    ids = pa.table({"id": [1, 2, 3]})
+    stage(writer, 0, ids)
+    stage(writer, 1, ids)
+    damaged = max((tmp_path / "state").rglob("*.arrow"), key=lambda path: path.stat().st_mtime_ns)
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(OutputError, match="batch 1 waits to be published, and is damaged"):
+        publish_transaction({"t": writer}, 1, {"t": 1})
+    with closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+        assert connection.execute("select count(*) from t").fetchone() == (0,)
+    assert publish_transaction({"t": writer}, 1, {"t": 0}) == {"t": 3}
+
+
+def test_postgresql_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingDependencyError) as caught:
+        open_sink(sinks.postgresql("postgresql:///bank", "t"), SinkContext("app-1", "t", str(tmp_path)))
+    assert caught.value.remedy == "pip install 'drivetrain[postgresql]'"
+
+
+def test_sinks_share_a_transaction_when_they_name_the_same_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB", "postgresql://bank:hidden@db:5432/bank")
+
+    def group(sink: sinks.Sink) -> str:
+        writer = open_sink(sink, SinkContext("app-1", "t", str(tmp_path)))
+        assert isinstance(writer, SqlSinkWriter)
+        return writer.group
+
+    monkeypatch.chdir(tmp_path)
+    assert group(sinks.sqlite("r.db", "a")) == group(sinks.sqlite(tmp_path / "." / "r.db", "b"))
+    assert group(sinks.sqlite("r.db", "a")) != group(sinks.sqlite("s.db", "a"))
+    one = group(sinks.postgresql("${DB}", "a"))
+    assert one == group(sinks.postgresql("host=db port=5432 user=bank dbname=bank", "b"))
+    assert one != group(sinks.postgresql("postgresql://bank@db:5432/other", "a"))
+    assert "hidden" not in one
