@@ -100,7 +100,7 @@ def _actor(launch: LaunchFile, setup: Setup) -> Actor:
         if launch.spec.app_master is not None:
             return load_app_master(launch.spec, launch.code_directory)(setup)
         policies(setup.config)  # what makes no sense there is told before anything runs
-        return StreamAppMaster(setup, lambda: load(launch.spec, launch.code_directory))
+        return StreamAppMaster(setup, lambda: load(launch.spec, launch.code_directory, setup.config))
     except DrivetrainError as error:
         return Unloadable(setup, error)
 

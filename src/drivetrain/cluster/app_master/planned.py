@@ -9,12 +9,14 @@ Called by `__main__`, which hands `load` to the application master.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from drivetrain.api.graph import Graph
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.code.application_file import load_application
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.counts import derive
 from drivetrain.core.execution import FragmentId
 from drivetrain.core.job_events import Vertex
@@ -24,10 +26,16 @@ from drivetrain.core.planner import plan as make_plan
 
 @dataclass(frozen=True)
 class Planned:
-    """The vertices in topological order; `graph` None counts only what executors count themselves."""
+    """The vertices in topological order; `graph` None counts only what executors count themselves.
+
+    Without a `plan` no checkpoints are made. `name` and `settings` are the application's own.
+    """
 
     vertices: tuple[Vertex, ...]
     graph: Graph | None = None
+    plan: Plan | None = None
+    name: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def counts(
         self,
@@ -57,9 +65,11 @@ def vertices_of(plan: Plan) -> tuple[Vertex, ...]:
     return tuple(Vertex(FragmentId(f.id), tuple(dict.fromkeys(producers[f.id]))) for f in plan.fragments)
 
 
-def load(spec: ApplicationSpec, code_directory: str) -> Planned:
-    """Load the application and plan it; what the user's file raises comes as ApplicationFileError."""
+def load(spec: ApplicationSpec, code_directory: str, config: Config) -> Planned:
+    """Load the application and plan it as executors do; what its file raises is an ApplicationFileError."""
     path = str(Path(code_directory) / spec.file)
     target = path if spec.target is None else f"{path}:{spec.target}"
-    plan = make_plan(load_application(target, spec.settings).graph())
-    return Planned(vertices_of(plan), plan.graph)
+    application = load_application(target, spec.settings)
+    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    settings = {name: setting.value for name, setting in application.settings.items()}
+    return Planned(vertices_of(plan), plan.graph, plan, application.name, settings)

@@ -29,6 +29,7 @@ import msgspec
 from drivetrain.actor import Message
 from drivetrain.cluster.app_master import waiting
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
+from drivetrain.cluster.app_master.application_checkpoints import ApplicationCheckpoints, CheckpointNews
 from drivetrain.cluster.app_master.application_clock import ApplicationClock, ClockNews
 from drivetrain.cluster.app_master.errands import Errands
 from drivetrain.cluster.app_master.executor_pool import Member
@@ -37,7 +38,14 @@ from drivetrain.cluster.app_master.planned import Planned
 from drivetrain.cluster.app_master.restarting import decoded, policies
 from drivetrain.cluster.app_master.stream_progress import StreamProgress
 from drivetrain.cluster.error_views import error_view
-from drivetrain.cluster.messages.applications import ApplicationState
+from drivetrain.cluster.messages.applications import ApplicationState, Restart
+from drivetrain.cluster.messages.checkpoints import (
+    CheckpointAnswered,
+    CheckpointTold,
+    FragmentMoved,
+    MakeSavepoint,
+    SavepointMade,
+)
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
     Conclude,
@@ -57,7 +65,7 @@ from drivetrain.cluster.messages.following import JobState as ToldState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.execution import ExecutionEvent, ExecutionState, ExecutorId
+from drivetrain.core.execution import Execution, ExecutionEvent, ExecutionState, ExecutorId
 from drivetrain.core.job import Job
 from drivetrain.core.job_events import (
     CancelAttempt,
@@ -70,6 +78,7 @@ from drivetrain.core.job_events import (
     WakeJob,
 )
 from drivetrain.core.placement import ReadyExecutor
+from drivetrain.core.transaction import Command
 from drivetrain.spark.clock_actor import ClockSeen, WaitClock
 
 PATIENCE_MS: Final = 10_000
@@ -81,11 +90,17 @@ _EVENTS: Final = {
     FragmentOutcome.CANCELED: ExecutionEvent.IS_CANCELED,
     FragmentOutcome.FAILED: ExecutionEvent.FAILS,
 }
+_RUN: Final = (ExecutionState.RUNNING, ExecutionState.FINISHED)
 _ENDS: Final = {
     JobState.FINISHED: ApplicationState.SUCCEEDED,
     JobState.FAILED: ApplicationState.FAILED,
     JobState.CANCELED: ApplicationState.KILLED,
 }
+
+RESTORE_NEEDED: Final = "restore-needed"
+"""The code of the error of a fragment whose state is lost; see `spark.checkpoints.participation`."""
+_GO_BACK: Final = "go back"
+_GO_BACK_MS: Final = 5_000
 
 LoadPlan = Callable[[], Planned]
 
@@ -102,6 +117,10 @@ class StreamAppMaster(ApplicationMaster):
         self.job: Job | None = None
         self._progress: StreamProgress | None = None
         self._clock: ApplicationClock | None = None
+        self._planned: Planned | None = None
+        self._checkpoints: ApplicationCheckpoints | None = None
+        self._attempts: dict[str, int] = {}  # the newest of each fragment that others were told of
+        self._goes_back: str | None = None
         self._errands = Errands(self.ask, self.config[keys.PREPARE_TIMEOUT])
         self._cancel_since_ms = 0
         super().pre_start()
@@ -122,6 +141,7 @@ class StreamAppMaster(ApplicationMaster):
         saved = decoded(self.registered)
         policy, job_policy = policies(self.config)
         self.job = Job(planned.vertices, policy, job_policy, self.context.system.rng, saved)
+        self._planned = planned
         self._progress = StreamProgress(self.job, planned)
         self._clock = ApplicationClock(self.context, planned.vertices, self.config, super().clock())
         for _ in range(self.config[keys.EXECUTORS]):
@@ -144,19 +164,27 @@ class StreamAppMaster(ApplicationMaster):
             return
         # No earlier epoch has prepared, else the registry's spec, which this one was launched with, says no.
         spec = self.setup.spec
-        prepare = Prepare(self.setup.app_id, self.setup.epoch, spec.fresh, spec.replay_from_ms)
+        prepare = Prepare(
+            self.setup.app_id, self.setup.epoch, spec.fresh, spec.replay_from_ms, spec.savepoint
+        )
         errands.prepare(ready[0], prepare)
         self.changed()
 
     def answered(self, answer: Answered) -> None:
         """An executor has prepared, or concluded, or could not."""
+        if answer.what == _GO_BACK:
+            if answer.answer is None and answer.code != "timeout" and self.end_state is None:
+                self.wake(_GO_BACK, 0, _GO_BACK_MS)
+            return
         errand = self._errands.answered(answer)
         if errand is None or self.job is None or self.end_state is not None:
             return
         self.changed()
         match answer.answer:
-            case Prepared(finished):
-                if finished:
+            case Prepared() as prepared:
+                for notice in prepared.notices:
+                    self.note(ErrorView("notice", notice))
+                if prepared.finished:
                     self.end(ApplicationState.SUCCEEDED)
                 else:
                     self._open()
@@ -171,6 +199,19 @@ class StreamAppMaster(ApplicationMaster):
                 self.stop_executor(member.id, f"it did not {what}: {answer.why}")
                 self._prepare()
                 self._conclude()
+
+    def _runs(self, fragment: str, attempt: int) -> None:
+        """A fragment runs, and hears of checkpoints from now on; before all do there can be none."""
+        planned, job = self._planned, self.job
+        if self._checkpoints is not None:
+            if attempt > 1:
+                self._checkpoints.failed(fragment, "it has started again")
+        elif job is not None and planned is not None and planned.plan is not None:
+            if not all(e.state in _RUN for e in job.executions):
+                return
+            self._checkpoints = ApplicationCheckpoints(
+                self.context, planned, planned.plan, self.config, self.clock, self._tell_command
+            )
 
     def has_prepared(self) -> bool:
         """Whether an executor has prepared the application."""
@@ -221,9 +262,42 @@ class StreamAppMaster(ApplicationMaster):
                 if epoch == self.setup.epoch:
                     self._relay(word.to, message)
             case _:
+                self._received_of_checkpoints(message)
+
+    def _received_of_checkpoints(self, message: Message) -> None:
+        checkpoints = self._checkpoints
+        match message:
+            case CheckpointTold():
+                if message.epoch == self.setup.epoch:
+                    self._relay(message.fragment, message)
+            case CheckpointAnswered():
+                if checkpoints is not None and message.epoch == self.setup.epoch:
+                    checkpoints.answered(message)
+            case CheckpointNews() if checkpoints is not None:
+                checkpoints.take(message)
+                if message.failed is not None:
+                    self.note(ErrorView("checkpoints", message.failed))
+                self.changed()
+            case MakeSavepoint():
+                self._save(message)
+            case _:
                 self.context.unhandled(message)
 
-    def _relay(self, fragment: str, message: FlowTold) -> None:
+    def _save(self, message: MakeSavepoint) -> None:
+        asker = self.context.sender
+        if asker is None:
+            return
+        if self._checkpoints is None or self.end_state is not None:
+            why = "it is over" if self.end_state is not None else "it has not begun"
+            error = ErrorView("unavailable", f"the application cannot be saved now: {why}")
+            asker.tell(SavepointMade(error))
+        else:
+            self._checkpoints.save(message, asker)
+
+    def _tell_command(self, fragment: str, input: str, command: Command) -> None:
+        self._relay(fragment, CheckpointTold(self.setup.epoch, fragment, input, command))
+
+    def _relay(self, fragment: str, message: FlowTold | CheckpointTold) -> None:
         """Hand a word to the executor that runs, or ran, a fragment; what gets lost is said again."""
         execution = None if self.job is None else self.job.execution(fragment)
         if execution is not None and execution.executor is not None:
@@ -243,6 +317,10 @@ class StreamAppMaster(ApplicationMaster):
         if message.report is not None:
             self._take_report(message.report)
         failed = message.outcome is FragmentOutcome.FAILED
+        if failed and message.error is not None and message.error.code == RESTORE_NEEDED:
+            self._go_back(message.error)
+        elif failed and execution.state is ExecutionState.FINISHED:
+            self._fail_finished(message.error, retryable=message.retryable)
         error = message.error
         if failed or message.outcome is FragmentOutcome.CANCELED:
             error = error or ErrorView("fragment", f"fragment {message.fragment} stopped without being told")
@@ -258,10 +336,33 @@ class StreamAppMaster(ApplicationMaster):
             error=error,
             retryable=message.retryable,
         )
+        if known and message.outcome is FragmentOutcome.RUNNING:
+            self._runs(message.fragment, message.attempt)
         if known and execution.is_terminal:
             progress.close(message.fragment, message.attempt)
         self._perform_job(effects)
         return known
+
+    def _fail_finished(self, error: ErrorView | None, *, retryable: bool) -> None:
+        """What a fragment has given to sinks cannot be published: all begin again."""
+        error = error or ErrorView("fragment", "a fragment that had finished is gone")
+        self.note(error)
+        assert self.job is not None
+        self._perform_job(self.job.fail(error, self.setup.clock_ms(), retryable=retryable))
+
+    def _go_back(self, error: ErrorView) -> None:
+        """The state of a fragment is lost: the application starts again, from its last checkpoint."""
+        if self._goes_back is None and self.end_state is None:
+            self._goes_back = error.what
+            self.setup.log(f"asks to be started again: {error.what}")
+            self._ask_to_go_back()
+
+    def _ask_to_go_back(self) -> None:
+        leader = self.link.leader
+        if leader is not None:
+            self.ask(_GO_BACK, -1, leader, Restart(self.setup.app_id), _GO_BACK_MS)
+        else:
+            self.wake(_GO_BACK, 0, _GO_BACK_MS)
 
     def _take_report(self, report: ExecutorReport) -> None:
         if self.job is None or self._progress is None:
@@ -278,10 +379,13 @@ class StreamAppMaster(ApplicationMaster):
             return
         error = ErrorView("executor-lost", f"executor {member.id} is gone: {why}")
         before = [e for e in self.job.executions if e.is_placed and e.executor == member.id]
+        had_finished = [e for e in self.job.executions if e.executor == member.id and _has_finished(e)]
         effects = self.job.executor_lost(ExecutorId(member.id), error, self.setup.clock_ms())
         for execution in before:
             self._progress.close(execution.fragment, execution.attempt)
         self._perform_job(effects)
+        if had_finished and self._checkpoints is not None and self._checkpoints.owes:
+            self._fail_finished(error, retryable=True)
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
         """Go on with those there are; without any the job has failed."""
@@ -301,7 +405,9 @@ class StreamAppMaster(ApplicationMaster):
         """A delay is over."""
         if self.job is None or self.end_state is not None:
             return
-        if what == "job":
+        if what == _GO_BACK:
+            self._ask_to_go_back()
+        elif what == "job":
             self._perform_job(self.job.job_due(number))
             self.refill()
             self._prepare()
@@ -334,6 +440,7 @@ class StreamAppMaster(ApplicationMaster):
                 case DeployAttempt(fragment, attempt, executor):
                     if self._clock is not None:
                         self._clock.restarted(fragment, attempt)
+                    self._moved(fragment, attempt, executor)
                     self._tell(executor, Deploy(fragment, attempt, self.setup.epoch))
                 case CancelAttempt(fragment, attempt, executor, drain):
                     self._tell(executor, CancelFragment(fragment, attempt, drain))
@@ -348,6 +455,15 @@ class StreamAppMaster(ApplicationMaster):
                     self._job_changed(state)
         if effects:
             self.changed()
+
+    def _moved(self, fragment: str, attempt: int, executor: str) -> None:
+        """What attempts before this one have to do with checkpoints is over; said once for each."""
+        if self._attempts.get(fragment, 1) >= attempt or self._checkpoints is None:
+            return
+        self._attempts[fragment] = attempt
+        for member in self.pool.ready:
+            if member.id != executor:
+                self._tell(member.id, FragmentMoved(self.setup.epoch, fragment))
 
     def _tell(self, executor: str, message: Message) -> None:
         member = self.pool.find(executor)
@@ -366,6 +482,8 @@ class StreamAppMaster(ApplicationMaster):
             return
         is_time = all(e.state is ExecutionState.FINISHED for e in job.executions)
         if not is_time or not ready or self._errands.is_under_way or self.end_state is not None:
+            return
+        if self._checkpoints is not None and not self._checkpoints.is_all_published(self._conclude):
             return
         took_ms = max(0, self.setup.clock_ms() - self.started_ms)
         message = Conclude(self.setup.epoch, progress.counts(), self._outputs(), took_ms, FINAL_CLOCK_MS)
@@ -393,6 +511,8 @@ class StreamAppMaster(ApplicationMaster):
             accumulators=self._progress.accumulators(),
             fraction=self._progress.fraction(),
             printed=self._errands.printed,
+            checkpoints=None if self._checkpoints is None else self._checkpoints.figures,
+            checkpoints_now_ms=self.now_ms,
         )
 
     def _outputs(self) -> tuple[OutputView, ...]:
@@ -431,3 +551,7 @@ class StreamAppMaster(ApplicationMaster):
 
     def _stall(self, fragment: str) -> tuple[int, str | None]:
         return (0, None) if self._clock is None else self._clock.stall(fragment)
+
+
+def _has_finished(execution: Execution) -> bool:
+    return execution.state is ExecutionState.FINISHED

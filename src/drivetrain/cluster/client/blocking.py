@@ -9,6 +9,7 @@ Called by the commands and by programs; made by `connect`.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -135,6 +136,10 @@ class BlockingClient:
     def wait(self, app: str, *, timeout_ms: int) -> ApplicationView:
         """Wait until an application is over; see `Client.wait`."""
         return self._wait(self._client.wait(app, timeout_ms=timeout_ms))
+
+    def savepoint(self, app: str, place: str | os.PathLike[str], *, timeout_ms: int = 60_000) -> Path:
+        """Have an application write a savepoint to a directory; see `Client.savepoint`."""
+        return self._wait(self._client.savepoint(app, place, timeout_ms=timeout_ms))
 
     def wait_clock(self, app: str, moment: str | int | datetime, *, timeout_ms: int) -> int:
         """Wait until everything before `moment` has been processed; see `Client.wait_clock`."""

@@ -20,10 +20,13 @@ ClientContext.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Final, TypeVar
 
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
@@ -40,7 +43,7 @@ from drivetrain.cluster.client.attachment import (
     status_of,
 )
 from drivetrain.cluster.client.errors import ApplicationOverError, StillUnderWayError
-from drivetrain.cluster.client.failures import error_of_answer, require_name
+from drivetrain.cluster.client.failures import error_of_answer, error_of_view, require_name
 from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader import LeaderLine
 from drivetrain.cluster.client.logs import LogReader, Piece
@@ -65,7 +68,9 @@ from drivetrain.cluster.messages.applications import (
     Workers,
     WorkerView,
 )
+from drivetrain.cluster.messages.checkpoints import MakeSavepoint, SavepointMade
 from drivetrain.cluster.messages.following import GetStatus, JobStatus, Status
+from drivetrain.errors import UnavailableError
 from drivetrain.spark.clock_actor import ClockSeen, WaitClock
 
 R = TypeVar("R", bound=Message)
@@ -75,6 +80,8 @@ POLL_S: Final = 0.5
 _STATUS_MS: Final = 5_000
 _CLOCK_MS: Final = 20_000
 """How long one application master is asked for a clock: it may be replaced meanwhile."""
+_COPY_MS: Final = 3_600_000
+"""How long copying a savepoint may take once the checkpoint is made."""
 _LOOK_MS: Final = 3_000
 """How long the leader may be missing before who is attached hears of it."""
 
@@ -225,6 +232,38 @@ class Client:
             return seen.clock_ms if seen.is_reached else None
 
         return await self._wait_for(reached, timeout_ms, app, "the application's clock is not there yet")
+
+    async def savepoint(self, app: str, place: str | os.PathLike[str], *, timeout_ms: int) -> Path:
+        """Have an application write all that it needs to go on elsewhere to a directory; returns which.
+
+        The directory is made by the application master, where its state directory is. Raises
+        ApplicationOverError for an application that is over, UnavailableError when no application master
+        answers or no checkpoint is made in time, OutputError when the place cannot be used.
+        """
+        directory = Path(place).absolute()
+        view = await self.application(app)
+        if view.state.is_over:
+            raise ApplicationOverError(
+                "the application is over: there is nobody to ask for a savepoint",
+                where=app,
+                got=view.state.value,
+                remedy="`drivetrain savepoint` with --state-dir makes one of what is in its state directory",
+            )
+        made: SavepointMade | None = None
+        if view.app_master is not None:
+            question = MakeSavepoint(str(directory), timeout_ms)
+            with suppress(AskError):
+                made = await view.app_master.ask(question, SavepointMade, timeout_ms=timeout_ms + _COPY_MS)
+        if made is None:
+            raise UnavailableError(
+                "no application master has answered",
+                where=app,
+                expected=f"a savepoint within {timeout_ms / 1000:g} s",
+                remedy=f"try again; `drivetrain show {app}` says what it does",
+            )
+        if made.error is not None:
+            raise error_of_view(made.error)
+        return directory
 
     async def wait_gone(self, app: str, *, timeout_ms: int) -> None:
         """Wait until no worker runs a process of an application that is over."""

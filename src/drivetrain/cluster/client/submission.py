@@ -60,11 +60,13 @@ def prepare_submission(
     archives: Sequence[Path] = (),
     fresh: bool = False,
     replay_from: str | int | datetime | None = None,
+    from_savepoint: str | os.PathLike[str] | None = None,
     priority: Priority = Priority.NORMAL,
 ) -> Submission:
     """Load and plan the application of `target` ("file.py" or "file.py:name"), and pack its code.
 
-    `replay_from` begins a new life of its state, which takes what is not older than that moment.
+    `replay_from` begins a new life of its state, which takes what is not older than that moment;
+    `from_savepoint` is a directory, where its executors find it, from which it goes on.
     `sets` holds its settings, and may hold keys of the configuration, which `config` has read already.
     `name` None means the application's own; `directory` and `archives` are as for `code.archive.pack`.
     Raises ApplicationFileError with the user's traceback, GraphError, ReplayError, ConfigError,
@@ -91,6 +93,7 @@ def prepare_submission(
         fresh=fresh,
         app_master=found.app_master,
         replay_from_ms=from_ms,
+        savepoint=None if from_savepoint is None else os.path.abspath(from_savepoint),
     )
     return Submission(spec, archive, found.plan)
 

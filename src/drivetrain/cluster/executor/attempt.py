@@ -7,6 +7,7 @@ happens is told by `tell`, as `AttemptChanged`, from this thread.
 
 Invariants:
 1. `RUNNING` is told at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
+   One that has finished takes part in checkpoints until it is retired, and may still tell `FAILED`.
 2. When the last is told the query is stopped and the lock is free, unless `lost` says that Spark did not
    obey: then the process must end.
 
@@ -30,6 +31,10 @@ from drivetrain.core.progress import FragmentState
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.spark import session as spark_session
 from drivetrain.spark.channel.segments import MessageLossError
+from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged
+from drivetrain.spark.execution import Execution
+from drivetrain.spark.failures import StateDamagedError
 from drivetrain.spark.fragment_lock import FragmentLock
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.recovery import Recovery
@@ -58,7 +63,12 @@ class Attempt:
     """Runs `fragment` once; `number` is the application master's for this attempt."""
 
     def __init__(
-        self, fragment: str, number: int, work: Work, tell: Callable[[AttemptChanged], None]
+        self,
+        fragment: str,
+        number: int,
+        work: Work,
+        tell: Callable[[AttemptChanged], None],
+        before: Attempt | None = None,
     ) -> None:
         self.fragment = fragment
         self.number = number
@@ -66,7 +76,9 @@ class Attempt:
         """Set by the executor, when it has heard the last."""
         self._work = work
         self._tell = tell
+        self._before = before
         self._cancelled = threading.Event()
+        self._retired = threading.Event()
         self._drained = True
         self._is_running = False
         self._query: FragmentQuery | None = None
@@ -82,6 +94,10 @@ class Attempt:
         """End it at the next batch boundary (`drain`) or now; may be called again, and from any thread."""
         self._drained = drain and (self._drained or not self._cancelled.is_set())
         self._cancelled.set()
+
+    def retire(self) -> None:
+        """It has finished, and takes part in checkpoints no more; returns at once. From any thread."""
+        self._retired.set()
 
     @property
     def progress(self) -> FragmentProgress | None:
@@ -105,27 +121,66 @@ class Attempt:
                 error = error_of(raised, f"fragment {self.fragment}")
         if outcome is FragmentOutcome.FAILED and spark_session.is_lost():
             error, lost = _lost(error), True
+        self._say(outcome, error, lost)
+        if outcome is FragmentOutcome.FINISHED and self._query is not None:
+            self._stay(self._query)
+
+    def _say(self, outcome: FragmentOutcome, error: DrivetrainError | None, lost: bool = False) -> None:
         view = None if error is None else error_view(error)
         retryable = error is None or is_retryable(error, running=True)
         self._tell(AttemptChanged(self.fragment, self.number, outcome, view, retryable, lost))
 
+    def _stay(self, query: FragmentQuery) -> None:
+        """The application goes on, and its sinks may have something to publish."""
+        query.forget_error()
+        while not self._retired.wait(POLL_S) and not query.has_failed:
+            pass
+        failure = query.error
+        query.stop()
+        if failure is not None and not self._retired.is_set():
+            self._say(FragmentOutcome.FAILED, error_of(failure, f"fragment {self.fragment}"))
+
     def _until_over(self) -> FragmentOutcome:
+        if self._before is not None:
+            self._before.retire()
+            self._before._thread.join()
+            self._before = None
         execution = self._work.execution()
         lock = execution.rundir.fragment_lock(self.fragment)
         java = spark_session.java_process()
         mark = lock.acquire(PREDECESSOR_S, None if java is None else java.pid, self._cancelled.is_set)
+        outcome = None
         try:
+            self._require_state(execution)
             with self._work.compiling:
                 query = self._query = execution.fragment(self.fragment, mark)
             recovery = Recovery(execution, log.info, self._work.compiling)
             while True:
                 try:
-                    return self._query_until_over(query)
+                    outcome = self._query_until_over(query)
                 except (MessageLossError, PartitionsChangedError) as ended:
                     # No failure of the attempt: what was lost is made again, within bounds of its own.
                     query = self._query = recovery.wait_recovered(query, ended, self._cancelled.is_set)
+                except StateDamagedError as damage:
+                    if execution.context.transactional and mark_damaged(execution.rundir, self.fragment):
+                        raise self._restore_needed() from damage
+                    raise
+                else:
+                    return outcome
         finally:
-            self._stop(lock)
+            self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
+
+    def _require_state(self, execution: Execution) -> None:
+        """Another attempt does not begin with less than the one before had."""
+        fragment = next((f for f in execution.plan.fragments if f.id == self.fragment), None)
+        if fragment is not None and is_lost(fragment, execution.rundir):
+            raise self._restore_needed()
+
+    def _restore_needed(self) -> RestoreNeededError:
+        return RestoreNeededError(
+            "the state of the fragment is lost: the application goes back to its last checkpoint",
+            where=f"fragment {self.fragment}",
+        )
 
     def _query_until_over(self, query: FragmentQuery) -> FragmentOutcome:
         if self._cancelled.is_set():
@@ -157,9 +212,10 @@ class Attempt:
         while self._drained and query.active and query.busy and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
-    def _stop(self, lock: FragmentLock) -> None:
+    def _stop(self, lock: FragmentLock, *, has_finished: bool) -> None:
         if self._query is not None:
-            self._query.stop()  # if this raises the query may go on: the lock stays with this process
+            if not has_finished:
+                self._query.stop()  # if this raises the query may go on: the lock stays with this process
             self._note_progress(self._query, final=True)
         lock.release()
 

@@ -40,6 +40,7 @@ from drivetrain.cluster.executor.outbox import STALE_EPOCH, Outbox
 from drivetrain.cluster.executor.registering import register
 from drivetrain.cluster.executor.work import Work
 from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointTold, FragmentMoved
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
     Conclude,
@@ -54,7 +55,9 @@ from drivetrain.cluster.messages.executing import (
     RegisterExecutor,
 )
 from drivetrain.cluster.messages.flow import FlowTold
+from drivetrain.core.checkpoint import Event, SourceReported
 from drivetrain.core.flow import Word
+from drivetrain.core.transaction import ActionAcked, ActionFailed, Command, StateLost
 from drivetrain.spark import session as spark_session
 from drivetrain.spark.flow_actor import FlowController, FlowWord
 
@@ -107,6 +110,7 @@ class Executor(Actor):
 
     def pre_start(self) -> None:
         """Register, as often as it takes; meanwhile flow control has both ears open."""
+        self._work.checkpoint_ways = (self._send_command, self._answer_checkpoint)
         self._flow = self.context.spawn(lambda: FlowController(self._work.flow, self._forward), "flow")
         launch = self._launch
         hello = RegisterExecutor(
@@ -131,6 +135,13 @@ class Executor(Actor):
             case FlowTold(epoch, word):
                 if epoch == self._launch.epoch:
                     self._flow.tell(FlowWord(word))
+            case CheckpointTold(epoch, fragment, input, command):
+                if epoch == self._launch.epoch:
+                    self._work.hear(fragment, input, command)
+            case FragmentMoved(epoch, fragment):
+                attempt = self._attempts.get(fragment)
+                if epoch == self._launch.epoch and attempt is not None and attempt.is_over:
+                    attempt.retire()
             case Prepare() | Deploy() | Conclude() | EndExecutor() if message.epoch != self._launch.epoch:
                 self._refuse(message.epoch)
             case Prepare():
@@ -164,6 +175,27 @@ class Executor(Actor):
         """A word for a fragment that does not run here: the application master knows where it does."""
         self._app_master.tell(FlowTold(self._launch.epoch, word), self.context.me)
 
+    def _send_command(self, fragment: str, input: str, command: Command) -> None:
+        """From any thread: a command of checkpoints for a fragment that does not run here."""
+        told = CheckpointTold(self._launch.epoch, fragment, input, command)
+        self.context.system.tell_threadsafe(self._app_master, told)
+
+    def _answer_checkpoint(self, event: Event) -> None:
+        """From any thread: something for the coordinator of checkpoints."""
+        epoch = self._launch.epoch
+        match event:
+            case ActionAcked(fragment):
+                told = CheckpointAnswered(epoch, fragment, acked=event)
+            case ActionFailed(fragment):
+                told = CheckpointAnswered(epoch, fragment, failed=event)
+            case StateLost(fragment):
+                told = CheckpointAnswered(epoch, fragment, lost=event)
+            case SourceReported(fragment, largest_ts_ms):
+                told = CheckpointAnswered(epoch, fragment, is_report=True, largest_ts_ms=largest_ts_ms)
+            case _:
+                return  # the coordinator makes the others itself
+        self.context.system.tell_threadsafe(self._app_master, told)
+
     def _refuse(self, epoch: int) -> None:
         told = f"this executor is of epoch {self._launch.epoch}, not {epoch}"
         log.warning("refused: %s", told)
@@ -175,7 +207,12 @@ class Executor(Actor):
     async def _prepare(self, message: Prepare, asker: ActorRef | None) -> None:
         answer: Message
         try:
-            prepare = partial(self._work.prepare, fresh=message.fresh, replay_from_ms=message.replay_from_ms)
+            prepare = partial(
+                self._work.prepare,
+                fresh=message.fresh,
+                replay_from_ms=message.replay_from_ms,
+                savepoint=message.savepoint,
+            )
             answer = await self.context.system.run_blocking(prepare)
         except Exception as raised:  # noqa: BLE001 - whatever it is, it is the answer
             answer = _failed(raised, running=False)
@@ -214,7 +251,11 @@ class Executor(Actor):
             return
         system, me = self.context.system, self.context.me
         attempt = Attempt(
-            message.fragment, message.attempt, self._work, lambda told: system.tell_threadsafe(me, told)
+            message.fragment,
+            message.attempt,
+            self._work,
+            lambda told: system.tell_threadsafe(me, told),
+            before,
         )
         self._attempts[message.fragment] = attempt
         attempt.start()

@@ -33,9 +33,11 @@ from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.plan import Plan
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.core.progress import OutputResult, ProcessorResult, RunOutcome, RunResult
+from drivetrain.core.transaction import Command
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.spark import execution as spark_execution
 from drivetrain.spark import session as spark_session
+from drivetrain.spark.checkpoints.book import Answer, Send
 from drivetrain.spark.execution import Execution
 from drivetrain.spark.flow_book import FlowBook
 from drivetrain.spark.results import is_source, outputs
@@ -66,6 +68,8 @@ class Work:
         """Held while a fragment is compiled: what fragments share is not made for two at once."""
         self.flow = FlowBook(config)
         """The ends of channels in this process."""
+        self.checkpoint_ways: tuple[Send, Answer] | None = None
+        """How fragments of other processes, and the coordinator of checkpoints, are told something."""
         self._launch = launch
         self._preparer = preparer
         self._lock = threading.RLock()
@@ -77,7 +81,9 @@ class Work:
 
     # -- what the application master asks for --------------------------------------------------------
 
-    def prepare(self, *, fresh: bool, replay_from_ms: int | None = None) -> Prepared:
+    def prepare(
+        self, *, fresh: bool, replay_from_ms: int | None = None, savepoint: str | None = None
+    ) -> Prepared:
         """Load the application, start Spark, check everything and begin its state; or join.
 
         Raises what is wrong with the application, `UnavailableError` when somebody else runs it.
@@ -93,6 +99,7 @@ class Work:
                     rundir,
                     fresh=fresh and first,
                     replay_from_ms=replay_from_ms if first else None,
+                    savepoint=savepoint if first else None,
                     first=first,
                 )
             except BaseException:
@@ -102,9 +109,16 @@ class Work:
             return self._prepared
 
     def _prepare(
-        self, plan: Plan, rundir: RunDirectory, *, fresh: bool, replay_from_ms: int | None, first: bool
+        self,
+        plan: Plan,
+        rundir: RunDirectory,
+        *,
+        fresh: bool,
+        replay_from_ms: int | None,
+        savepoint: str | None,
+        first: bool,
     ) -> Prepared:
-        begins = fresh or replay_from_ms is not None
+        begins = fresh or replay_from_ms is not None or savepoint is not None
         finished = rundir.finished is not None and not begins
         resumed = rundir.started and not begins
         if finished:
@@ -112,7 +126,13 @@ class Work:
                 rundir.note_prepared(self._preparer, rundir.prepared_schemas())
         elif first:
             self._execution = spark_execution.prepare(
-                plan, rundir, self.config, flow=self.flow, fresh=fresh, replay_from_ms=replay_from_ms
+                plan,
+                rundir,
+                self.config,
+                flow=self.flow,
+                fresh=fresh,
+                replay_from_ms=replay_from_ms,
+                savepoint=savepoint,
             )
             rundir.note_prepared(self._preparer, self._execution.schemas())
         else:
@@ -121,7 +141,22 @@ class Work:
             rundir.share()
         views = tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))
         life = rundir.life
-        return Prepared(finished, resumed, self.config[spark_keys.MASTER], views, life.number, life.from_ms)
+        notices: tuple[str, ...] = ()
+        if self._execution is not None:
+            self._bind(self._execution)
+            notices = tuple(self._execution.notices)
+        master = self.config[spark_keys.MASTER]
+        return Prepared(finished, resumed, master, views, life.number, life.from_ms, notices)
+
+    def _bind(self, execution: Execution) -> None:
+        if self.checkpoint_ways is not None:
+            execution.checkpoints.send, execution.checkpoints.answer = self.checkpoint_ways
+
+    def hear(self, fragment: str, input: str, command: Command) -> None:
+        """A command of checkpoints for a fragment has come; dropped if that is not here. From any thread."""
+        execution = self._execution
+        if execution is not None:
+            execution.checkpoints.hear(fragment, input, command)
 
     def execution(self) -> Execution:
         """The application as fragments of it can be run; joins what another executor has prepared.
@@ -132,7 +167,9 @@ class Work:
             if self._execution is None:
                 rundir = self._joined()
                 _, plan, _ = self._load()
-                self._execution = spark_execution.join(plan, rundir, self.config, self.flow)
+                execution = spark_execution.join(plan, rundir, self.config, self.flow)
+                self._bind(execution)
+                self._execution = execution
             return self._execution
 
     def conclude(self, message: Conclude) -> str:

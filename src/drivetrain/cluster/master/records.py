@@ -53,11 +53,11 @@ def spec_of(record: ApplicationRecord) -> ApplicationSpec:
 
 
 def spec_after(record: ApplicationRecord, report: AppMasterReport) -> bytes | None:
-    """The spec once `report` is taken, None when it stays: `--fresh` and a replay are obeyed once."""
+    """The spec once `report` is taken, None when it stays: what it begins with is obeyed once."""
     spec = spec_of(record)
     if not (report.prepared and spec.begins_anew):
         return None
-    return encode_spec(msgspec.structs.replace(spec, fresh=False, replay_from_ms=None))
+    return encode_spec(msgspec.structs.replace(spec, fresh=False, replay_from_ms=None, savepoint=None))
 
 
 def replay_begun(record: ApplicationRecord, report: AppMasterReport) -> int | None:

@@ -30,7 +30,8 @@ class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
     `settings` are the user's `--set`, unparsed; `config` the configuration that differs from the defaults, by
     key, as text. `directory` is where the client stood: relative paths mean it wherever it exists.
     `app_master` is the dotted class of a custom application master, `module:Class`, None for streams.
-    `replay_from_ms` asks for a new life of its state from then on; like `fresh` it is obeyed once.
+    `replay_from_ms` asks for a new life of its state from then on, `savepoint` for one that goes on from that
+    place; like `fresh` they are obeyed once.
     """
 
     name: str
@@ -44,11 +45,12 @@ class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
     fresh: bool = False
     app_master: str | None = None
     replay_from_ms: int | None = None
+    savepoint: str | None = None
 
     @property
     def begins_anew(self) -> bool:
-        """Whether the state is to begin anew, wholly or with a replay, before anything runs."""
-        return self.fresh or self.replay_from_ms is not None
+        """Whether the state is to begin anew, in whatever way, before anything runs."""
+        return self.fresh or self.replay_from_ms is not None or self.savepoint is not None
 
 
 class Submit(Message, frozen=True, tag="cluster.submit"):

@@ -40,19 +40,21 @@ class ExecutorRegistered(Message, frozen=True, tag="cluster.executor-registered"
 
 class Prepare(Message, frozen=True, tag="cluster.prepare"):
     """Start Spark, load the application, check every source and sink, and begin (or go on with) its state
-    directory; `fresh` forgets the state first, `replay_from_ms` begins a new life of it from then on. Asked;
-    answered with `Prepared` or `PrepareFailed`."""
+    directory; `fresh` forgets the state first, `replay_from_ms` begins a new life of it from then on,
+    `savepoint` is a place where it goes on from. Asked; answered with `Prepared` or `PrepareFailed`."""
 
     app_id: str
     epoch: int
     fresh: bool
     replay_from_ms: int | None = None
+    savepoint: str | None = None
 
 
 class Prepared(Message, frozen=True, tag="cluster.prepared"):
     """Fragments may be deployed; or all was `finished` by an earlier run, and there is nothing to do.
 
     `life` counts the lives of the state, `replay_from_ms` is where this one began (None: with everything).
+    `notices` are what people should know of it.
     """
 
     finished: bool
@@ -61,6 +63,7 @@ class Prepared(Message, frozen=True, tag="cluster.prepared"):
     outputs: tuple[OutputView, ...] = ()
     life: int = 1
     replay_from_ms: int | None = None
+    notices: tuple[str, ...] = ()
 
 
 class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):

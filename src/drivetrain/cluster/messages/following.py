@@ -8,6 +8,7 @@ import msgspec
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.core.channel_progress import ChannelProgress
+from drivetrain.core.checkpoint_figures import CheckpointFigures
 
 
 class JobState(Enum):
@@ -107,6 +108,10 @@ class JobStatus(msgspec.Struct, frozen=True, array_like=True):
     replay_from_ms: int | None = None
     skipped: int = 0
     lost: int = 0
+    checkpoints: CheckpointFigures | None = None
+    """None while nothing is known of any."""
+    checkpoints_now_ms: int = 0
+    """Now, on the clock of `checkpoints`."""
 
 
 class GetStatus(Message, frozen=True, tag="cluster.get-status"):

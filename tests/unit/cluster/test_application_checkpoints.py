@@ -1,0 +1,161 @@
+"""Checkpoints inside an application master: a real actor system, real files, executors that answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from drivetrain.actor import Actor, ActorRef, Message
+from drivetrain.api import Application, agg, sinks, sources
+from drivetrain.cluster.app_master.application_checkpoints import ApplicationCheckpoints, CheckpointNews
+from drivetrain.cluster.app_master.local import Call
+from drivetrain.cluster.app_master.planned import Planned, vertices_of
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
+from drivetrain.config import Config
+from drivetrain.core.planner import plan as make_plan
+from drivetrain.core.transaction import Action, ActionAcked, Command, Snapshot
+from drivetrain.spark.actor_thread import ActorThread
+from drivetrain.spark.checkpoints.manifest import verified
+from drivetrain.spark.checkpoints.snapshots import Snapshots
+from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.rundir import RunDirectory
+
+
+def chained() -> Application:
+    app = Application("app")
+    counted = app.read(sources.generate(rows=10), name="rows").group_by("id").aggregate("one", n=agg.count())
+    counted.group_by("n").aggregate("two", m=agg.count()).sink(sinks.none(), name="out")
+    return app
+
+
+class Host(Actor):
+    """What an application master does of it; both fragments run in executors, which answer at once."""
+
+    def __init__(self, config: Config, rundir: RunDirectory) -> None:
+        graph = chained().graph()
+        self.plan = make_plan(graph)
+        self.planned = Planned(vertices_of(self.plan), graph, self.plan, "app", {})
+        self.config = config
+        self.snapshots = Snapshots(CheckpointFiles(rundir.home).snapshots)
+        self.rundir = rundir
+        self.commands: list[tuple[str, Command]] = []
+        self.is_published = threading.Event()
+
+    def pre_start(self) -> None:
+        self.checkpoints = ApplicationCheckpoints(
+            self.context, self.planned, self.plan, self.config, lambda: 77, self._tell
+        )
+
+    def receive(self, message: Message) -> None:
+        match message:
+            case CheckpointNews():
+                self.checkpoints.take(message)
+            case CheckpointAnswered():
+                self.checkpoints.answered(message)
+            case Call(action):
+                action()
+            case MakeSavepoint():
+                assert self.context.sender is not None
+                self.checkpoints.save(message, self.context.sender)
+
+    def conclude(self) -> None:
+        if self.checkpoints.is_all_published(self.conclude):
+            self.is_published.set()
+
+    def _tell(self, fragment: str, input: str, command: Command) -> None:
+        self.commands.append((fragment, command))
+        for answering in ("one", "two"):
+            snapshot = None
+            if command.action is Action.PREPARE:
+                self.snapshots.take(answering, command.round, self.rundir.fragment(answering), -1)
+                snapshot = Snapshot(-1)
+            ack = ActionAcked(answering, command.action, command.txid, command.round, command.life, snapshot)
+            self.context.me.tell(CheckpointAnswered(1, answering, acked=ack))
+
+
+@pytest.fixture
+def thread() -> Iterator[ActorThread]:
+    made = ActorThread("checkpoints-test", Config())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rundir(tmp_path: Path) -> RunDirectory:
+    made = RunDirectory(str(tmp_path / "state"), "app", {})
+    made.acquire()
+    made.begin(make_plan(chained().graph()))
+    return made
+
+
+@dataclass
+class Hosted:
+    """A host that runs, and the ways to it."""
+
+    actor: Host
+    thread: ActorThread
+    ref: ActorRef
+
+    def do(self, *actions: Callable[[], None]) -> None:
+        """Have it do something, one after the other."""
+        for action in actions:
+            self.thread.tell(self.ref, Call(action))
+
+    def save(self, place: Path) -> SavepointMade:
+        """Ask for a savepoint."""
+        question = MakeSavepoint(str(place), 10_000)
+        return self.thread.ask(self.ref, question, SavepointMade, timeout_ms=20_000)
+
+
+HostOf = Callable[[str], Hosted]
+
+
+@pytest.fixture
+def host_of(thread: ActorThread, rundir: RunDirectory, tmp_path: Path) -> HostOf:
+    def make(mode: str) -> Hosted:
+        sets = {"state.dir": str(tmp_path / "state"), "checkpoint.mode": mode, "checkpoint.interval": "10 s"}
+        actor = Host(Config.load(None, {}, sets), rundir)
+        return Hosted(actor, thread, thread.spawn(lambda: actor, "host"))
+
+    return make
+
+
+def test_the_job_is_concluded_when_all_is_published(host_of: HostOf, rundir: RunDirectory) -> None:
+    host = host_of("on")
+    actor, published = host.actor, host.actor.is_published
+    host.do(actor.conclude)
+    assert published.wait(20)
+    transaction = CheckpointFiles(rundir.home).transaction()
+    assert transaction is not None
+    assert transaction.record is not None
+    assert {fragment for fragment, _ in actor.commands} == {"one"}
+    assert not actor.checkpoints.owes
+    published.clear()
+    host.do(lambda: actor.checkpoints.failed("two", "it died"), actor.conclude)
+    assert published.wait(20)
+    again = CheckpointFiles(rundir.home).transaction()
+    assert again is not None
+    assert again.round > transaction.round
+
+
+def test_without_checkpoints_nothing_is_waited_for_and_nothing_is_written(
+    host_of: HostOf, rundir: RunDirectory
+) -> None:
+    host = host_of("off")
+    host.do(host.actor.conclude)
+    assert host.actor.is_published.wait(20)
+    assert CheckpointFiles(rundir.home).transaction() is None
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_a_savepoint_is_made_where_the_state_is(host_of: HostOf, tmp_path: Path, mode: str) -> None:
+    host, place = host_of(mode), tmp_path / "saved"
+    assert host.save(place).error is None
+    assert verified(place).clock_ms == 77
+    error = host.save(place).error
+    assert error is not None
+    assert error.code == "output"
