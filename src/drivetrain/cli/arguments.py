@@ -46,6 +46,14 @@ StateDirOption: TypeAlias = Annotated[
         "--state-dir", metavar="DIR", help="Where checkpoints and channels are kept; sets state.dir."
     ),
 ]
+SavepointOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help="Go on from this savepoint (see `drivetrain savepoint`); there must be no state yet.",
+    ),
+]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
 ]

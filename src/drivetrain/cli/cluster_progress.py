@@ -12,12 +12,17 @@ Called by `submit` and `show --watch`.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Collection
 from typing import Final
 
+import msgspec
+
 from drivetrain.cluster.messages.following import FragmentView, JobState, JobStatus
+from drivetrain.core.checkpoint_figures import CheckpointFigures
 from drivetrain.core.execution import ExecutionState
 from drivetrain.core.progress import (
+    CheckpointsProgressed,
     FragmentProgressed,
     FragmentState,
     FragmentStateChanged,
@@ -65,12 +70,24 @@ class StatusEvents:
             events += _fragment_events(told.get(view.fragment), view)
         if status.fraction is not None and (before is None or before.fraction != status.fraction):
             events.append(InputProgressed(status.fraction))
+        figures = status.checkpoints
+        if figures is not None and (before is None or before.checkpoints != figures):
+            events.append(CheckpointsProgressed(_here(figures, status.checkpoints_now_ms)))
         if status.waiting_for and (before is None or before.waiting_for != status.waiting_for):
             events.append(NoticeGiven(f"waiting: {status.waiting_for}"))
         if status.state is JobState.RESTARTING and (before is None or before.state is not status.state):
             why = f": {status.errors[-1].what}" if status.errors else ""
             events.append(NoticeGiven(f"the application restarts{why}"))
         return events
+
+
+def _here(figures: CheckpointFigures, now_ms: int) -> CheckpointFigures:
+    """The figures with times of this process's own clock, by which a view says how old they are."""
+    if figures.last is None:
+        return figures
+    shift_ms = int(time.monotonic() * 1000) - now_ms
+    last = msgspec.structs.replace(figures.last, started_ms=figures.last.started_ms + shift_ms)
+    return msgspec.structs.replace(figures, last=last)
 
 
 def fragment_state(view: FragmentView) -> FragmentState:

@@ -18,7 +18,8 @@ from drivetrain.core.progress import RunListener, RunResult
 class Engine(Protocol):
     """Runs an application to its end, telling the listener.
 
-    `fresh` forgets what earlier runs did, `replay_from_ms` begins a new life with what is not older.
+    `fresh` forgets what earlier runs did, `replay_from_ms` begins a new life with what is not older,
+    `savepoint` is a place where it goes on from.
     """
 
     def __call__(
@@ -29,6 +30,7 @@ class Engine(Protocol):
         *,
         fresh: bool,
         replay_from_ms: int | None,
+        savepoint: str | None,
     ) -> RunResult:
         """Run it; raises DrivetrainError when it fails."""
 

@@ -8,6 +8,7 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated, Final
@@ -32,9 +33,10 @@ from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.delivery import EXACTLY_ONCE
-from drivetrain.core.plan import Fragment, How, Plan
+from drivetrain.core.plan import Fragment, How, Plan, PlannedSink
 from drivetrain.core.planner import plan as make_plan
 from drivetrain.errors import OutputError
+from drivetrain.spark.checkpoints.mode import makes_checkpoints
 
 HOW_STYLES: Final[dict[How, str]] = {
     "source": "cyan",
@@ -90,9 +92,17 @@ def _plan_of(
         plan = analysed(application, config)
     else:
         plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    if makes_checkpoints(plan, config):
+        plan = dataclasses.replace(plan, sinks=tuple(_with_checkpoints(sink) for sink in plan.sinks))
     if picture is not None:
         _write(picture, draw(plan))
     return plan
+
+
+def _with_checkpoints(sink: PlannedSink) -> PlannedSink:
+    if sink.guarantee != EXACTLY_ONCE:
+        return sink
+    return dataclasses.replace(sink, why=f"{sink.why}; published with each checkpoint")
 
 
 def show_plan(plan: Plan, console: Console) -> None:

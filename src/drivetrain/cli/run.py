@@ -26,6 +26,7 @@ from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
     JsonOption,
+    SavepointOption,
     SetOption,
     StateDirOption,
     load_config,
@@ -65,6 +66,7 @@ def run_command(
             "application; what it has published stays.",
         ),
     ] = None,
+    savepoint: SavepointOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run an application here until its input ends. Ctrl-C stops it cleanly; the same command resumes it."""
@@ -77,6 +79,7 @@ def run_command(
             config_file,
             fresh=fresh,
             replay_from_ms=from_ms,
+            savepoint=savepoint,
             live=live,
             tell=lambda told: show_summary(told, Console()),
         )
@@ -86,7 +89,13 @@ def run_command(
             given = parse_sets(sets, state_dir)
             live = sys.stderr.isatty()
             result, exit_code = run_file(
-                file, given, config_file, fresh=fresh, replay_from_ms=from_ms, live=live
+                file,
+                given,
+                config_file,
+                fresh=fresh,
+                replay_from_ms=from_ms,
+                savepoint=savepoint,
+                live=live,
             )
         except DrivetrainError as error:
             json.dump({"outcome": "failed", "error": error_as_data(error)}, output)
@@ -104,6 +113,7 @@ def run_file(
     *,
     fresh: bool,
     replay_from_ms: int | None = None,
+    savepoint: str | None = None,
     live: bool,
     engine: Engine | None = None,
     tell: Callable[[RunResult], None] = lambda _: None,
@@ -120,7 +130,14 @@ def run_file(
     with StopSignals(view.on_stop_requested) as stop:
         with view.showing(), _messages_logged():
             listener = _Listener(view, stop)
-            result = engine(application, config, listener, fresh=fresh, replay_from_ms=replay_from_ms)
+            result = engine(
+                application,
+                config,
+                listener,
+                fresh=fresh,
+                replay_from_ms=replay_from_ms,
+                savepoint=savepoint,
+            )
         result.check()
     tell(result)
     if result.outcome is RunOutcome.FINISHED:

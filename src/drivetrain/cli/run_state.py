@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from drivetrain.core.checkpoint_figures import CheckpointFigures
 from drivetrain.core.progress import (
+    CheckpointsProgressed,
     FragmentProgressed,
     FragmentState,
     FragmentStateChanged,
@@ -37,12 +39,16 @@ class FragmentView:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """The whole run: application, fragments in order, the share of bounded input done (None: not bounded)."""
+    """The whole run: application, fragments in order, the share of bounded input done (None: not bounded).
+
+    `checkpoints` is None while nothing was told of any.
+    """
 
     application: str = ""
     resumed: bool = False
     fragments: tuple[FragmentView, ...] = ()
     fraction: float | None = None
+    checkpoints: CheckpointFigures | None = None
 
     def after(self, event: ProgressEvent) -> RunState:
         """The state once `event` has happened."""
@@ -56,6 +62,8 @@ class RunState:
                 return self._with(replace(self._view(event.fragment), progress=event))
             case InputProgressed(fraction):
                 return replace(self, fraction=min(1.0, max(fraction, self.fraction or 0.0)))
+            case CheckpointsProgressed(figures):
+                return replace(self, checkpoints=figures)
             case NoticeGiven():
                 return self
 

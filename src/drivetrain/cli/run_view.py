@@ -22,9 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from drivetrain.cli.channel_view import attention, show_delay
+from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.cli.run_state import FragmentView, RunState
 from drivetrain.core.progress import (
+    CheckpointsProgressed,
     FragmentState,
     FragmentStateChanged,
     NoticeGiven,
@@ -97,7 +99,10 @@ class LiveView:
 
     def on_event(self, event: ProgressEvent) -> None:
         """Take note of an event; notices are printed above the table."""
-        self._state = self._state.after(event)
+        before, self._state = self._state, self._state.after(event)
+        if isinstance(event, CheckpointsProgressed):
+            for told in _new_failures(before, event):
+                self.say(told)
         if isinstance(event, NoticeGiven):
             self.say(event.text)
         if isinstance(event, FragmentStateChanged) and event.reason:
@@ -137,9 +142,11 @@ class LiveView:
         table.add_column("delay", justify="right", no_wrap=True)
         for view in state.fragments:
             table.add_row(*_cells(view))
+        now_ms = int(self._now_s() * 1000)
+        saved = [Text(f"  checkpoint {told}", "dim") for told in _checkpoints(state, now_ms)]
         notes = [Text(note, "yellow", no_wrap=True, overflow="ellipsis") for note in _notes(state)]
         below = [Text(self._words.stopping, "bold yellow")] if self._stopping else []
-        return Group(table, *notes, _overall(state, elapsed_ms, self._words.hint), *below)
+        return Group(table, *notes, *saved, _overall(state, elapsed_ms, self._words.hint), *below)
 
 
 class LineView:
@@ -163,7 +170,10 @@ class LineView:
 
     def on_event(self, event: ProgressEvent) -> None:
         """Take note of an event; starts, changes of state and notices are printed at once."""
-        self._state = self._state.after(event)
+        before, self._state = self._state, self._state.after(event)
+        if isinstance(event, CheckpointsProgressed):
+            for told in _new_failures(before, event):
+                self.say(told)
         if isinstance(event, RunStarted):
             resumed = ", resuming where it stopped" if event.resumed else ""
             if event.replay_from_ms is not None:
@@ -194,6 +204,9 @@ class LineView:
         for view in self._state.fragments:
             if view.progress is not None and before.get(view.fragment) != view:
                 self.say(_line(view))
+        if self._shown is None or self._shown.checkpoints != self._state.checkpoints:
+            for told in _checkpoints(self._state, int(self._now_s() * 1000)):
+                self.say(f"checkpoint {told}")
         if self._state.fraction is not None:
             self.say(f"input: {show_share(self._state.fraction)}")
         self._shown = self._state
@@ -234,6 +247,19 @@ def _notes(state: RunState) -> list[str]:
         if view.progress is not None
         for phrase in attention(view.progress)
     ]
+
+
+def _checkpoints(state: RunState, now_ms: int) -> list[str]:
+    """The last checkpoint, if there is one."""
+    figures = state.checkpoints
+    return [] if figures is None or figures.last is None else [last_checkpoint(figures, now_ms)]
+
+
+def _new_failures(before: RunState, event: CheckpointsProgressed) -> list[str]:
+    """The tries that have failed since, as far as they are still known."""
+    known = 0 if before.checkpoints is None else before.checkpoints.failed
+    new = event.figures.failed - known
+    return [failed_checkpoint(failure) for failure in event.figures.failures[-new:]] if new > 0 else []
 
 
 def _line(view: FragmentView) -> str:

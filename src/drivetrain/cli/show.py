@@ -20,6 +20,7 @@ from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_c
 from drivetrain.cli.as_data import as_data
 from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.channel_view import attention, channels_of, show_delay
+from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.config import split_sets
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from drivetrain.cluster.messages.following import ErrorView, JobStatus
 
 _MOST_ERRORS: Final = 5
+_MOST_FAILURES: Final = 3
 _WIDE: Final = 110
 """From so many characters on, the fragments' delays and executors fit in too."""
 
@@ -128,6 +130,14 @@ def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[Wo
             "  replay", f"life {status.life}, replaying from {show_clock(status.replay_from_ms)} UTC"
         )
         table.add_row("  skipped", show_counted(status.skipped, "older message"))
+    if status is not None and status.checkpoints is not None:
+        figures = status.checkpoints
+        table.add_row("  checkpoint", last_checkpoint(figures, status.checkpoints_now_ms))
+        if figures.last is not None:
+            prepared = sorted(figures.last.fragment_ms.items(), key=lambda told: -told[1])
+            table.add_row("", Text(", ".join(f"{id} {show_span(ms)}" for id, ms in prepared), "dim"))
+        for failure in figures.failures[-_MOST_FAILURES:]:
+            table.add_row("", Text(failed_checkpoint(failure), "yellow"))
     if status is not None and status.lost:
         table.add_row("  lost", f"{show_counted(status.lost, 'message')} gone before the sources read them")
     return table

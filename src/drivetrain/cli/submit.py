@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 from rich.console import Console
 
-from drivetrain.cli.arguments import ConfigOption, FileArgument, JsonOption, SetOption, load_config
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    FileArgument,
+    JsonOption,
+    SavepointOption,
+    SetOption,
+    load_config,
+)
 from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.cluster_access import MastersOption, cluster_sets, connected_by
 from drivetrain.cli.cluster_progress import result_of
@@ -57,6 +64,7 @@ def submit_command(
             "application; what it has published stays.",
         ),
     ] = None,
+    savepoint: SavepointOption = None,
     priority: Annotated[
         Priority, typer.Option("--priority", help="Whose requests for slots come first.")
     ] = Priority.NORMAL,
@@ -80,6 +88,7 @@ def submit_command(
         "archives": archives or (),
         "fresh": fresh,
         "replay_from": replay_from,
+        "from_savepoint": savepoint,
         "priority": priority,
     }
     given = cluster_sets(sets, masters)

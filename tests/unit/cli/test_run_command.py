@@ -83,6 +83,18 @@ def test_a_replay_from_no_moment_is_refused(engine: ToldEngine, application_file
     assert engine.replays == []
 
 
+def test_a_savepoint_is_handed_on(engine: ToldEngine, application_file: Path, command) -> None:
+    command("run", "count.py", "--from", "/backup/saved")
+    assert engine.savepoints == ["/backup/saved"]
+
+
+def test_a_savepoint_of_what_never_ran_says_what_is_known(application_file: Path, command) -> None:
+    result = command("savepoint", "count", "--state-dir", "state", "--to", "saved")
+    assert result.exit_code == 2
+    assert "no application 'count' has state here" in result.stderr
+    assert not Path("saved").exists()
+
+
 def test_configuration_file_is_the_one_named(engine: ToldEngine, application_file: Path, command) -> None:
     Path("drivetrain.toml").write_text("run.max-batch-rows = 1\n")
     Path("other.toml").write_text("run.max-batch-rows = 2\n")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from drivetrain.cli.figures import show_clock, show_count, show_rate, show_share, show_span
 from drivetrain.cli.run_state import RunState
 from drivetrain.cli.run_view import LineView, LiveView
+from drivetrain.core.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.progress import (
+    CheckpointsProgressed,
     FragmentProgressed,
     FragmentState,
     FragmentStateChanged,
@@ -18,6 +21,7 @@ from drivetrain.core.progress import (
     NoticeGiven,
     RunStarted,
 )
+from drivetrain.core.transaction import Action, Phase
 
 
 class Clock:
@@ -62,6 +66,38 @@ def test_changes_of_state_notices_and_the_share_of_input_are_lines() -> None:
         "[00:00] careful",
         "[01:05] input: 99 %",
     ]
+
+
+DONE = CheckpointDone(7, None, 90_000, 2_000, 1_500_000, {"one": 150, "two": 1_900})
+
+
+def figures(**changes: object) -> CheckpointFigures:
+    known = CheckpointFigures(7, Phase.COMMITTED, False, None, 1, 0, DONE, ())
+    return msgspec.structs.replace(known, **changes)
+
+
+def test_the_last_checkpoint_is_told_with_its_age_size_and_slowest_fragment() -> None:
+    clock, stream = Clock(), io.StringIO()
+    view = LineView(stream, 1_000, clock)
+    view.on_event(CheckpointsProgressed(figures()))
+    clock.now_s += 5
+    view.tick()
+    assert stream.getvalue().splitlines() == ["[00:05] checkpoint 7, 13.0 s ago, 1.5 MB in 2.0 s (two 1.9 s)"]
+    console = Console(file=io.StringIO(), width=160, force_terminal=True)
+    live = LiveView(console, clock)
+    live.on_event(RunStarted("app", ("one",)))
+    live.on_event(CheckpointsProgressed(figures()))
+    console.print(live._draw())
+    assert "checkpoint 7, 13.0 s ago" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_checkpoint_that_failed_is_told_once_with_the_reason() -> None:
+    clock, stream = Clock(), io.StringIO()
+    view = LineView(stream, 1_000_000, clock)
+    failure = CheckpointFailure(8, Action.PREPARE, 0, ("two",), "the disk is full")
+    for failed in (figures(), figures(failed=1, failures=(failure,)), figures(failed=1, failures=(failure,))):
+        view.on_event(CheckpointsProgressed(failed))
+    assert stream.getvalue().splitlines() == ["[00:00] checkpoint 8 failed at two: the disk is full"]
 
 
 def test_live_table_shows_every_fragment_and_the_overall_bar() -> None:

@@ -43,6 +43,7 @@ class ToldEngine:
     during: Callable[[RunListener], None] = lambda listener: None
     calls: list[tuple[Application, Config, bool]] = field(default_factory=list)
     replays: list[int | None] = field(default_factory=list)
+    savepoints: list[str | None] = field(default_factory=list)
 
     def __call__(
         self,
@@ -52,9 +53,11 @@ class ToldEngine:
         *,
         fresh: bool,
         replay_from_ms: int | None,
+        savepoint: str | None,
     ) -> RunResult:
         self.calls.append((application, config, fresh))
         self.replays.append(replay_from_ms)
+        self.savepoints.append(savepoint)
         listener.on_event(RunStarted(application.name, ("counts",)))
         listener.on_event(FragmentStateChanged("counts", FragmentState.RUNNING))
         listener.on_event(FragmentProgressed("counts", 0, 500, 200.0, 120, 500, 1_357_016_400_000))

@@ -1,0 +1,30 @@
+"""Checkpoints in words: the last one, and what failed.
+
+Called by `run_view` and `show`.
+"""
+
+from __future__ import annotations
+
+from drivetrain.cli.figures import show_counted, show_size, show_span
+from drivetrain.core.checkpoint_figures import CheckpointFailure, CheckpointFigures
+
+
+def last_checkpoint(figures: CheckpointFigures, now_ms: int) -> str:
+    """The newest checkpoint: which, how old, how large, how long it took, and who took longest."""
+    last = figures.last
+    if last is None:
+        return "none yet" if figures.running_ms is None else "the first is being made"
+    age_ms = max(0, now_ms - last.started_ms - last.duration_ms)
+    told = f"{last.txid}, {show_span(age_ms)} ago, {show_size(last.bytes)} in {show_span(last.duration_ms)}"
+    if last.fragment_ms:
+        slowest = max(last.fragment_ms, key=lambda fragment: last.fragment_ms[fragment])
+        told += f" ({slowest} {show_span(last.fragment_ms[slowest])})"
+    if figures.failed:
+        told += f", {show_counted(figures.failed, 'failure')}"
+    return told
+
+
+def failed_checkpoint(failure: CheckpointFailure) -> str:
+    """A try that failed, and why."""
+    who = f" at {', '.join(failure.fragments)}" if failure.fragments else ""
+    return f"checkpoint {failure.txid} failed{who}: {failure.reason}"

@@ -1,0 +1,89 @@
+"""`drivetrain savepoint`: writes all that an application needs to go on elsewhere to a directory.
+
+An application that runs, or ran, here is found in the state directory; one of a cluster is asked for with
+`--masters`, and by default where the configuration names a cluster and no state directory was given.
+
+Called by `cli.main`. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from drivetrain.api.durations import milliseconds
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption, load_config
+from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
+from drivetrain.cli.figures import show_clock, show_counted, show_size
+from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import cluster as cluster_keys
+from drivetrain.config.catalog import run as run_keys
+
+
+def savepoint_command(
+    app: AppArgument,
+    place: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="PLACE", help="Where to write it; <state.dir>/savepoints/<id>-<time> if not said."
+        ),
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="For how long to wait for the checkpoint.")
+    ] = "1 min",
+    masters: MastersOption = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a savepoint of an application, whether or not it runs: `run` and `submit` go on with --from."""
+    given = cluster_sets(sets, masters)
+    if state_dir is not None:
+        given[run_keys.STATE_DIR.name] = state_dir
+    split_sets(given, ())
+    config = load_config(config_file, given)
+    from drivetrain.spark.checkpoints.manifest import read_manifest
+
+    if state_dir is None and _names_cluster(config):
+        written = _of_cluster(app, place, timeout, config)
+    else:
+        from drivetrain.spark import savepoint
+
+        written = savepoint(app, place, config, timeout=timeout)
+    manifest = read_manifest(written)
+    if as_json:
+        told = {
+            "place": str(written),
+            "app_id": manifest.app_id,
+            "checkpoint": manifest.record.txid,
+            "clock_ms": manifest.clock_ms,
+            "bytes": manifest.bytes,
+            "files": len(manifest.files),
+        }
+        json.dump(told, sys.stdout)
+        sys.stdout.write("\n")
+        return
+    print(
+        f"{written}\n  checkpoint {manifest.record.txid} of {manifest.app_id}: "
+        f"{show_counted(len(manifest.files), 'file')}, {show_size(manifest.bytes)}, "
+        f"clock {show_clock(manifest.clock_ms)}"
+    )
+
+
+def _names_cluster(config: Config) -> bool:
+    return any(s.key.name == cluster_keys.MASTERS.name and s.place != "default" for s in config)
+
+
+def _of_cluster(app: str, place: Path | None, timeout: str, config: Config) -> Path:
+    with connected_by(config) as client:
+        view = client.application(app)
+        if place is None:
+            told = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
+            place = Path(config[run_keys.STATE_DIR], "savepoints", f"{view.app_id}-{told}")
+        return client.savepoint(view.app_id, place, timeout_ms=milliseconds(timeout, "--timeout"))

@@ -1,0 +1,121 @@
+"""`drivetrain state`: asks an application for its states, whether or not it runs.
+
+Called by `cli.main`. Reads the state directory; in a cluster that is the shared one. Starts a small Spark of
+its own, because only Spark reads what it keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from drivetrain.api.moments import told_moment
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StateDirOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.figures import show_clock
+from drivetrain.cli.standard_output import standard_output_reserved
+from drivetrain.config import split_sets
+from drivetrain.errors import UserError
+
+if TYPE_CHECKING:
+    from drivetrain.spark.state_query import KeptState, States
+
+
+def state_command(
+    app: Annotated[str, typer.Argument(metavar="APP", help="The application: its name, or its id.")],
+    processor: Annotated[str, typer.Argument(metavar="PROCESSOR", help="Whose states, as `plan` names it.")],
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="K", help="Of one key only; of several columns, as a JSON list."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="Exactly as of this application time (UTC), not of now."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the states of a processor: of now, or exactly as of an application time."""
+    with standard_output_reserved() as output:
+        given = parse_sets(sets, state_dir)
+        split_sets(given, ())
+        config = load_config(config_file, given)
+        from drivetrain.spark import state
+
+        states = state(app, processor, config)
+        found = states.items(at) if key is None else of_key(states, key, at)
+        if as_json:
+            json.dump(as_data(states, found, at), output, default=str)
+            output.write("\n")
+            return
+    show(states, found, at, limit, Console(file=sys.stdout, highlight=False))
+
+
+def of_key(states: States, written: str, at: str | None) -> list[KeptState]:
+    """The states of a key that was written as text; raises `UserError` when no reading of it has any."""
+    from drivetrain.spark.state_query import KeptState
+
+    for key in readings(written):
+        value = states.get(key, at)
+        if isinstance(value, dict) and all(isinstance(window, tuple) for window in value):
+            return [KeptState(key, inner, window) for window, inner in sorted(value.items())]
+        if value is not None:
+            return [KeptState(key, value)]
+    raise UserError(
+        f"no state has the key {written!r}",
+        where=states.processor,
+        expected="a key that has a state; without --key all are shown",
+        got=written,
+    )
+
+
+def readings(written: str) -> list[Any]:
+    """What a key may be that was written like this: text first, then what JSON says."""
+    try:
+        read = json.loads(written)
+    except json.JSONDecodeError:
+        return [written]
+    return [written, tuple(read) if isinstance(read, list) else read]
+
+
+def as_data(states: States, found: list[KeptState], at: str | None) -> dict[str, Any]:
+    """The answer for `--json`."""
+    listed = []
+    for one in found:
+        window = None if one.window is None else {"start_ms": one.window[0], "end_ms": one.window[1]}
+        listed.append({"key": one.key, **({} if window is None else {"window": window}), "value": one.value})
+    return {"processor": states.processor, "clock_ms": states.clock_ms(), "at": at, "states": listed}
+
+
+def show(states: States, found: list[KeptState], at: str | None, limit: int, console: Console) -> None:
+    """Print states as a table, and as of when they are."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    is_windowed = any(one.window is not None for one in found)
+    for heading in ("key", *(["window (UTC)"] if is_windowed else []), "value"):
+        table.add_column(heading, overflow="fold")
+    for one in found[:limit]:
+        key = ", ".join(map(str, one.key)) if isinstance(one.key, tuple) else str(one.key)
+        window = (
+            [] if one.window is None else [f"{told_moment(one.window[0])} – {told_moment(one.window[1])}"]
+        )
+        table.add_row(key, *window, str(one.value))
+    if found:
+        console.print(table)
+    when = f"as of {at}" if at is not None else f"now; the clock is at {show_clock(states.clock_ms())} UTC"
+    of = f"{min(limit, len(found))} of {len(found)}" if len(found) > limit else str(len(found))
+    console.print(f"{of} states of {states.processor}, {when}")
