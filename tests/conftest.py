@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: one Spark session for the whole run."""
+"""Fixtures that every test may use: one Spark session and one PostgreSQL server for the whole run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,3 +44,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made = session(config, "drivetrain-tests", kafka=connector_jars(config, fetch=False) is not None)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of the run's own; a test makes itself a database in it."""
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.close()

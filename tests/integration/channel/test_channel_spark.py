@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.errors import InternalError
+from drivetrain.errors import InputError, InternalError
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.columns import read_channel
 from drivetrain.spark.channel.feeds import IterableFeed
@@ -109,6 +109,33 @@ def test_partitions_without_rows_make_no_file_and_large_ones_several(
     assert sum(segment.rows for segment in segments) == 50_000
     assert len(segments) == 3  # batches of 10,000 rows of 16 bytes, closed at 200,000 bytes
     assert len({segment.path for segment in segments}) == 3
+
+
+def test_what_follows_a_small_batch_comes_through_the_driver_unless_it_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ChannelStore(str(tmp_path / "channel"))
+    two = spark.range(0, 10, 1, 2).selectExpr("id", "array(named_struct('at', current_timestamp())) AS x", TS)
+    written = []
+    for batch_id in range(2):
+        written.append(write_segments(two, store, batch_id))
+        store.append(batch_id, written[-1], START_MS)
+    assert [len(segments) for segments in written] == [2, 1]
+    assert write_segments(two.where("id < 0"), store, 2) == []
+    assert len(arrived(spark, store.uri, two.schema, tmp_path)) == 20
+    with pytest.raises(InputError, match="a message has no event time"):
+        write_segments(spark.range(1).select("id", F.lit(None).cast("timestamp").alias("__ts")), store, 2)
+
+    def refused(_: DataFrame) -> pa.Table:
+        raise RuntimeError("bigger than spark.driver.maxResultSize")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(two), "toArrow", refused)
+        assert len(write_segments(two, store, 2)) == 2
+    monkeypatch.setattr("drivetrain.spark.channel.writer.DRIVER_BYTES", 10)
+    assert len(write_segments(two, store, 2)) == 2
+    monkeypatch.undo()
+    assert len(write_segments(two, ChannelStore(store.uri), 2)) == 2, "another life: what waited is unknown"
 
 
 def test_a_message_without_event_time_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -46,11 +46,19 @@ class Harness:
         *,
         fresh: bool = False,
         replay_from_ms: int | None = None,
+        from_savepoint: Path | None = None,
         listener: Any = None,
         **keys: str,
     ) -> RunResult:
         """Run to the end."""
-        result = run(app, self.config(**keys), listener, fresh=fresh, replay_from=replay_from_ms)
+        result = run(
+            app,
+            self.config(**keys),
+            listener,
+            fresh=fresh,
+            replay_from=replay_from_ms,
+            from_savepoint=from_savepoint,
+        )
         result.check()
         return result
 

@@ -20,7 +20,8 @@ from harness import Harness, at, events, ms
 
 from drivetrain import Application, agg, windows
 from drivetrain.core.progress import ProgressEvent, RunOutcome
-from drivetrain.errors import UserError
+from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.spark.query import FragmentQuery
 
 SCHEMA = "ts timestamp, key string, n bigint"
 SECOND = 1000
@@ -183,6 +184,26 @@ def test_a_stopped_run_goes_on_where_it_stopped(drive: Harness) -> None:
     assert result.outcome is RunOutcome.FINISHED
     found = Counter((r["key"], ms(r["window_start"]), r["n"], r["total"]) for r in drive.rows())
     assert found == wanted(data)
+
+
+def test_a_start_that_was_killed_within_its_first_write_to_sparks_log_goes_on(drive: Harness) -> None:
+    data = rows(100)
+    app = Application("first")
+    drive.sink(events(app, data, SCHEMA, "20 s").group_by("key").window(windows.tumbling("10 s")).count())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FragmentQuery, "start", killed_before_any_batch)
+        with pytest.raises(DrivetrainError, match="killed"):
+            drive.run(app)
+    assert drive.run(app).outcome is RunOutcome.FINISHED
+    assert sum(row["count"] for row in drive.rows()) == len(data)
+
+
+def killed_before_any_batch(query: FragmentQuery) -> None:
+    """What Spark leaves when it dies while it writes its record of the first batch."""
+    for log in ("offsets", "commits"):
+        (query.checkpoint / log).mkdir(parents=True)
+    (query.checkpoint / "offsets" / ".0.963022aa-ec0f-42c4-9d10-35e8265b76c8.tmp").touch()
+    raise UnavailableError("killed")
 
 
 def test_another_graph_on_the_same_state_is_refused(drive: Harness) -> None:

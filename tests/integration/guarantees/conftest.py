@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))  # clusters of real processes
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))  # the harness is shared with the engine's tests
 
 from harness import Harness

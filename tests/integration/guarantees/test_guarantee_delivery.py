@@ -10,10 +10,16 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from harness import Harness, at, events
 
+from drivetrain import Application, agg, windows
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.progress import RunOutcome
+from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.left_out import left_out
 
 MODES = ("exactly once", "at least once", "at most once")
@@ -102,3 +108,36 @@ def test_every_mode_keeps_its_word_when_a_batch_is_killed(tmp_path: Path) -> Non
         assert (known.batches, known.messages) == (
             (1, len(first + second)) if mode == "at most once" else (0, 0)
         )
+
+
+class CrashError(RuntimeError):
+    """What a fragment meets when it tells its subscribers of its last batch."""
+
+
+@pytest.mark.parametrize("told", [0, 1], ids=["nobody", "one of two"])
+def test_a_crash_when_subscribers_are_told_of_the_last_windows_loses_none(
+    drive: Harness, monkeypatch: pytest.MonkeyPatch, told: int
+) -> None:
+    app = Application("last-windows")
+    rows = [(at(second * 1000), second) for second in range(100)]
+    timed = events(app, rows, "ts timestamp, n bigint")
+    short = timed.window(windows.tumbling("10 s")).aggregate("short", n=agg.sum("n"))
+    for name, length in (("minutes", "1 min"), ("halves", "30 s")):
+        drive.sink(short.window(windows.tumbling(length)).aggregate(name, n=agg.sum("n")), name)
+    append, ends = ChannelStore._append, []
+
+    def failing(store: ChannelStore, *given: Any) -> Any:
+        batch_id, _, clock_ms, *_ = given
+        if store.fragment == "short" and batch_id is not None and clock_ms == FINAL_CLOCK_MS:
+            ends.append(store.uri)
+            if len(ends) == told + 1:
+                raise CrashError("before the entry is there")
+        return append(store, *given)
+
+    monkeypatch.setattr(ChannelStore, "_append", failing)
+    with pytest.raises(Exception, match="before the entry is there"):
+        drive.run(app)
+    assert drive.run(app).outcome is RunOutcome.FINISHED
+    assert len(set(ends)) == 2
+    for name in ("minutes", "halves"):
+        assert sum(row["n"] for row in drive.rows(name)) == sum(range(100))

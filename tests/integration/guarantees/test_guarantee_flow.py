@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 from harness import Harness
 
-from drivetrain import Application, sources
+from drivetrain import Application, sinks, sources
 from drivetrain.core.channel_progress import ChannelProgress
 from drivetrain.core.progress import FragmentProgressed, ProgressEvent, RunOutcome
 from drivetrain.spark.flow_book import ChannelFullError
 
-WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if "DRIVETRAIN_SEEDS" in os.environ else "6"))
+WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if "DRIVETRAIN_SEEDS" in os.environ else "4"))
 BATCH_ROWS = 2_000
 WINDOW = {"channel__window_messages": "6_000", "run__max_batch_rows": str(BATCH_ROWS)}
 MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30
@@ -164,3 +166,38 @@ def test_a_channel_that_may_keep_no_more_fails_loudly_when_it_is_to(drive: Harne
     assert "fragment slowly does not keep up" in told
     assert "at most 20 KiB" in told
     assert "messages" in str(raised.value.got)
+
+
+def test_a_batch_takes_no_more_of_a_source_than_it_may_in_messages_and_bytes(drive: Harness) -> None:
+    lines = [f'{{"n": "{n}"}}' for n in range(1_000, 2_000)]
+    for number in range(10):
+        (drive.directory / "native").mkdir(exist_ok=True)
+        part = lines[number * 100 : (number + 1) * 100]
+        (drive.directory / "native" / f"{number}.txt").write_text("".join(f"{line}\n" for line in part))
+    (drive.directory / "ours.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    taken: dict[str, list[int]] = defaultdict(list)
+    app = Application("bounded")
+
+    def noting(name: str) -> Callable[[pa.Table, int], None]:
+        def note(batch: pa.Table, _batch_id: int) -> None:
+            taken[name].append(batch.num_rows)
+
+        return note
+
+    for name, source in {
+        "native": sources.text(drive.directory / "native"),
+        "ours": sources.jsonl(drive.directory / "ours.jsonl", schema="n string"),
+        "generated": sources.generate(rows=1_000),
+        "items": sources.items([(n,) for n in range(1_000)], "n long"),
+    }.items():
+        app.read(source, name=name).sink(sinks.batches(noting(name)), name=f"{name}-out")
+    keys = {"run__max_batch_bytes": "4 KiB", "run__min_batch_bytes": "1 KiB", "run__max_batch_rows": "150"}
+    assert drive.run(app, **keys).outcome is RunOutcome.FINISHED
+    line_bytes = len(lines[0]) + 1
+    for name in ("native", "ours"):  # how many messages a file holds is known when it has been read
+        assert sum(taken[name]) == 1_000
+        assert (max(taken[name]) - 1) * line_bytes < 4 << 10  # a line belongs to where it begins
+        assert len(taken[name]) < 15, "batches are not smaller than they need be"
+    for name in ("generated", "items"):
+        assert sum(taken[name]) == 1_000
+        assert max(taken[name]) <= 150

@@ -90,8 +90,8 @@ def assert_life(drive: Harness, life: int, data: list[Row], what: str) -> None:
 
 def test_files_are_replayed_exactly_from_any_moment_again_and_again(drive: Harness) -> None:
     draw = random.Random(SEED)
-    data = disordered(3000, SEED)
-    write_parts(drive.directory / "in", data, parts=3)
+    data = disordered(1600, SEED)
+    write_parts(drive.directory / "in", data, parts=2)
 
     def build() -> Application:
         app = Application("files")
@@ -99,11 +99,11 @@ def test_files_are_replayed_exactly_from_any_moment_again_and_again(drive: Harne
         chained(drive, app.read(source))
         return app
 
-    drive.run(build(), run__max_batch_bytes="20 KiB")
+    drive.run(build(), run__max_batch_bytes="14 KiB")
     for life in (2, 3) if "DRIVETRAIN_SEEDS" in os.environ else (2,):
         from_ms = draw.randrange(100 * SECOND, 500 * SECOND)
         what = f"seed {SEED}, replayed from {from_ms} ms"
-        result = drive.run(build(), replay_from_ms=from_ms, run__max_batch_bytes="20 KiB")
+        result = drive.run(build(), replay_from_ms=from_ms, run__max_batch_bytes="14 KiB")
         young = [row for row in data if row[0] >= from_ms]
         assert result.outcome is RunOutcome.FINISHED
         assert (result.life, result.replay_from_ms) == (life, from_ms)
@@ -256,8 +256,8 @@ long.aggregate("long", n=agg.sum("n"), total=agg.sum("total")).sink(sinks.parque
 
 @pytest.mark.timeout(600)
 def test_a_replay_that_is_killed_has_begun_or_not_and_goes_on(tmp_path: Path) -> None:
-    data = disordered(1000, SEED + 3)
-    write_parts(tmp_path / "in", data, parts=5)
+    data = disordered(300, SEED + 3)
+    write_parts(tmp_path / "in", data, parts=3)
     app = tmp_path / "killed.py"
     app.write_text(FILE)
     from_ms = 250_000

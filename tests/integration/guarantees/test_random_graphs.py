@@ -27,11 +27,15 @@ from drivetrain.spark.branches import Branches
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.testing.simulate import chosen_seeds
 
-IN_PROCESS = list(chosen_seeds(2, 60))
-KILLED = list(chosen_seeds(1, 12))
+CHOSEN = bool({"DRIVETRAIN_SEED", "DRIVETRAIN_SEEDS"} & os.environ.keys())
+IN_PROCESS = list(chosen_seeds(60, 60)) if CHOSEN else [7, 10]
+"""By default one with windows of windows and narrow channels, and a join of two sources."""
+KILLED = list(chosen_seeds(12, 12)) if CHOSEN else [8]
 KILLS = 3 if "DRIVETRAIN_SEEDS" in os.environ else 1
 BATCH = "2 KiB"
 """So little that every file is several batches."""
+NARROW = {"channel.window-messages": "25", "channel.window-batches": "2"}
+"""Windows of channels in every other graph: producers wait all the time."""
 
 APPLICATION = """
 import pathlib, sys
@@ -95,6 +99,11 @@ class StopSometimes:
         return self.left is not None and self.left <= 0
 
 
+def windows_of(seed: int) -> dict[str, str]:
+    """The windows of channels in the application of a seed, as keys of the configuration."""
+    return NARROW if seed % 2 else {}
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", IN_PROCESS)
 def test_a_random_graph_gives_what_loops_give_whatever_fails_on_the_way(drive: Harness, seed: int) -> None:
@@ -102,11 +111,13 @@ def test_a_random_graph_gives_what_loops_give_whatever_fails_on_the_way(drive: H
     write_inputs(recipe, drive.directory / "in")
     draw = random.Random(seed + 1)
     crashes = Crashes(draw)
+    keys = {"run.max-batch-bytes": BATCH, **windows_of(seed)}
+    given = {key.replace(".", "__").replace("-", "_"): value for key, value in keys.items()}
     with crashes.planted():
         for _ in range(10):
             app = build(recipe, drive.directory / "in", drive.directory / "out")
             try:
-                outcome = drive.run(app, listener=StopSometimes(draw), run__max_batch_bytes=BATCH).outcome
+                outcome = drive.run(app, listener=StopSometimes(draw), **given).outcome
             except Exception as error:
                 if not crashes.told or crashes.told[-1] not in f"{error} {error.__cause__}":
                     raise AssertionError(f"{recipe.told()}\n{crashes.told}") from error
@@ -125,7 +136,7 @@ def test_a_random_graph_whose_process_is_killed_gives_what_loops_give(tmp_path: 
     (tmp_path / "app.py").write_text(APPLICATION.format(seed=recipe.seed).lstrip())
     draw, kills = random.Random(seed), []
     for attempt in range(8):
-        process = _started(tmp_path)
+        process = _started(tmp_path, windows_of(seed))
         segments = _segments(tmp_path)
         goal = segments + draw.randint(1, 3)
         deadline = time.monotonic() + 240
@@ -159,8 +170,9 @@ def _segments(directory: Path) -> int:
     return sum(1 for _ in (directory / "state").glob("**/log/0*.json"))
 
 
-def _started(directory: Path) -> subprocess.Popen[bytes]:
+def _started(directory: Path, windows: dict[str, str]) -> subprocess.Popen[bytes]:
     sets = {
+        **windows,
         "run.max-batch-bytes": BATCH,
         "spark.master": "local[2]",
         "spark.driver-memory": "1 GiB",

@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -56,30 +56,42 @@ def broker_jars() -> list[Path]:
 class Broker:
     """One broker in `directory`: a new one, or the one that ran there before. A context manager.
 
-    `settings` are further lines of server.properties, taken when the directory is new.
+    `settings` are further lines of server.properties, and `protocols` further ways in (SASL_SSL, …), each
+    with a port of its own, in `addresses`; both are taken when the directory is new.
     """
 
     def __init__(
-        self, directory: Path, port: int | None = None, settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        protocols: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self._properties = directory / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
         if not self._properties.is_file():
-            self._make(port or _free_port(), settings or {})
+            self._make(port or _free_port(), settings or {}, protocols)
         told = dict(line.split("=", 1) for line in self._properties.read_text().splitlines())
-        self.bootstrap = told["advertised.listeners"].removeprefix("PLAINTEXT://")
+        listeners = told["advertised.listeners"].split(",")
+        self.addresses: dict[str, str] = dict(listener.split("://") for listener in listeners)
+        self.bootstrap = self.addresses["PLAINTEXT"]
 
-    def _make(self, port: int, settings: Mapping[str, str]) -> None:
+    def _make(self, port: int, settings: Mapping[str, str], protocols: Sequence[str]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        controller = _free_port()
+        controller, *ports = _free_ports(1 + len(protocols))
+        listeners = [f"PLAINTEXT://127.0.0.1:{port}"]
+        listeners += [f"{name}://127.0.0.1:{n}" for name, n in zip(protocols, ports, strict=True)]
         chosen = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": ",".join([*listeners, f"CONTROLLER://127.0.0.1:{controller}"]),
+            "advertised.listeners": ",".join(listeners),
+            "listener.security.protocol.map": ",".join(
+                ["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in ("PLAINTEXT", *protocols))]
+            ),
             "log.dirs": str(self.directory / "data"),
             # One node, a small heap.
             "offsets.topic.replication.factor": "1",
@@ -240,9 +252,15 @@ def _die_with_parent() -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return _free_ports(1)[0]
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        found = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in found:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in found]
 
 
 # -- by hand ---------------------------------------------------------------------------------------------

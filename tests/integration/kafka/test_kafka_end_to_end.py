@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from topic_reading import ends, values
 
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "11"))
-KILLS = 6 if "DRIVETRAIN_SEEDS" in os.environ else 2
+KILLS = 6 if "DRIVETRAIN_SEEDS" in os.environ else 1
 MESSAGES = 3000
 
 APPLICATION = """

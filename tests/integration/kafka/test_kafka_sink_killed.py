@@ -25,10 +25,11 @@ from drivetrain.spark.channel.segments import write_segment
 from drivetrain.spark.sinks.kafka_outbox import Outbox, PreparedBatch
 
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "7"))
-COMMIT_KILLS = 10
+NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
+COMMIT_KILLS = 10 if NIGHTLY else 4
 BATCHES_A_KILL, ROWS = 6, 50
 """So that there is always something left to kill."""
-APPLICATION_KILLS = 10 if "DRIVETRAIN_SEEDS" in os.environ else 3
+APPLICATION_KILLS = 10 if NIGHTLY else 2
 
 COMMITS = """
 import sys
@@ -57,7 +58,7 @@ def killed(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_commits_killed_at_random_moments_happen_once(broker: Broker, topic: str, tmp_path: Path) -> None:
-    batches, size = 400, 250
+    batches, size = 40 * COMMIT_KILLS, 250
     broker.create(topic, 3)
     outbox = Outbox(str(tmp_path / "state"), "out")
     files = ChannelFiles(str(tmp_path / "state" / "outbox"), durable=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from broker import Broker
+from google.protobuf import descriptor_pb2, timestamp_pb2
 from topic_reading import messages, values
 
 from drivetrain import F, col, sinks
@@ -150,6 +154,40 @@ def test_a_row_that_kafka_would_refuse_fails_the_batch_and_names_topic_and_key(
     assert "key 'k'" in told
     assert "secretsecret" not in told
     assert values(broker, topic) == []
+
+
+@BOTH
+def test_records_are_written_as_avro_and_as_protobuf_and_what_does_not_fit_is_told(
+    spark: SparkSession, broker: Broker, topic: str, opened: Any, guarantee: Any, tmp_path: Path
+) -> None:
+    broker.create(topic)
+    fields = [{"name": "n", "type": "long"}, {"name": "s", "type": ["null", "string"]}]
+    schema = {"type": "record", "name": "Reading", "fields": fields}
+    avro = sinks.kafka(broker.bootstrap, topic, format="avro", schema=json.dumps(schema), guarantee=guarantee)
+    writer = opened(avro)
+    assert writer.write(spark.sql("select 's' as s, 7 as n union all select null, 8"), 0) == 2
+    read = [fastavro.schemaless_reader(io.BytesIO(m.value()), schema, None) for m in messages(broker, topic)]
+    assert sorted(read, key=lambda row: row["n"]) == [{"n": 7, "s": "s"}, {"n": 8, "s": None}]
+    with pytest.raises(OutputError, match="does not fit the avro schema"):
+        writer.write(spark.sql("select 1 as n"), 1)
+    with pytest.raises(OutputError, match="cannot be written as avro") as caught:
+        writer.write(spark.sql("select cast(null as int) as n, 'secret' as s"), 1)
+    assert "null in n" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+    described = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(described.file.add())
+    (tmp_path / "messages.desc").write_bytes(described.SerializeToString())
+    name = broker.create(f"{topic}-proto")
+    proto = sinks.kafka(
+        broker.bootstrap, name, format="protobuf", schema="google.protobuf.Timestamp", value="v", key="k",
+        descriptors=str(tmp_path / "messages.desc"), guarantee=guarantee,
+    )  # fmt: skip
+    record = "named_struct('seconds', 5L, 'nanos', 6) as v"
+    rows = spark.sql(f"select 'a' as k, {record} union all select 'b', null")
+    assert opened(proto).write(rows, 7) == 2
+    found = {m.key(): m.value() for m in messages(broker, name)}
+    assert found == {b"a": timestamp_pb2.Timestamp(seconds=5, nanos=6).SerializeToString(), b"b": None}
 
 
 def test_a_row_without_a_topic_is_told(spark: SparkSession, broker: Broker, topic: str, opened: Any) -> None:

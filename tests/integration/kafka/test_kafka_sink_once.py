@@ -168,20 +168,13 @@ def test_prepared_batches_are_unseen_survive_and_are_committed_once_in_order_or_
     assert sorted(values(broker, topic)) == ["0", "1", "30", "31", "7"]
 
 
-@pytest.fixture(scope="module")
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "300"}
-    with Broker(tmp_path_factory.mktemp("own") / "broker", settings=settings) as running:
-        yield running
-
-
 @pytest.mark.parametrize("strategy", ["none", "rebootstrap"])
 def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
-    spark: SparkSession, own_broker: Broker, topic: str, again: OpenAgain, strategy: str
+    spark: SparkSession, mortal: Broker, topic: str, again: OpenAgain, strategy: str
 ) -> None:
     # With the second strategy, librdkafka's own default, the client loses its coordinator and hangs.
-    own_broker.create(topic, 2)
-    writer = again(on=own_broker, options={"metadata.recovery.strategy": strategy})
+    mortal.create(topic, 2)
+    writer = again(on=mortal, options={"metadata.recovery.strategy": strategy})
     writer.write(rows(spark, -1), 0)
     sending, killed = threading.Event(), threading.Event()
     plain = writer._outbox.messages
@@ -199,19 +192,19 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_batch_and_comes_back(
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(writer.write, numbers, 1)
         assert sending.wait(60)
-        own_broker.kill()
+        mortal.kill()
         killed.set()
-        own_broker.start()
+        mortal.start()
         assert sent.result(150) == 60_000
     assert writer.write(rows(spark, 60_000), 2) == 1
-    assert sorted(map(int, values(own_broker, topic))) == list(range(-1, 60_001))
+    assert sorted(map(int, values(mortal, topic))) == list(range(-1, 60_001))
 
 
 def test_a_transaction_that_lasts_too_long_is_told_as_that(
-    spark: SparkSession, own_broker: Broker, topic: str, again: OpenAgain
+    spark: SparkSession, mortal: Broker, topic: str, again: OpenAgain
 ) -> None:
-    own_broker.create(topic, 2)
-    writer = again(on=own_broker, transaction_timeout="1 s", timeout="30 s")
+    mortal.create(topic, 2)
+    writer = again(on=mortal, transaction_timeout="1 s", timeout="30 s")
     writer.write(rows(spark, 1), 0)
     plain = writer._outbox.messages
 
@@ -219,7 +212,7 @@ def test_a_transaction_that_lasts_too_long_is_told_as_that(
         yield from plain(batch)
         writer._producer._producer.flush(10)
         deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and not aborted(own_broker, f"drivetrain.app-{topic}.out"):
+        while time.monotonic() < deadline and not aborted(mortal, f"drivetrain.app-{topic}.out"):
             time.sleep(0.1)
 
     writer._outbox.messages = too_slowly
@@ -228,7 +221,7 @@ def test_a_transaction_that_lasts_too_long_is_told_as_that(
     assert "transaction_timeout" in str(caught.value.remedy)
     writer._outbox.messages = plain
     assert writer.write(rows(spark, 2), 1) == 1
-    assert sorted(values(own_broker, topic)) == ["1", "2"]
+    assert sorted(values(mortal, topic)) == ["1", "2"]
 
 
 def aborted(broker: Broker, transactional_id: str) -> bool:

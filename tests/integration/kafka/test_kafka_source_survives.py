@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
 DAY = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
 DAY_MS = int(DAY.timestamp() * 1000)
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(scope="module")
-def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that tests may kill."""
-    with Broker(tmp_path_factory.mktemp("mortal") / "broker") as running:
-        yield running
 
 
 @pytest.fixture
@@ -92,8 +84,11 @@ def test_messages_that_retention_took_stop_the_application_by_name_and_it_goes_o
     assert f"topic {topic}, partition 0: offsets 10 to 19" in str(stopped)
     with Running(runs, runs.application(runs.source(topic, on_data_loss="continue"))) as running:
         running.wait_until(lambda: values(runs) == [*range(10), *range(20, 30)])
+    send(broker, topic, numbered(30, 31))
+    with Running(runs, runs.application(runs.source(topic, on_data_loss="continue"))) as running:
+        running.wait_until(lambda: values(runs)[-1] == 30)
     assert running.result is not None
-    assert running.result.lost == 10
+    assert running.result.lost == 10, "since the state began"
 
 
 def test_a_topic_that_was_deleted_and_created_again_is_not_taken_for_the_old_one(

@@ -23,7 +23,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_message_is_in_one_expected_window(small: Path) -> None:
-    wanted = hop.expected(QUICK)
+    wanted = hop.expected(hop.directory(QUICK))
     assert sum(wanted["n"].to_pylist()) == 32_000
     assert set(wanted["total"].to_pylist()) == {n * hop.PAYLOAD_BYTES for n in wanted["n"].to_pylist()}
     assert all(ms % 60_000 == 0 for ms in wanted["window"].to_pylist())
@@ -31,7 +31,7 @@ def test_every_message_is_in_one_expected_window(small: Path) -> None:
 
 def test_windows_are_compared_whoever_wrote_them(small: Path) -> None:
     (small / "out").mkdir()
-    wanted = hop.expected(QUICK)
+    wanted = hop.expected(hop.directory(QUICK))
     starts = wanted["window"].cast(pa.timestamp("ms", "UTC"))
     for name in ("window", "window_start"):
         pq.write_table(wanted.drop("window").append_column(name, starts), small / "out" / "a.parquet")

@@ -1,0 +1,126 @@
+"""Runs examples/transfers.py as a process, and reads its two tables while they are written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TRANSFERS = Path(__file__).parents[3] / "examples" / "transfers.py"
+
+TOTALS = """
+select (select count(*) from ledger),
+       (select coalesce(sum(amount), 0) from balances),
+       (select coalesce(sum(changes), 0) from balances)
+"""
+WRONG = """
+select account, amount from balances b where amount <> (
+    select coalesce(sum(case when target = account then amount else 0 end), 0)
+         - coalesce(sum(case when source = account then amount else 0 end), 0) from ledger l
+    where l.source = b.account or l.target = b.account)
+"""
+
+Query = Callable[[str], list[Any]]
+
+
+class Run:
+    """The application in a process group of its own; its output goes to a file."""
+
+    def __init__(self, directory: Path, database: str, transfers: int, **environment: str) -> None:
+        self._log = directory / "out.log"
+        command = [sys.executable, "-m", "drivetrain.cli", "run", str(TRANSFERS)]
+        settings = {
+            "database": database,
+            "transfers": str(transfers),
+            "per-second": "400",
+            "state.dir": str(directory / "state"),
+            "spark.master": "local[2]",
+            "spark.driver-memory": "1 GiB",
+            "checkpoint.interval": "300 ms",
+            "run.max-batch-rows": "100",  # however slow the machine is, it goes on in small steps
+        }
+        for name, value in settings.items():
+            command += ["--set", f"{name}={value}"]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | environment,
+            )
+
+    def kill(self) -> None:
+        """Kill all of it at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    @property
+    def output(self) -> str:
+        """What it has printed."""
+        return self._log.read_text()
+
+
+class Reader(threading.Thread):
+    """Reads both tables in one query, all of the time; `wrong` are the answers that must not be."""
+
+    def __init__(self, query: Query) -> None:
+        super().__init__(daemon=True)
+        self._query = query
+        self._over = threading.Event()
+        self.reads = 0
+        self.ledger = 0
+        self.wrong: list[Any] = []
+
+    def run(self) -> None:
+        """Read until it is stopped."""
+        while not self._over.is_set():
+            answer = self._query(TOTALS)
+            if answer:
+                ledger, amounts, changes = answer[0]
+                self.reads += 1
+                self.ledger = ledger
+                if amounts != 0 or changes != 2 * ledger:
+                    self.wrong.append(answer[0])
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._over.set()
+        self.join(30)
+
+
+def of_sqlite(path: Path) -> Query:
+    """Queries of a SQLite file; none as long as the tables are not there."""
+
+    def query(statement: str) -> list[Any]:
+        try:
+            with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30) as connection:
+                return connection.execute(statement).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error) or "unable to open" in str(error):
+                return []
+            raise
+
+    return query
+
+
+def of_postgresql(dsn: str) -> Query:
+    """Queries of a PostgreSQL database; none as long as the tables are not there."""
+    import psycopg
+
+    def query(statement: str) -> list[Any]:
+        try:
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                return connection.execute(statement).fetchall()
+        except psycopg.errors.UndefinedTable:
+            return []
+
+    return query

@@ -1,0 +1,162 @@
+"""A fragment's state is lost or damaged: the application goes back to its last checkpoint, by itself."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Harness, at, ms
+
+from drivetrain import Application, agg, sources, windows
+from drivetrain.core.progress import NoticeGiven, ProgressEvent, RunOutcome
+from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+
+SECOND = 1000
+SMALL = {"run__max_batch_rows": "40"}  # so many batches that a checkpoint is made long before the end
+ROWS = [(at(i * 100), "abcd"[i % 4], i) for i in range(3000)]
+
+
+class StopAtCheckpoint:
+    """Asks to stop once so many transactions are committed and something is processed behind them."""
+
+    def __init__(self, state: Path, txid: int) -> None:
+        self.state = state
+        self.txid = txid
+        self.notices: list[str] = []
+
+    def on_event(self, event: ProgressEvent) -> None:
+        if isinstance(event, NoticeGiven):
+            self.notices.append(event.text)
+
+    def stop_requested(self) -> bool:
+        for home in self.state.glob("*/checkpoints"):
+            known = CheckpointFiles(home.parent).transaction()
+            if known is not None and known.record is not None and known.record.txid >= self.txid:
+                return True
+        return False
+
+
+def chained(drive: Harness) -> Application:
+    """Windows behind windows: two stateful fragments, a channel, and a sink at each of them."""
+    app = Application("chained")
+    made = app.read(
+        sources.generate(
+            rows=len(ROWS),
+            start="1970-01-01T00:00:00Z",
+            step_us=100_000,
+            columns={"key": "element_at(array('a', 'b', 'c', 'd'), cast(id % 4 as int) + 1)"},
+        )
+    )
+    short = made.group_by("key").window(windows.tumbling("10 s")).aggregate("short", n=agg.count())
+    drive.sink(short, "short")
+    long = short.group_by("key").window(windows.tumbling("1 min")).aggregate("long", n=agg.sum("n"))
+    drive.sink(long, "long")
+    return app
+
+
+def check_output(drive: Harness) -> None:
+    short = Counter((r["key"], ms(r["window_start"]), r["n"]) for r in drive.rows("short"))
+    wanted: Counter[Any] = Counter((key, ms(ts) // 10_000 * 10_000) for ts, key, _ in ROWS)
+    assert short == Counter((*group, n) for group, n in wanted.items())
+    long = Counter((r["key"], ms(r["window_start"]), r["n"]) for r in drive.rows("long"))
+    wanted = Counter((key, ms(ts) // 60_000 * 60_000) for ts, key, _ in ROWS)
+    assert long == Counter((*group, n) for group, n in wanted.items())
+
+
+def delete_checkpoint(fragment: Path) -> None:
+    shutil.rmtree(fragment / "checkpoint")
+
+
+def delete_commits(fragment: Path) -> None:
+    for commit in (fragment / "checkpoint" / "commits").iterdir():
+        commit.unlink()
+
+
+def newest_state(fragment: Path) -> Path:
+    files = [p for p in (fragment / "checkpoint" / "state").rglob("*.changelog") if p.name[0] != "."]
+    return max(files, key=lambda path: (int(path.stem), path.stat().st_size))
+
+
+def truncate_state(fragment: Path) -> None:
+    path = newest_state(fragment)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_state(fragment: Path) -> None:
+    path = newest_state(fragment)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+def delete_state(fragment: Path) -> None:
+    newest_state(fragment).unlink()
+
+
+DAMAGES = [delete_checkpoint, truncate_state]
+if "DRIVETRAIN_SEEDS" in os.environ:
+    DAMAGES += [delete_commits, flip_state, delete_state]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_lost_state_takes_the_application_back_to_its_checkpoint(
+    drive: Harness, damage: Callable[[Path], None]
+) -> None:
+    keys = {"checkpoint__mode": "on", "checkpoint__interval": "200 ms"}
+    state = drive.directory / "state"
+    stop = StopAtCheckpoint(state, 1)
+    first = drive.run(chained(drive), listener=stop, **keys, **SMALL)
+    assert first.outcome is RunOutcome.STOPPED
+    [home] = state.iterdir()
+    damage(home / "fragments" / random.Random(damage.__name__).choice(["short", "long"]))
+    listener = StopAtCheckpoint(state, 1 << 40)
+    second = drive.run(chained(drive), listener=listener, **keys)
+    assert second.outcome is RunOutcome.FINISHED
+    assert any("went back to checkpoint" in notice for notice in listener.notices), listener.notices
+    known = CheckpointFiles(home).transaction()
+    assert known is not None
+    assert known.life == 2
+    check_output(drive)
+
+
+def test_a_restore_that_is_interrupted_is_done_by_the_next_run(
+    drive: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from drivetrain.spark.checkpoints import restoring
+
+    keys = {"checkpoint__mode": "on", "checkpoint__interval": "200 ms"}
+    state = drive.directory / "state"
+    drive.run(chained(drive), listener=StopAtCheckpoint(state, 1), **keys, **SMALL)
+    [home] = state.iterdir()
+    delete_checkpoint(home / "fragments" / "long")
+    restored: list[str] = []
+    whole = restoring._restore
+
+    def dies_after_the_first(plan: Any, fragment: Any, *rest: Any) -> None:
+        if restored:
+            raise KeyboardInterrupt
+        whole(plan, fragment, *rest)
+        restored.append(fragment.id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restoring, "_restore", dies_after_the_first)
+        with pytest.raises(KeyboardInterrupt):
+            drive.run(chained(drive), **keys)
+    assert restored == ["short"]
+    listener = StopAtCheckpoint(state, 1 << 40)
+    drive.run(chained(drive), listener=listener, **keys)
+    assert any("a restore was interrupted" in notice for notice in listener.notices)
+    check_output(drive)
+
+
+def test_without_a_checkpoint_nothing_of_it_costs_or_waits(drive: Harness) -> None:
+    drive.run(chained(drive))
+    [home] = (drive.directory / "state").iterdir()
+    assert not (home / "checkpoints").exists()
+    check_output(drive)

@@ -1,0 +1,231 @@
+"""A savepoint moves an application: another directory, other cores; a damaged one starts nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Harness, at, ms
+
+from drivetrain import Application, agg, sinks, sources, start, windows
+from drivetrain.core.progress import NoticeGiven, ProgressEvent, QuietListener, RunOutcome
+from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.spark import savepoint
+from drivetrain.spark.checkpoints.manifest import MANIFEST, SavepointError, read_manifest, verified
+
+ROWS = 1200
+
+
+def chained(out: Path, rate: float | None, *, also: Path | None = None) -> Application:
+    """Windows, and behind a channel a fold by key; a sink at each of them, and perhaps one more."""
+    app = Application("chained")
+    made = app.read(
+        sources.generate(
+            rows=ROWS,
+            rate_per_s=rate,
+            start="1970-01-01T00:00:00Z",
+            step_us=100_000,
+            columns={"key": "element_at(array('a', 'b', 'c', 'd'), cast(id % 4 as int) + 1)"},
+        ),
+        name="made",
+    )
+    short = made.group_by("key").window(windows.tumbling("5 s")).aggregate("short", n=agg.count())
+    short.sink(sinks.parquet(out / "short"), name="to-short")
+    long = short.group_by("key").window(windows.tumbling("20 s")).aggregate("long", n=agg.sum("n"))
+    long.sink(sinks.parquet(out / "long"), name="to-long")
+    if also is not None:
+        long.filter("n > 0").sink(sinks.parquet(also), name="to-also")
+    return app
+
+
+def check_output(drive: Harness, *outs: str) -> None:
+    """All outputs together are those of one undisturbed run."""
+    wanted: Counter[Any] = Counter()
+    for name, width in (("short", 5_000), ("long", 20_000)):
+        found = Counter(
+            (r["key"], ms(r["window_start"]), r["n"]) for out in outs for r in drive.rows(f"{out}/{name}")
+        )
+        wanted = Counter(("abcd"[i % 4], i * 100 // width * width) for i in range(ROWS))
+        assert found == Counter((*group, n) for group, n in wanted.items()), name
+
+
+class Notices(QuietListener):
+    """Keeps what the user is told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def on_event(self, event: ProgressEvent) -> None:
+        if isinstance(event, NoticeGiven):
+            self.texts.append(event.text)
+
+
+def saved_while_running(drive: Harness, mode: str) -> Path:
+    """A savepoint of a run that has published something, which is then stopped."""
+    config = drive.config(checkpoint__mode=mode, checkpoint__interval="200ms", run__max_batch_rows="100")
+    with start(chained(drive.out("old"), 50), config) as running:
+        running.wait_clock(at(25_000), "5 min")
+        place = running.savepoint(drive.directory / "saved", "5 min")
+    assert running.wait().outcome is RunOutcome.STOPPED
+    return place
+
+
+def drop_what_came_later(drive: Harness, place: Path) -> None:
+    """Of the old outputs, keep what had been published when the savepoint was made."""
+    fragments = read_manifest(place).record.fragments
+    last = {"short": fragments["short"].batch_id, "long": fragments["long"].batch_id}
+    for name, batch in last.items():
+        for file in drive.out(f"old/{name}").glob("part-*.parquet"):
+            if int(file.stem.rpartition("-")[2]) > batch:
+                file.unlink()
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_a_savepoint_of_a_running_application_goes_on_elsewhere(drive: Harness, mode: str) -> None:
+    place = saved_while_running(drive, mode)
+    assert read_manifest(place).record.fragments["long"].batch_id > 0
+    drop_what_came_later(drive, place)
+    elsewhere, notices = Harness(drive.directory / "elsewhere"), Notices()
+    moved = chained(drive.out("new"), None, also=drive.out("also"))
+    result = elsewhere.run(moved, listener=notices, from_savepoint=place, checkpoint__mode=mode)
+    assert result.outcome is RunOutcome.FINISHED
+    assert result.life == 2
+    check_output(drive, "old", "new")
+    assert len(drive.rows("also")) == len(drive.rows("new/long"))
+    assert any("savepoint" in text for text in notices.texts)
+
+
+def test_an_application_that_was_stopped_goes_on_where_it_was_in_the_same_outputs(drive: Harness) -> None:
+    """What it had prepared behind its last checkpoint is made again, by who goes on."""
+    config = drive.config(checkpoint__mode="on", checkpoint__interval="200ms", run__max_batch_rows="100")
+    with start(chained(drive.out("old"), 50), config) as running:
+        running.wait_clock(at(25_000), "5 min")
+    place = savepoint("chained", drive.directory / "saved", config)
+    elsewhere = Harness(drive.directory / "elsewhere")
+    elsewhere.run(chained(drive.out("old"), None), from_savepoint=place, checkpoint__mode="on")
+    check_output(drive, "old")
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def largest(place: Path) -> Path:
+    return max(
+        (p for p in place.rglob("*") if p.is_file() and p.name != MANIFEST), key=lambda p: p.stat().st_size
+    )
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "a file was flipped": lambda place: flip(largest(place)),
+    "a file was truncated": lambda place: os.truncate(largest(place), 3),
+    "a file was deleted": lambda place: largest(place).unlink(),
+    "a file was added": lambda place: (place / "fragments" / "more").write_text("x"),
+    "the manifest was flipped": lambda place: flip(place / MANIFEST),
+    "the manifest was truncated": lambda place: os.truncate(place / MANIFEST, 100),
+    "the manifest was deleted": lambda place: (place / MANIFEST).unlink(),
+    "there is nothing": shutil.rmtree,
+}
+
+
+@pytest.fixture(scope="module")
+def whole(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A savepoint, to be damaged in copies."""
+    return saved_while_running(Harness(tmp_path_factory.mktemp("whole")), "on")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_savepoint_is_refused_and_nothing_is_written(
+    drive: Harness, whole: Path, damage: str
+) -> None:
+    place = drive.directory / "copy"
+    shutil.copytree(whole, place)
+    verified(place)
+    DAMAGES[damage](place)
+    with pytest.raises(SavepointError):
+        drive.run(chained(drive.out("new"), None), from_savepoint=place)
+    assert not drive.out("new").exists()
+    assert [p.name for p in (drive.directory / "state").rglob("*") if p.is_file()] == ["lock"]
+
+
+def test_another_graph_is_refused_and_what_differs_is_named(drive: Harness, whole: Path) -> None:
+    app = Application("chained")
+    made = app.read(sources.text(str(drive.directory / "in")), name="made")
+    (drive.directory / "in").mkdir()
+    made.group_by(key="value").aggregate("other", n=agg.count()).sink(sinks.parquet(drive.out("new")))
+    with pytest.raises(SavepointError) as refused:
+        drive.run(app, from_savepoint=whole)
+    assert "other" in str(refused.value.got)
+    assert "short" in str(refused.value.expected)
+
+
+def test_an_application_that_has_a_state_does_not_take_another(drive: Harness, whole: Path) -> None:
+    app = chained(drive.out("new"), None)
+    drive.run(app)
+    with pytest.raises(UserError, match="state here already"):
+        drive.run(app, from_savepoint=whole)
+    check_output(drive, "new")
+
+
+def test_an_application_that_never_made_a_checkpoint_is_not_saved_while_it_is_not_running(
+    drive: Harness,
+) -> None:
+    config = drive.config(checkpoint__mode="off")
+    with start(chained(drive.out("old"), 50), config) as running:
+        running.wait_clock(at(1_000), "5 min")
+    with pytest.raises(DrivetrainError, match="no savepoint"):
+        savepoint("chained", drive.directory / "saved", config)
+    assert not (drive.directory / "saved").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from drivetrain.config import Config
+from drivetrain.spark import savepoint
+from drivetrain.spark.checkpoints import savepoint as writing
+
+step, real = int(sys.argv[3]), {name: getattr(writing, name) for name in ("copied", "write_manifest")}
+done = 0
+
+def dying(name):
+    def call(*args):
+        global done
+        done += 1
+        if done == step or (step < 0 and name == "write_manifest"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real[name](*args)
+    return call
+
+for name in real:
+    setattr(writing, name, dying(name))
+savepoint("chained", Path(sys.argv[2]), Config.load(None, {}, {"state.dir": sys.argv[1]}))
+"""
+
+
+@pytest.mark.parametrize("step", [1, 4, -1])
+def test_who_is_killed_while_writing_leaves_no_savepoint(drive: Harness, step: int) -> None:
+    config = drive.config(checkpoint__mode="on", checkpoint__interval="200ms")
+    with start(chained(drive.out("old"), 50), config) as running:
+        running.wait_clock(at(1_000), "5 min")
+        running.savepoint(drive.directory / "first", "5 min")
+    place = drive.directory / "saved"
+    arguments = [str(drive.directory / "state"), str(place), str(step)]
+    died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments])
+    assert died.returncode == -signal.SIGKILL
+    assert not place.exists()
+    savepoint("chained", place, config)
+    verified(place)
+    assert time.time_ns() // 1_000_000 >= read_manifest(place).made_at_ms
