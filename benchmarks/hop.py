@@ -44,10 +44,11 @@ def messages(scale: Scale) -> int:
 
 def directory(scale: Scale) -> Path:
     """Messages of about 100 bytes in files, five milliseconds apart and in order; made once."""
-    return data.made(f"hop-{messages(scale)}", lambda made: _write(made, messages(scale)))
+    return data.made(f"hop-{messages(scale)}", lambda made: write(made, messages(scale)))
 
 
-def _write(made: Path, count: int) -> None:
+def write(made: Path, count: int) -> None:
+    """Make so many messages below `made`."""
     rng = np.random.default_rng(11)
     letters = rng.integers(97, 123, size=(997, PAYLOAD_BYTES), dtype=np.uint8)
     payloads = pa.array([bytes(row).decode() for row in letters])
@@ -65,24 +66,29 @@ def _write(made: Path, count: int) -> None:
             pq.write_table(table, made / folder / f"part-{number:02}.parquet")
 
 
-def expected(scale: Scale) -> pa.Table:
+def expected(made: Path) -> pa.Table:
     """Messages and characters per key and minute, by Arrow alone."""
-    table = pq.read_table(directory(scale) / "messages")
+    table = pq.read_table(made / "messages")
     minute = pc.multiply(pc.divide(milliseconds(table["ts"]), 60_000), 60_000)
     sizes = pa.table(
         {"key": table["key"], "window": minute, "size": pc.utf8_length(table["payload"]).cast(pa.int64())}
     )
-    made = sizes.group_by(["key", "window"]).aggregate([("size", "count"), ("size", "sum")])
-    return made.rename_columns(["key", "window", "n", "total"])
+    counted = sizes.group_by(["key", "window"]).aggregate([("size", "count"), ("size", "sum")])
+    return counted.rename_columns(["key", "window", "n", "total"])
 
 
 def check(scale: Scale, work: Path) -> None:
+    check_output(directory(scale), work)
+
+
+def check_output(made: Path, work: Path) -> None:
+    """Compare what a contender wrote with what Arrow counts."""
     got = read_output(work / "out", [])
     windows = got["window_start"] if "window_start" in got.column_names else got["window"]
     table = pa.table(
         {"key": got["key"], "window": milliseconds(windows), "n": got["n"], "total": got["total"]}
     )
-    expect_equal(table, expected(scale), ["key", "window"])
+    expect_equal(table, expected(made), ["key", "window"])
 
 
 # -- ours ------------------------------------------------------------------------------------------------
@@ -110,7 +116,8 @@ def run_drivetrain(scale: Scale, work: Path, *, cut: bool) -> dict[str, float]:
     overhead = Overhead(work / "state", messages(scale))
     with Timed() as timed, overhead:
         run(application(source / "messages", work / "out", cut=cut), peers.config(work))
-    return timed.figures(start_s=start_s, message_bytes=overhead.bytes_per_message)
+    taken = {"message_bytes": overhead.bytes_per_message} if cut else {}
+    return timed.figures(start_s=start_s, **taken)
 
 
 class Overhead(threading.Thread):

@@ -49,7 +49,7 @@ SPARK_PARTS = {
 
 
 def files(scale: Scale) -> int:
-    return 12 if scale.quick else 60
+    return 12 if scale.quick else 30
 
 
 class Feeder(threading.Thread):

@@ -27,7 +27,12 @@ _running: list[Any] = []
 
 def messages(scale: Scale) -> int:
     """How many messages are read, or written."""
-    return 50_000 if scale.quick else 1_000_000
+    return 50_000 if scale.quick else 2_000_000
+
+
+def warm(scale: Scale) -> int:
+    """How many are read or written before: what Java has not compiled by then is measured with the rest."""
+    return messages(scale) // 10
 
 
 def broker() -> Any:
@@ -44,19 +49,19 @@ def start() -> Any:
     return _running[0]
 
 
-def topic(scale: Scale) -> str:
-    """The topic that is read."""
-    return f"in-{messages(scale)}"
+def topic(count: int) -> str:
+    """The topic of `count` messages that is read."""
+    return f"in-{count}"
 
 
-def rows(scale: Scale) -> Path:
+def rows(count: int) -> Path:
     """The rows that are written: `key` and `value`, 100 bytes, in Parquet files."""
-    directory = data.root() / f"kafka-{messages(scale)}"
+    directory = data.root() / f"kafka-{count}"
     if not directory.is_dir():
         aside = directory.with_suffix(".tmp")
         aside.mkdir(parents=True, exist_ok=True)
         for part in range(PARTITIONS):
-            numbers = range(part, messages(scale), PARTITIONS)
+            numbers = range(part, count, PARTITIONS)
             columns = {
                 "key": [f"key-{n % 10_000}" for n in numbers],
                 "value": [f"{n:0{_MESSAGE_BYTES}}" for n in numbers],
@@ -67,21 +72,26 @@ def rows(scale: Scale) -> Path:
 
 
 def fill(scale: Scale) -> None:
-    """Put the rows into the topic that is read, unless they are there."""
+    """Put the rows into the topics that are read, unless they are there."""
+    running = start()
+    for count in (warm(scale), messages(scale)):
+        if topic(count) in running.admin.list_topics(timeout=10).topics:
+            if _ends(running.bootstrap, topic(count)) == count:
+                continue
+            running.delete(topic(count))  # whoever filled it was interrupted
+        running.create(topic(count), PARTITIONS)
+        _fill(running.bootstrap, count)
+
+
+def _fill(bootstrap: str, count: int) -> None:
     from confluent_kafka import Producer
 
-    running = start()
-    if topic(scale) in running.admin.list_topics(timeout=10).topics:
-        if _ends(running.bootstrap, topic(scale)) == messages(scale):
-            return
-        running.delete(topic(scale))  # whoever filled it was interrupted
-    running.create(topic(scale), PARTITIONS)
-    producer = Producer({"bootstrap.servers": running.bootstrap, "queue.buffering.max.messages": 1_000_000})
-    for batch in pq.ParquetDataset(rows(scale)).read().to_batches(max_chunksize=10_000):
+    producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
+    for batch in pq.ParquetDataset(rows(count)).read().to_batches(max_chunksize=10_000):
         for key, value in zip(*(batch.column(n).to_pylist() for n in ("key", "value")), strict=True):
             while True:
                 try:
-                    producer.produce(topic(scale), value, key)
+                    producer.produce(topic(count), value, key)
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -157,11 +167,3 @@ def expect(scale: Scale, found: int) -> None:
     """Raise unless every message arrived, once."""
     if found != messages(scale):
         raise WrongResultError(f"{found} messages instead of {messages(scale)}")
-
-
-def warm_up(work: Path) -> Path:
-    """A few rows to start engines with."""
-    directory = work / "warm-rows"
-    directory.mkdir(exist_ok=True)
-    pq.write_table(pa.table({"key": ["k"] * 100, "value": ["v"] * 100}), directory / "0.parquet")
-    return directory

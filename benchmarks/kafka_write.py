@@ -1,4 +1,4 @@
-"""A million messages of 100 bytes to Kafka, from Parquet files.
+"""Two million messages of 100 bytes to Kafka, from Parquet files.
 
 Contenders: ours at least once (through Spark's connector, as plain PySpark), ours exactly once (a transaction
 for each batch), plain PySpark with the same connector and settings, and a plain confluent-kafka producer that
@@ -25,7 +25,9 @@ def application(bootstrap: str, rows: Path, topic: str, guarantee: Any) -> Any:
     from drivetrain import Application, sinks, sources
 
     app = Application(f"kafka-write-{topic}")
-    sink = sinks.kafka(bootstrap, topic, key="key", value="value", guarantee=guarantee)
+    sink = sinks.kafka(
+        bootstrap, topic, key="key", value="value", guarantee=guarantee, transaction_timeout="5 min"
+    )
     app.read(sources.parquet(rows)).sink(sink)
     return app
 
@@ -38,8 +40,8 @@ def run_drivetrain(guarantee: str, scale: Scale, work: Path) -> dict[str, float]
     warm = kafka.out(kafka.beside(work, "warm"))
     with Timed() as starting:
         session(peers.config(work), kafka=True)
-    run(application(bootstrap, kafka.warm_up(work), warm, guarantee), peers.config(work / "warm"))
-    app = application(bootstrap, kafka.rows(scale), kafka.out(work), guarantee)
+    run(application(bootstrap, kafka.rows(kafka.warm(scale)), warm, guarantee), peers.config(work / "warm"))
+    app = application(bootstrap, kafka.rows(kafka.messages(scale)), kafka.out(work), guarantee)
     with Timed() as timed:
         result = run(app, peers.config(work))
     return timed.figures(start_s=starting.seconds, batches=result.batches)
@@ -61,10 +63,10 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
         )
         query.awaitTermination()
 
-    write(kafka.warm_up(work), kafka.out(kafka.beside(work, "warm")), work / "warm-checkpoint")
+    write(kafka.rows(kafka.warm(scale)), kafka.out(kafka.beside(work, "warm")), work / "warm-checkpoint")
     topic = kafka.out(work)
     with Timed() as timed:
-        write(kafka.rows(scale), topic, work / "checkpoint")
+        write(kafka.rows(kafka.messages(scale)), topic, work / "checkpoint")
     return timed.figures(start_s=start_s)
 
 
@@ -72,7 +74,7 @@ def run_client(scale: Scale, work: Path) -> dict[str, float]:
     from confluent_kafka import Producer
 
     topic = kafka.out(work)
-    table = pq.ParquetDataset(kafka.rows(scale)).read()
+    table = pq.ParquetDataset(kafka.rows(kafka.messages(scale))).read()
     messages = list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
     producer = Producer({"bootstrap.servers": kafka.broker().bootstrap, "partitioner": "murmur2_random"})
     with Timed() as timed:
@@ -95,12 +97,13 @@ def check(scale: Scale, work: Path) -> None:
 
 def prepare(scale: Scale) -> None:
     kafka.start()
-    kafka.rows(scale)
+    for count in (kafka.warm(scale), kafka.messages(scale)):
+        kafka.rows(count)
 
 
 JOB = Job(
     name="kafka_write",
-    title="A million messages of 100 bytes to Kafka",
+    title="Two million messages of 100 bytes to Kafka",
     unit="messages/s",
     contenders=(
         Contender(OURS, lambda scale, work: run_drivetrain("at least once", scale, work)),

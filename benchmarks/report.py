@@ -8,6 +8,7 @@ A page has one pair of markers per benchmark, and what lies between them is repl
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -89,4 +90,6 @@ def write_into(page: str, results: dict[str, dict[str, Any]]) -> str:
 
 def number(value: float) -> str:
     """Three digits at least, thousands apart."""
+    if 0 < abs(value) < 1:
+        return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,0 +1,66 @@
+"""What checkpoints of the whole application cost: two fragments with one each second, and without.
+
+The job of `hop`: messages of 100 bytes from Parquet files, cut off into a channel, counted per key and
+minute in a fragment of their own. With checkpoints the sink publishes at each COMMIT, without at each
+batch. Batches are small enough for the run to take many of them.
+
+    python -m benchmarks.checkpoint [--quick] [--json] [--rounds N] [--only CONTENDER]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import data, hop, peers
+from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
+
+WITHOUT = "drivetrain, without"
+BATCH = "16 MiB"
+
+
+def messages(scale: Scale) -> int:
+    return 200_000 if scale.quick else 12_000_000
+
+
+def directory(scale: Scale) -> Path:
+    """The messages of `hop`, more of them: the run must take many seconds."""
+    return data.made(f"hop-{messages(scale)}", lambda made: hop.write(made, messages(scale)))
+
+
+def run_mode(scale: Scale, work: Path, mode: str) -> dict[str, float]:
+    """The job with `checkpoint.mode`; `checkpoints` is how many were made."""
+    from drivetrain import run
+    from drivetrain.config import Config
+    from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+
+    _, start_s = peers.start_drivetrain(work)
+    source = directory(scale)
+    keys = {"checkpoint.mode": mode, "run.max-batch-bytes": BATCH}
+    warm = Config.load(None, {}, keys | {"state.dir": str(work / "warm")})
+    run(hop.application(source / "warm", work / "warm-out", cut=True), warm)
+    config = Config.load(None, {}, keys | {"state.dir": str(work / "state")})
+    with Timed() as timed:
+        run(hop.application(source / "messages", work / "out", cut=True), config)
+    [home] = (work / "state").iterdir()
+    known = CheckpointFiles(home).transaction()
+    made = 0 if known is None or known.record is None else known.record.txid + 1
+    return timed.figures(start_s=start_s, checkpoints=made)
+
+
+JOB = Job(
+    name="checkpoint",
+    title="Checkpoints: throughput of two fragments with one each second",
+    unit="messages/s",
+    contenders=(
+        Contender(OURS, lambda scale, work: run_mode(scale, work, "on")),
+        Contender(WITHOUT, lambda scale, work: run_mode(scale, work, "off")),
+    ),
+    prepare=directory,
+    units=messages,
+    check=lambda scale, work: hop.check_output(directory(scale), work),
+    goals={WITHOUT: 0.9},
+    columns=(("checkpoints", "checkpoints"),),
+)
+
+if __name__ == "__main__":
+    raise SystemExit(main(JOB, __doc__))
