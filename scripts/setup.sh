@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares this checkout on a Debian-like machine that has Python 3.11 or later: a virtual environment in .venv with
 # the pinned packages and this one, Java for Spark, and with --browser what the checks need besides: the Chromium that
-# the browser tests drive, and the jars of Kafka's broker and of Spark's connector to it.
+# the browser tests drive, PostgreSQL's server, and the jars of Kafka's broker and of Spark's connector to it.
 # Whatever is there already is used as it is, so a second run takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -141,6 +141,11 @@ install_browser() {
   [ "${#missing[@]}" = 0 ] || apt_install "a browser for the browser tests" "${missing[@]}"
 }
 
+install_postgres() { # tests start servers of their own: the one that Debian's package sets up is not used
+  compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || command -v initdb >/dev/null ||
+    apt_install "PostgreSQL's server for the tests" postgresql
+}
+
 for argument in "$@"; do
   case $argument in
     --browser) want_browser=yes ;;
@@ -166,6 +171,7 @@ install_packages
 install_java
 if [ "$want_browser" = yes ]; then
   install_browser
+  install_postgres
   "$VENV/bin/python" -c 'import sys; from drivetrain.spark.class_archive import archive_path as a; sys.exit(not a().is_file())' ||
     warm_up
   fetch_kafka
