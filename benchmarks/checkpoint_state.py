@@ -10,7 +10,6 @@ and what a snapshot has.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,17 @@ def keys_of(scale: Scale, *, many: bool) -> int:
 
 
 class Durations:
-    """Collects how long checkpoints took, and asks to stop after the last batch that is wanted."""
+    """Collects how long checkpoints took once all keys are there, and asks to stop when there are enough."""
 
-    def __init__(self, loaded: Callable[[], bool]) -> None:
-        self._loaded = loaded
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+        self._rows = 0
         self.seen: dict[int, Any] = {}
 
     def on_event(self, event: Any) -> None:
+        self._rows = max(self._rows, getattr(event, "rows_total", 0))
         last = getattr(getattr(event, "figures", None), "last", None)
-        if last is not None and self._loaded():
+        if last is not None and self._rows >= self._keys:
             self.seen[last.txid] = last
 
     def stop_requested(self) -> bool:
@@ -48,18 +49,11 @@ def run_keys(scale: Scale, work: Path, *, many: bool) -> dict[str, float]:
 
     _, start_s = peers.start_drivetrain(work)
     count = keys_of(scale, many=many)
-    batches = 0
-
-    class Count:
-        def __call__(self, _table: Any, _batch: int) -> None:
-            nonlocal batches
-            batches += 1
-
     app = Application("checkpoint_state")
     made = app.read(sources.generate(rate_per_s=float(TOUCHED * 2), columns={"key": f"id % {count}"}))
     counted = made.group_by("key").window(windows.tumbling("365 d", emission="accumulating"))
-    counted.aggregate("counts", n=agg.count()).sink(sinks.batches(Count()))
-    durations = Durations(lambda: batches * TOUCHED >= count)
+    counted.aggregate("counts", n=agg.count()).sink(sinks.none())
+    durations = Durations(count)
     keys = {"checkpoint.mode": "on", "run.max-batch-rows": str(TOUCHED)}
     run(app, Config.load(None, {}, keys | {"state.dir": str(work / "state")}), durations)
     took = [done.duration_ms for done in durations.seen.values()]
