@@ -1,7 +1,7 @@
 """What a batch of a persistent Task costs when it touches 10,000 keys: of 10,000 in all, and of a million.
 
-Batches of 10,000 messages put all keys there, each for another key, and so do those that follow. The figure is
-the median time of those that follow, as Spark reports it (`triggerExecution`), the first two left out.
+Batches of 10,000 messages, each for another key, put all keys there; others follow. The figure is the median
+time of those that follow, as Spark reports it (`triggerExecution`), the first two left out.
 
     python -m benchmarks.state_size [--quick] [--json] [--rounds N] [--only CONTENDER]
 """

@@ -2,7 +2,8 @@
 
 `agg.count()`, `sum`, `min`, `max` and `mean` mean what they mean in `aggregate`: nulls are passed over, and
 of no values the count is 0 and the others are null. Whole batches of messages are added up by Arrow before
-they travel (`spark.compile.persistent`); these classes join what comes of it, and take messages one by one.
+they travel (`spark.compile.persistent_packs`); these classes join what comes of it, and take messages one by
+one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ them. Equal keys have equal bytes, and keys of different types different ones: 1
 >>> decoded_key(encoded_key(("NYC", 7)))
 ('NYC', 7)
 
-Called by `spark.compile.persistent` and `spark.state_query`.
+Called by `spark.compile` and `spark.state_query`.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ Invariants, checked by `check()`:
 3. A window is told once, when the clock has reached its end.
 4. States are decoded only with the rules that they were encoded with: others are refused.
 
-Called by persistent Tasks (`spark.compile.persistent`) for each bucket of keys, and by whoever asks for
-states (`spark.state_query`). Source: Apache Gearpump's MonoidState (left and right part) and WindowState.
+Called by persistent Tasks (`spark.compile.persistent_buckets`) for each bucket of keys, and by whoever asks
+for states (`spark.state_query`). Source: Apache Gearpump's MonoidState (left and right part) and WindowState.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Invariants:
 
 1. A state that Spark has committed as of a time has all pictures up to it, as far back as they are kept.
 
-Called by `compile.persistent` in Spark's workers, and by `state_query`.
+Called by `compile.persistent_buckets` in Spark's workers, and by `state_query`.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class States:
     # -- persistent Tasks --------------------------------------------------------------------------
 
     def _of_task(self, operation: Process, batch: int, at_ms: int | None, *keys: Any) -> Iterator[KeptState]:
-        from drivetrain.spark.compile.persistent import rules_of
+        from drivetrain.spark.compile.persistent_rules import rules_of
 
         rules = rules_of(operation)
         clock_ms = self._watermark(batch)

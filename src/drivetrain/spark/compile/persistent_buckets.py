@@ -1,0 +1,194 @@
+"""The state of a bucket of keys of a persistent Task: what Spark calls for each group, in its workers.
+
+A bucket is one Spark group, and its state one value of bytes of which only touched pages are decoded
+(`core.two_state`). A bucket is called when it has messages, and by a timeout when a window of it ends or a
+picture is due: never because others are busy, never more often because others are idle.
+
+In a batch the clock moves first: what is over is told and pictures are taken with what came before, then the
+batch's messages are taken.
+
+Called by `persistent`, through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any, Final
+
+import pandas as pd
+from pyspark import cloudpickle
+
+from drivetrain.api.graph import Process
+from drivetrain.api.persistent import RUNNING, PersistentTask, merges_only
+from drivetrain.api.task import Task
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.paged_state import BUCKETS, bucket_of
+from drivetrain.core.state_keys import decoded_key, encoded_key
+from drivetrain.core.two_state import EVER, Span, StateRules, TwoStates
+from drivetrain.errors import DrivetrainError
+from drivetrain.spark.compile.keyed import result_row, timeout_at
+from drivetrain.spark.compile.tasks import add, call_hook, collect, started
+from drivetrain.spark.failures import embedded
+from drivetrain.spark.pictures import Pictures
+from drivetrain.spark.python_stage import operator_error
+
+_instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
+
+
+class RunningState:
+    """`self.state` of a Task while a hook of it is called: the states of its bucket."""
+
+    def __init__(self, states: TwoStates[Any], bucket: int) -> None:
+        self._states: Final = states
+        self._bucket: Final = bucket
+        self.key: bytes | None = None
+        self.timestamp_ms = 0
+
+    def update(self, message: Any, timestamp_ms: int | None = None) -> None:
+        """Merge a message into the state of the current key; raises RuntimeError where there is none."""
+        if self.key is None:
+            raise RuntimeError("a state is updated in on_next, where there is a message with a key")
+        self._states.update(self.key, self.timestamp_ms if timestamp_ms is None else timestamp_ms, message)
+
+    def get(self, key: Any = None) -> Any:
+        """The value of a key; raises RuntimeError for one that is kept elsewhere."""
+        encoded = self.key if key is None else encoded_key(key)
+        if encoded is None:
+            raise RuntimeError("there is no current key here: say which, get(key)")
+        if bucket_of(encoded) != self._bucket:
+            raise RuntimeError(f"the state of {key!r} is in another bucket: ask for the key of the message")
+        span = self._span(encoded)
+        state = None if span is None else self._states.get(encoded, span)
+        return None if state is None else self._states.rules.monoid.result(state)
+
+    def _span(self, key: bytes) -> Span | None:
+        """The oldest open window of the message, or of the key where there is no message."""
+        if self._states.rules.window is None:
+            return EVER
+        among = self._states.rules.spans(self.timestamp_ms) if self.key else self._states.spans_of(key)
+        return next((span for span in among if span[1] > self._states.clock_ms), None)
+
+
+@dataclass(frozen=True)
+class PersistentFunction:
+    """What Spark calls for a bucket."""
+
+    operation: Process
+    id: str
+    operator: str
+    rules: StateRules[Any]
+    pictures: str | None
+    run_id: str
+
+    def __call__(self, key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        """Yield one row of packed results, if there are any."""
+        try:
+            yield from self._rows(int(key[0]), frames, state)
+        except DrivetrainError as error:
+            error.where = error.where or self.operator
+            raise embedded(error) from error
+
+    def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        clock_ms = max(0, state.getCurrentWatermarkMs())
+        states = TwoStates(self.rules, state.get[0] if state.exists else None)
+        batch = _BucketBatch(self, bucket, states, clock_ms)
+        batch.move_clock()
+        if not state.hasTimedOut:
+            for frame in frames:
+                for payload in frame["payload"]:
+                    batch.take(cloudpickle.loads(payload))
+        batch.conclude()
+        if not states.is_empty:
+            state.update((states.saved(),))
+            timeout_at(state, clock_ms + 1 if batch.hears_clock else states.next_ms(), clock_ms)
+        elif state.exists:
+            state.remove()
+        if batch.results or states.late:
+            yield result_row(batch.results, states.late)
+
+    def task(self, bucket: int, clock_ms: int) -> Task[Any, Any]:
+        """The instance that runs a bucket in this process, in this run."""
+        at = (self.run_id, self.id, bucket)
+        if at not in _instances:
+            for old in [other for other in _instances if other[0] != self.run_id]:
+                del _instances[old]
+            operation = replace(self.operation, parallelism=BUCKETS)
+            _instances[at] = started(operation, self.id, self.operator, bucket, clock_ms)
+        return _instances[at]
+
+
+class _BucketBatch:
+    """One call for a bucket: its states, its Task, and what the hooks gave."""
+
+    def __init__(
+        self, function: PersistentFunction, bucket: int, states: TwoStates[Any], clock_ms: int
+    ) -> None:
+        self.function = function
+        self.bucket = bucket
+        self.states = states
+        self.clock_ms = clock_ms
+        self.task: Any = function.task(bucket, clock_ms)
+        self.running = RunningState(states, bucket)
+        setattr(self.task, RUNNING, self.running)
+        kind: Any = type(self.task)
+        self.merges = merges_only(kind)
+        self.tells_changes = kind.on_change is not PersistentTask.on_change
+        self.hears_clock = kind.on_watermark is not Task.on_watermark
+        self._out: list[Any] = []
+        self._at_us: list[int] = []
+
+    @property
+    def results(self) -> list[Any]:
+        """What the hooks gave, as `keyed.Unpack` takes it."""
+        return [((), value, us // 1000) for value, us in zip(self._out, self._at_us, strict=True)]
+
+    def move_clock(self) -> None:
+        """Tell what is over, and keep the pictures that are exact now."""
+        function, before_ms = self.function, self.states.checkpoint_ms
+        ended, pictures = self.states.advance(self.clock_ms)
+        if pictures and function.pictures is not None:
+            declared = function.operation.persistent
+            assert declared is not None
+            kept = Pictures(function.pictures, self.bucket)
+            kept.keep(pictures, before_ms, declared.state.keep_ms)
+        for end in sorted(ended, key=lambda e: (e.span, e.key)):
+            value = self._value(end.state)
+            arguments = (decoded_key(end.key), *end.span, value)
+            self._call("on_window", end.span[1] - 1, *arguments)
+
+    def take(self, entries: list[Any]) -> None:
+        """Take the messages of a batch, or what they add up to."""
+        if self.merges:
+            try:
+                for entry in entries:
+                    self.states.merge(*entry)
+            except Exception as error:
+                raise operator_error(self.function.operator, None, error) from error
+            return
+        running, operator, task = self.running, self.function.operator, self.task
+        for key, stamps, messages in entries:
+            running.key = key
+            for ts_ms, message in zip(repeat(0) if stamps is None else stamps, messages, strict=False):
+                running.timestamp_ms = ts_ms
+                collect(operator, task, message, ts_ms * 1000, self._out, self._at_us)
+        running.key = None
+
+    def conclude(self) -> None:
+        """Tell which keys have changed, and the clock."""
+        stamp_ms = min(self.clock_ms, FINAL_CLOCK_MS - 1)
+        if self.tells_changes:
+            for span, key in self.states.changed:
+                self._call("on_change", stamp_ms, decoded_key(key), self._value(self.states.get(key, span)))
+        if self.hears_clock:
+            self._call("on_watermark", stamp_ms, self.clock_ms)
+        if self.clock_ms >= FINAL_CLOCK_MS:
+            self._call("on_stop", stamp_ms)
+
+    def _value(self, state: Any) -> Any:
+        return self.states.rules.monoid.result(state)
+
+    def _call(self, name: str, stamp_ms: int, *arguments: Any) -> None:
+        for result in call_hook(self.function.operator, name, getattr(self.task, name), *arguments):
+            add(result, stamp_ms * 1000, self._out, self._at_us)

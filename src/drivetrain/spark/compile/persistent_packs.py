@@ -1,0 +1,259 @@
+"""Messages of persistent Tasks on their way in: packed by bucket of keys, in Spark's workers.
+
+Where a Task does nothing with a message but merge it, what travels is what the messages of a key add up to:
+by a user's monoid's own functions, or by Arrow for built-in aggregations. Arrow adds up some hundred thousand
+messages at a time, and then what came of those: Python sees each key of a partition once, unless there are so
+many that they would fill the memory.
+
+Called by `persistent`, through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drivetrain.api.graph import Process
+from drivetrain.api.key_monoids import ColumnMonoid
+from drivetrain.core.paged_state import bucket_of
+from drivetrain.core.state_keys import encoded_key
+from drivetrain.core.two_state import EVER, Span, StateRules
+from drivetrain.spark.compile.keyed import packed_batch, timestamps_ms
+from drivetrain.spark.messages import messages_of
+from drivetrain.spark.python_stage import operator_error
+
+_MANY: Final = 400_000
+"""Rows that are added up at a time before they travel."""
+_GROUPS: Final = 1_000_000
+"""Groups that are held before they are added up once more; what then are still more than half travels."""
+_SPAN: Final = "__start"
+_PANE: Final = "__pane"
+_ROWS: Final = "__rows"
+_PARTS: Final = ("__part", "__count")
+_AGAIN: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
+"""How results of an aggregation over parts become the one over all."""
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """What all ways of packing know."""
+
+    operation: Process
+    operator: str
+    rules: StateRules[Any]
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    message: type | None
+    timed: bool
+
+    def _keyed(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, int, Any]]:
+        """Key, timestamp (ms) and message, row by row."""
+        messages = messages_of(batch, self.columns, self.message)
+        stamps = timestamps_ms(batch, self.timed)
+        return zip(self._keys(batch, messages), stamps, messages, strict=True)
+
+    def _keys(self, batch: pa.RecordBatch, messages: list[Any]) -> Iterable[Any]:
+        if len(self.keys) == 1:
+            return batch.column(self.keys[0]).to_pylist()
+        if self.keys:
+            return zip(*(batch.column(name).to_pylist() for name in self.keys), strict=True)
+        task: Any = self.operation.task()
+        return [self._key_of(task, message) for message in messages]
+
+    def _key_of(self, task: Any, message: Any) -> bytes:
+        # As bytes: to a dict 1 and True would be one key.
+        try:
+            return encoded_key(task.key(message))
+        except Exception as error:
+            raise operator_error(f"{self.operator}, its key", message, error) from error
+
+    def _encoded(self, key: Any) -> bytes:
+        if not self.keys:
+            return bytes(key)
+        try:
+            return encoded_key(key)
+        except TypeError as error:
+            raise operator_error(f"{self.operator}, its key", key, error) from error
+
+
+@dataclass(frozen=True)
+class MessagePack(_Pack):
+    """Packs messages with their timestamps by key and bucket, for Tasks that look at every one."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row per bucket that some batches have messages for."""
+        held: dict[Any, tuple[list[int], list[Any]]] = {}
+        rows = 0
+        for batch in batches:
+            for key, ts_ms, message in self._keyed(batch):
+                of = held.get(key)
+                if of is None:
+                    of = held[key] = ([], [])
+                of[0].append(ts_ms)
+                of[1].append(message)
+            rows += batch.num_rows
+            if rows > _MANY // 8:
+                yield packed_batch(self._buckets(held))
+                held, rows = {}, 0
+        if held:
+            yield packed_batch(self._buckets(held))
+
+    def _buckets(self, held: dict[Any, tuple[list[int], list[Any]]]) -> dict[int, list[Any]]:
+        buckets: dict[int, list[Any]] = {}
+        for key, (stamps, messages) in held.items():
+            encoded = self._encoded(key)
+            # Without timestamps all are the same.
+            told = stamps if self.timed else None
+            buckets.setdefault(bucket_of(encoded), []).append((encoded, told, messages))
+        return buckets
+
+
+@dataclass(frozen=True)
+class SumPack(_Pack):
+    """Adds messages up by key, window and pane, by the monoid's own functions, and packs that by bucket."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row per bucket that some batches have messages for."""
+        sums: dict[tuple[Span, int], dict[Any, list[Any]]] = {}
+        rows = 0
+        for batch in batches:
+            self._add(batch, sums)
+            rows += batch.num_rows
+            if rows > _MANY:
+                yield packed_batch(self._buckets(sums))
+                sums, rows = {}, 0
+        if sums:
+            yield packed_batch(self._buckets(sums))
+
+    def _add(self, batch: pa.RecordBatch, sums: dict[tuple[Span, int], dict[Any, list[Any]]]) -> None:
+        rules, message = self.rules, None
+        zero, add_one = rules.monoid.zero, rules.monoid.add
+        if rules.window is None and rules.step_ms is None:
+            groups = sums.setdefault((EVER, 0), {})
+            places: Callable[[int], list[dict[Any, list[Any]]]] = lambda _ts_ms: [groups]  # noqa: E731
+        else:
+            places = lambda ts_ms: [  # noqa: E731
+                sums.setdefault((span, rules.pane(ts_ms)), {}) for span in rules.spans(ts_ms)
+            ]
+        try:
+            for key, ts_ms, message in self._keyed(batch):
+                for place in places(ts_ms):
+                    held = place.get(key)
+                    if held is None:
+                        held = place[key] = [zero(), 0]
+                    held[0] = add_one(held[0], message)
+                    held[1] += 1
+        except Exception as error:
+            raise operator_error(self.operator, message, error) from error
+
+    def _buckets(self, sums: dict[tuple[Span, int], dict[Any, list[Any]]]) -> dict[int, list[Any]]:
+        buckets: dict[int, list[Any]] = {}
+        for (span, pane), groups in sums.items():
+            for key, (part, messages) in groups.items():
+                encoded = self._encoded(key)
+                buckets.setdefault(bucket_of(encoded), []).append((encoded, span, pane, part, messages))
+        return buckets
+
+
+@dataclass(frozen=True)
+class ColumnPack(_Pack):
+    """Adds messages up by Arrow, for built-in aggregations; packs what comes of it by bucket."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row per bucket that some batches have messages for."""
+        waiting: list[pa.RecordBatch] = []
+        groups: list[pa.Table] = []
+        rows = held = 0
+        for batch in batches:
+            if batch.num_rows:
+                waiting.append(self._needed(batch))
+                rows += batch.num_rows
+            if rows > _MANY:
+                groups.append(self._grouped(pa.Table.from_batches(waiting), self._wanted))
+                held += groups[-1].num_rows
+                waiting, rows = [], 0
+            if held > _GROUPS:
+                groups = [self._grouped(pa.concat_tables(groups), self._wanted_again)]
+                held = groups[0].num_rows
+                if held > _GROUPS // 2:
+                    yield packed_batch(self._buckets(groups[0]))
+                    groups, held = [], 0
+        if waiting:
+            groups.append(self._grouped(pa.Table.from_batches(waiting), self._wanted))
+        if groups:
+            once = len(groups) == 1
+            whole = groups[0] if once else self._grouped(pa.concat_tables(groups), self._wanted_again)
+            yield packed_batch(self._buckets(whole))
+
+    @property
+    def _monoid(self) -> ColumnMonoid:
+        assert isinstance(self.rules.monoid, ColumnMonoid)
+        return self.rules.monoid
+
+    def _needed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that count: keys, window, pane, and the one that is aggregated."""
+        names = list(dict.fromkeys([*self.keys, *([self._monoid.column] if self._monoid.column else [])]))
+        arrays = [batch.column(name) for name in names]
+        if self.timed and (self.rules.window is not None or self.rules.step_ms is not None):
+            ms = pa.array(timestamps_ms(batch, self.timed), pa.int64())
+            for name, size in ((_SPAN, self._size_ms), (_PANE, self.rules.step_ms)):
+                if size is not None:
+                    arrays.append(_cut(ms, size))
+                    names.append(name)
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    @property
+    def _size_ms(self) -> int | None:
+        return None if self.rules.window is None else self.rules.window.size_ms
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        """The aggregations of the column, whose results are in `_PARTS`."""
+        if self._monoid.column is None:
+            return ()
+        return ("sum", "count") if self._monoid.kind == "avg" else (self._monoid.kind,)
+
+    @property
+    def _wanted(self) -> list[Any]:
+        return [([], "count_all"), *((self._monoid.column, kind) for kind in self._kinds)]
+
+    @property
+    def _wanted_again(self) -> list[Any]:
+        parts = zip(_PARTS, self._kinds, strict=False)
+        return [(_ROWS, "sum"), *((part, _AGAIN[kind]) for part, kind in parts)]
+
+    def _grouped(self, table: pa.Table, wanted: list[Any]) -> pa.Table:
+        """One row for each key, window and pane: these, how many messages, and the parts of the state."""
+        by = [*self.keys, *(name for name in (_SPAN, _PANE) if name in table.column_names)]
+        grouped = table.group_by(by, use_threads=False).aggregate(wanted)
+        made = [how if not of else f"{of}_{how}" for of, how in wanted]
+        return pa.table(
+            [grouped.column(name) for name in (*by, *made)], [*by, _ROWS, *_PARTS[: len(made) - 1]]
+        )
+
+    def _buckets(self, grouped: pa.Table) -> dict[int, list[Any]]:
+        messages = grouped.column(_ROWS).to_pylist()
+        values = [grouped.column(name).to_pylist() for name in _PARTS[: len(self._kinds)]]
+        parts = messages if not values else values[0] if len(values) == 1 else zip(*values, strict=True)
+        keys = [grouped.column(name).to_pylist() for name in self.keys]
+        names, none = grouped.column_names, [0] * grouped.num_rows
+        size_ms = self._size_ms or 0
+        starts = grouped.column(_SPAN).to_pylist() if _SPAN in names else none
+        panes = grouped.column(_PANE).to_pylist() if _PANE in names else none
+        buckets: dict[int, list[Any]] = {}
+        by_key = keys[0] if len(keys) == 1 else zip(*keys, strict=True)
+        for key, start, pane, part, count in zip(by_key, starts, panes, parts, messages, strict=True):
+            encoded = self._encoded(key)
+            entry = (encoded, (start, start + size_ms), pane, part, count)
+            buckets.setdefault(bucket_of(encoded), []).append(entry)
+        return buckets
+
+
+def _cut(ms: pa.Array, step_ms: int) -> pa.Array:
+    """The multiple of the step at or before each time."""
+    whole = pc.multiply(pc.divide(ms, step_ms), step_ms)  # cut towards zero
+    return pc.if_else(pc.greater(whole, ms), pc.subtract(whole, step_ms), whole)

@@ -1,0 +1,60 @@
+"""What the states of a persistent Task are: their monoid, and how they become bytes.
+
+Called by `persistent`, and by whoever reads states that are kept (`spark.state_query`).
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Final
+
+import msgspec
+from pyspark import cloudpickle
+
+from drivetrain.api.graph import Process
+from drivetrain.core.two_state import StateRules
+
+
+def rules_of(operation: Process) -> StateRules[Any]:
+    """What the states of a persistent Task are."""
+    assert operation.persistent is not None
+    state = operation.persistent.state
+    return StateRules(state.monoid, state.codec or PlainCodec(), str(state), state.step_ms, state.window)
+
+
+class PlainCodec:
+    """The codec of states for which none was given.
+
+    Numbers and text become msgpack, other plain data plain pickles, which are smaller and faster than those
+    of the rest, which bring the application's own classes along.
+    """
+
+    def encode(self, state: Any) -> bytes:
+        """Any state that can be pickled."""
+        kind = type(state)
+        if kind in _PLAIN and (kind is not int or state in _LONG):
+            return _to_msgpack(state)
+        return pickle.dumps(state, 5) if _is_plain(state) else cloudpickle.dumps(state, 5)
+
+    def decode(self, encoded: bytes) -> Any:
+        """The state as an object of its own."""
+        if encoded[:1] == _PICKLE:
+            return pickle.loads(encoded)  # noqa: S301 - Spark's state store holds what we wrote
+        return _from_msgpack(encoded)
+
+
+_PICKLE: Final = b"\x80"
+"""How a pickle begins; in msgpack that is an empty mapping, which is pickled."""
+_LONG: Final = range(-(2**63), 2**63)
+_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
+_to_msgpack: Final = msgspec.msgpack.Encoder().encode
+_from_msgpack: Final = msgspec.msgpack.Decoder().decode
+
+
+def _is_plain(state: Any) -> bool:
+    kind = type(state)
+    if kind in _PLAIN:
+        return True
+    if kind in (tuple, list, set, frozenset):
+        return all(map(_is_plain, state))
+    return kind is dict and all(map(_is_plain, state)) and all(map(_is_plain, state.values()))
