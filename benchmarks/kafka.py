@@ -27,7 +27,7 @@ _running: list[Any] = []
 
 def messages(scale: Scale) -> int:
     """How many messages are read, or written."""
-    return 50_000 if scale.quick else 2_000_000
+    return 50_000 if scale.quick else 8_000_000
 
 
 def warm(scale: Scale) -> int:

@@ -1,4 +1,4 @@
-"""Two million messages of 100 bytes to Kafka, from Parquet files.
+"""Eight million messages of 100 bytes to Kafka, from Parquet files.
 
 Contenders: ours at least once (through Spark's connector, as plain PySpark), ours exactly once (a transaction
 for each batch), plain PySpark with the same connector and settings, and a plain confluent-kafka producer that
@@ -103,7 +103,7 @@ def prepare(scale: Scale) -> None:
 
 JOB = Job(
     name="kafka_write",
-    title="Two million messages of 100 bytes to Kafka",
+    title="Eight million messages of 100 bytes to Kafka",
     unit="messages/s",
     contenders=(
         Contender(OURS, lambda scale, work: run_drivetrain("at least once", scale, work)),

@@ -150,6 +150,11 @@ def source_time(graph: Graph, id: str) -> SourceTime | None:
     return None if gaps else times
 
 
+def has_event_time(graph: Graph, id: str) -> bool:
+    """Whether messages of source `id` get a timestamp anywhere."""
+    return bool(_walk(graph, graph.nodes[id])[0].places)
+
+
 def _replayable(graph: Graph, node: Node) -> SourceTime:
     times, gaps = _walk(graph, node)
     if not gaps:

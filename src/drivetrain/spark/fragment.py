@@ -36,7 +36,7 @@ from drivetrain.config.catalog import channel as channel_keys
 from drivetrain.config.catalog import kafka as kafka_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan import Fragment, How, Plan
-from drivetrain.core.replay import Replay, source_time
+from drivetrain.core.replay import Replay, has_event_time, source_time
 from drivetrain.errors import InternalError
 from drivetrain.spark.batch_limit import FILE as BATCH_SHARE
 from drivetrain.spark.channel.clocked import data_only, union_clock, with_channel_clock, with_end
@@ -124,6 +124,7 @@ class CompileContext:
             replay_from_ms=None if self.replay is None or replayed is None else self.replay.from_ms,
             replay_column=None if time is None else time.column,
             lasting_dir=str(self.rundir.source(id)),
+            timed=not is_read or has_event_time(self.plan.graph, id),
             realtime=any(id in f.processors for f in self.plan.fragments if f.id in self.realtime),
         )
 

@@ -126,11 +126,8 @@ def test_what_follows_a_small_batch_comes_through_the_driver_unless_it_is_refuse
     with pytest.raises(InputError, match="a message has no event time"):
         write_segments(spark.range(1).select("id", F.lit(None).cast("timestamp").alias("__ts")), store, 2)
 
-    def refused(_: DataFrame) -> pa.Table:
-        raise RuntimeError("bigger than spark.driver.maxResultSize")
-
     with monkeypatch.context() as patched:
-        patched.setattr(type(two), "toArrow", refused)
+        patched.setattr("drivetrain.spark.at_driver.LIMIT_BYTES", 50)
         assert len(write_segments(two, store, 2)) == 2
     monkeypatch.setattr("drivetrain.spark.channel.writer.DRIVER_BYTES", 10)
     assert len(write_segments(two, store, 2)) == 2

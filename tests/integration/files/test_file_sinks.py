@@ -139,21 +139,12 @@ def test_lines_may_be_compressed(spark: SparkSession, tmp_path: Path, way: str) 
     assert text.splitlines() == ["value", *map(str, range(10))]
 
 
-def test_a_batch_that_spark_refuses_to_hand_over_is_written_by_the_workers(
-    spark: SparkSession, tmp_path: Path
+def test_a_batch_that_is_too_large_for_the_driver_is_written_by_the_workers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Refusing:
-        def __init__(self, df: DataFrame) -> None:
-            self.df = df
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.df, name)
-
-        def toArrow(self) -> pa.Table:
-            raise RuntimeError("Total size of serialized results is bigger than spark.driver.maxResultSize")
-
+    monkeypatch.setattr("drivetrain.spark.at_driver.LIMIT_BYTES", 50)
     writer = open_sink(sinks.parquet(tmp_path / "out"), context(tmp_path))
-    assert writer.write(Refusing(numbers(spark, 0, 20)), 0) == 20  # type: ignore[arg-type]
+    assert writer.write(numbers(spark, 0, 20), 0) == 20
     assert values_in(tmp_path / "out", "parquet") == sorted(str(n) for n in range(20))
 
 
@@ -264,6 +255,7 @@ def die(*args, **kwargs):
 
 files.render = lambda df, sink: df
 files.header_of = lambda df, sink: b""
+files.small_table = Batch.toArrow
 writer = open_sink(sinks.files(out, kind), SinkContext("app-1", "sink-1", state))
 if point == "claim":
     real = durable.publish_file

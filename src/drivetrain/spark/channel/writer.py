@@ -28,6 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from drivetrain.core.channel import Segment
 from drivetrain.errors import InternalError
+from drivetrain.spark.at_driver import small_table
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.segments import SEGMENTS, write_segment
 
@@ -45,7 +46,6 @@ SEGMENT_BYTES = 32 << 20
 DRIVER_BYTES = 4 << 20
 """A batch goes through the driver when the segments of the one before it took at most this many bytes."""
 
-_REFUSED = "maxResultSize"
 _DESCRIPTION = "path string, rows long, bytes long, crc32 long, min_ts_ms long, max_ts_ms long"
 _ARROW_DESCRIPTION = pa.schema(
     [("path", pa.string())]
@@ -66,12 +66,8 @@ def write_segments(
     schema = to_arrow_schema(df.schema, timezone="UTC")
     stem = f"{store.fragment or 'batch'}-{batch_id}"
     if folder == SEGMENTS and _is_small(store):  # a repair cannot rely on the log
-        try:
-            table = df.toArrow()
-        except Exception as error:
-            if _REFUSED not in str(error):
-                raise
-        else:
+        table = small_table(df)
+        if table is not None:
             batches = [conform(batch, schema) for batch in table.combine_chunks().to_batches()]
             return [write_segment(store.files, stem, batches, folder)] if table.num_rows else []
     write = _partition_writer(store.files, stem, schema, folder)

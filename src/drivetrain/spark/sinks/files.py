@@ -38,6 +38,7 @@ import pyarrow.fs as pafs
 from drivetrain.api.sinks import FileSink, Guarantee
 from drivetrain.core.replay import FIRST_LIFE
 from drivetrain.errors import DrivetrainError
+from drivetrain.spark.at_driver import LIMIT_BYTES, small_table
 from drivetrain.spark.failures import recovered
 from drivetrain.spark.sinks.context import SinkContext, TransactionalSinkWriter
 from drivetrain.spark.sinks.manifest import (
@@ -56,8 +57,7 @@ from drivetrain.spark.sources.durable import publish_file
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DRIVER_BYTES = 64 * 1024 * 1024
-_REFUSED = "maxResultSize"
+DRIVER_BYTES = LIMIT_BYTES
 
 
 class FileSinkWriter:
@@ -225,12 +225,8 @@ class FileSinkWriter:
         """Write the batch to `<staging>/whole`, if it has rows, and return how many."""
         whole = f"{staging}/whole"
         if self._last_bytes <= DRIVER_BYTES:
-            try:
-                table = rendered.toArrow()
-            except Exception as error:
-                if _REFUSED not in str(error):
-                    raise
-            else:
+            table = small_table(rendered)
+            if table is not None:
                 self._last_bytes = table.nbytes
                 return stage_table(table, target, whole).rows if table.num_rows else 0
         try:

@@ -42,6 +42,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from drivetrain.core.channel import Segment
 from drivetrain.core.publication import Publication
+from drivetrain.spark.at_driver import LIMIT_BYTES, small_table
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.segments import SEGMENTS, read_segment, write_segment
 from drivetrain.spark.channel.store import ChannelStore
@@ -51,8 +52,7 @@ from drivetrain.spark.sources.durable import publish_bytes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DRIVER_BYTES = 64 * 1024 * 1024
-_REFUSED = "maxResultSize"
+DRIVER_BYTES = LIMIT_BYTES
 _BATCHES = "batches"
 
 
@@ -124,12 +124,8 @@ class Outbox:
     def _staged(self, df: DataFrame, batch_id: int) -> PreparedBatch:
         timed = df.withColumn(TS, F.timestamp_millis(F.lit(0)))  # every segment has the time of its messages
         if self._last_bytes <= DRIVER_BYTES:
-            try:
-                table = timed.toArrow()
-            except Exception as error:
-                if _REFUSED not in str(error):
-                    raise
-            else:
+            table = small_table(timed)
+            if table is not None:
                 self._last_bytes = table.nbytes
                 if not table.num_rows:
                     return PreparedBatch(batch_id, ())

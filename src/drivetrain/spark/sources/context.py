@@ -71,6 +71,8 @@ class SourceContext:
     """The source's own column that says how old a message is; None: something else does."""
     lasting_dir: str | None = None
     """This source's own directory for all lives of the application; None: it has none."""
+    timed: bool = True
+    """Whether its messages get an event time: without one nobody asks how far each partition is."""
     realtime: bool = False
     """Whether it is read in Spark's real-time mode, which takes no limit of a batch."""
 

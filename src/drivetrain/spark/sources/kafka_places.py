@@ -109,16 +109,20 @@ class Places:
 
     def number(self) -> Column:
         """The number of a message's partition, of the columns `topic` and `partition`."""
-        by_topic: dict[str, dict[int, int]] = {}
-        for (topic, n), number in self.numbers.items():
-            by_topic.setdefault(topic, {})[n] = number
-        stranger = F.lit(len(self.numbers))
-        found: Column | None = None
-        for topic, numbers in sorted(by_topic.items()):
-            known = F.array(*(F.lit(numbers.get(n, len(self.numbers))) for n in range(max(numbers) + 1)))
-            matches, number = F.col("topic") == topic, F.get(known, F.col("partition"))
-            found = F.when(matches, number) if found is None else found.when(matches, number)
-        return F.coalesce(stranger if found is None else found, stranger)
+        return by_partition(self.numbers, len(self.numbers))
+
+
+def by_partition(numbers: Mapping[Partition, int], otherwise: int) -> Column:
+    """The number of a message's partition, of the columns `topic` and `partition`; of others `otherwise`."""
+    by_topic: dict[str, dict[int, int]] = {}
+    for (topic, n), number in numbers.items():
+        by_topic.setdefault(topic, {})[n] = number
+    found = F.when(F.lit(False), F.lit(otherwise))
+    for topic, known in sorted(by_topic.items()):
+        # An array, not a case for each: there may be hundreds of partitions, and each message asks.
+        numbered = F.array(*(F.lit(known.get(n, otherwise)) for n in range(max(known) + 1)))
+        found = found.when(F.col("topic") == topic, F.get(numbered, F.col("partition")))
+    return F.coalesce(found, F.lit(otherwise))
 
 
 def offsets_of(told: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.durations import milliseconds
@@ -40,6 +40,7 @@ from drivetrain.spark.sources.kafka_decoder import HIDDEN, Decoded, decoded
 from drivetrain.spark.sources.kafka_index import KafkaIndex
 from drivetrain.spark.sources.kafka_places import (
     Places,
+    by_partition,
     is_kafka_time,
     nested,
     offsets_for,
@@ -87,8 +88,10 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedSource:
         reader = reader.option("maxOffsetsPerTrigger", limit)
     reader = reader.option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
     reader = reader.option("includeHeaders", str("headers" in source.columns).lower())
-    messages = decoded(_until(reader.load(), places), source)
-    df = _within(messages, source).rows(source, F.col(HIDDEN + PART).alias(PART))
+    is_parted = context.timed or context.realtime
+    rows = _until(reader.load(), places)
+    messages = _within(decoded(rows.withColumn(PART, places.number()) if is_parted else rows, source), source)
+    df = messages.rows(source, *([F.col(HIDDEN + PART).alias(PART)] if is_parted else []))
     admin = KafkaAdmin(context.spark, source.bootstrap, options, source.name)
     index = _index(source, context, admin, options, topics)
     watch = KafkaWatch(source, admin, places, context, index)
@@ -106,7 +109,7 @@ def open_kafka(source: Kafka, context: SourceContext) -> OpenedSource:
         ran=watch.ran,
         lost=lambda: watch.lost,
         close=watch.close,
-        partitions=len(places.numbers),
+        partitions=len(places.numbers) if is_parted else 0,
         idle_ms=milliseconds(source.idle_timeout, "idle_timeout") if source.idle_timeout else None,
     )
 
@@ -218,16 +221,8 @@ def _disorder_ms(source: Kafka) -> int:
 
 
 def _until(df: DataFrame, places: Places) -> DataFrame:
-    """The connector's rows with `PART`, none at or behind the end."""
-    df = df.withColumn(PART, places.number())
-    if places.end is None:
-        return df
-    end: Column | None = None
-    for (topic, n), offset in sorted(places.end.items()):
-        here = (F.col("topic") == topic) & (F.col("partition") == n)
-        end = F.when(here, F.lit(offset)) if end is None else end.when(here, F.lit(offset))
-    assert end is not None, "a bounded source has partitions"
-    return df.where(F.col("offset") < end.otherwise(F.lit(0)))
+    """The connector's rows, none at or behind the end."""
+    return df if places.end is None else df.where(F.col("offset") < by_partition(places.end, 0))
 
 
 def _within(messages: Decoded, source: Kafka) -> Decoded:
