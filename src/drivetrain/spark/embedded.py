@@ -55,6 +55,7 @@ from drivetrain.spark.recovery import Recoveries, Recovery
 from drivetrain.spark.results import already_finished, result
 from drivetrain.spark.run_clock import RunClock
 from drivetrain.spark.rundir import RunDirectory
+from drivetrain.spark.session import java_lost
 from drivetrain.spark.source_clock import PartitionsChangedError
 
 POLL_S = 0.05
@@ -128,6 +129,11 @@ def run(
                     raise
                 fresh, begins, replay_from_ms, savepoint = False, False, None, None
         raise AssertionError("unreachable")
+    except Exception as error:
+        lost = java_lost(config)
+        if lost is None:
+            raise
+        raise lost from error
     finally:
         rundir.release()
 

@@ -48,6 +48,8 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 
 _LOG = Path(__file__).resolve().with_name("log4j2.properties")
 _MASTER_S = 5.0
+_OUT_OF_MEMORY = 3
+"""The status with which Java ends when it is told to exit on that."""
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's: they print what it raises as JSON, before anyone could catch it."""
 
@@ -69,7 +71,7 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xss4m "
         f"-Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -176,6 +178,24 @@ def java_has_ended() -> bool:
     """Whether Spark's Java process was started here and is gone; does not block."""
     java = java_process()
     return java is not None and java.poll() is not None
+
+
+def java_lost(config: Config) -> UnavailableError | None:
+    """The error for a Java process that has ended by itself; None if it has not."""
+    if not java_has_ended():
+        return None
+    java = java_process()
+    status = None if java is None else java.poll()
+    ran_out = status == _OUT_OF_MEMORY
+    return UnavailableError(
+        "Spark's Java process has no memory left, and ended" if ran_out else "Spark's Java process has ended",
+        where="spark.driver-memory" if ran_out else None,
+        got=f"{config[keys.DRIVER_MEMORY] // 2**20} MiB" if ran_out else f"exit status {status}",
+        remedy="run the same command with more (--set spark.driver-memory='2 GiB'): it goes on where it stopped; "
+        "or begin anew with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
+        if ran_out
+        else "run the same command again: it goes on where it stopped",
+    )
 
 
 def is_lost() -> bool:
