@@ -71,8 +71,8 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xss4m "
-        f"-Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
+        f"-XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
@@ -191,8 +191,8 @@ def java_lost(config: Config) -> UnavailableError | None:
         "Spark's Java process has no memory left, and ended" if ran_out else "Spark's Java process has ended",
         where="spark.driver-memory" if ran_out else None,
         got=f"{config[keys.DRIVER_MEMORY] // 2**20} MiB" if ran_out else f"exit status {status}",
-        remedy="run the same command with more (--set spark.driver-memory='2 GiB'): it goes on where it stopped; "
-        "or begin anew with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
+        remedy="run the same command with more (--set spark.driver-memory='2 GiB'): it goes on where it "
+        "stopped; or begin anew with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
         if ran_out
         else "run the same command again: it goes on where it stopped",
     )
