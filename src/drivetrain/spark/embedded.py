@@ -11,7 +11,6 @@ channels skip what they have. `application.json` says "finished" only after the 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import tempfile
 import time
 from collections import deque
@@ -117,7 +116,8 @@ def run(
         begins = fresh or replay_from_ms is not None or savepoint is not None
         if not begins and rundir.finished is not None:
             return already_finished(plan)
-        for restores in itertools.count():
+        restores = 0
+        while True:
             resumed = rundir.started and not begins
             try:
                 execution = prepare(
@@ -127,8 +127,8 @@ def run(
             except RestoreNeededError:
                 if restores >= _MOST_RESTORES:
                     raise
+                restores += 1
                 fresh, begins, replay_from_ms, savepoint = False, False, None, None
-        raise AssertionError("unreachable")
     except Exception as error:
         lost = java_lost(config)
         if lost is None:

@@ -72,7 +72,8 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
-        f"-XX:+ExitOnOutOfMemoryError -Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
+        "-XX:+ExitOnOutOfMemoryError "
+        f"-Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,

@@ -20,13 +20,9 @@ made.sink(sinks.batches(take))
 
 def test_an_application_whose_java_has_no_memory_left_ends_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "greedy.py").write_text(APPLICATION)
-    settings = (
-        "spark.driver-memory=400 MiB",
-        "run.max-batch-rows=2000000",
-        f"state.dir={tmp_path / 'state'}",
-    )
-    command = [sys.executable, "-m", "drivetrain", "run", "greedy.py"]
-    for setting in settings:
+    command = [str(Path(sys.executable).with_name("drivetrain")), "run", "greedy.py"]
+    state = f"state.dir={tmp_path / 'state'}"
+    for setting in ("spark.driver-memory=400 MiB", "run.max-batch-rows=2000000", state):
         command += ["--set", setting]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 4, done.stderr
