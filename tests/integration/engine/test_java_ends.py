@@ -13,7 +13,7 @@ def take(table, batch_id):
     pass
 
 app = Application("greedy")
-made = app.read(sources.generate(rows=2_000_000, columns={"text": "repeat(cast(id as string), 150)"}))
+made = app.read(sources.generate(rows=2_000_000, columns={"text": "repeat(cast(id as string), 200)"}))
 made.sink(sinks.batches(take))
 """
 
@@ -22,7 +22,7 @@ def test_an_application_whose_java_has_no_memory_left_ends_with_a_remedy(tmp_pat
     (tmp_path / "greedy.py").write_text(APPLICATION)
     command = [str(Path(sys.executable).with_name("drivetrain")), "run", "greedy.py"]
     state = f"state.dir={tmp_path / 'state'}"
-    for setting in ("spark.driver-memory=400 MiB", "run.max-batch-rows=2000000", state):
+    for setting in ("spark.driver-memory=512 MiB", "run.max-batch-rows=2000000", state):
         command += ["--set", setting]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 4, done.stderr
