@@ -15,6 +15,7 @@ from harness import Harness, at, ms
 
 from drivetrain import Application, agg, sources, windows
 from drivetrain.core.progress import NoticeGiven, ProgressEvent, RunOutcome
+from drivetrain.spark.checkpoints.restoring import DAMAGED
 from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
 
 SECOND = 1000
@@ -125,16 +126,17 @@ def test_lost_state_takes_the_application_back_to_its_checkpoint(
     check_output(drive)
 
 
+@pytest.mark.parametrize("txid", [0, 1])  # 0: of its first fragment the checkpoint has nothing yet
 def test_a_restore_that_is_interrupted_is_done_by_the_next_run(
-    drive: Harness, monkeypatch: pytest.MonkeyPatch
+    drive: Harness, monkeypatch: pytest.MonkeyPatch, txid: int
 ) -> None:
     from drivetrain.spark.checkpoints import restoring
 
     keys = {"checkpoint__mode": "on", "checkpoint__interval": "200 ms"}
     state = drive.directory / "state"
-    drive.run(chained(drive), listener=StopAtCheckpoint(state, 1), **keys, **SMALL)
+    drive.run(chained(drive), listener=StopAtCheckpoint(state, txid), **keys, **SMALL)
     [home] = state.iterdir()
-    delete_checkpoint(home / "fragments" / "long")
+    (home / "fragments" / "long" / DAMAGED).touch()
     restored: list[str] = []
     whole = restoring._restore
 
@@ -151,7 +153,7 @@ def test_a_restore_that_is_interrupted_is_done_by_the_next_run(
     assert restored == ["short"]
     listener = StopAtCheckpoint(state, 1 << 40)
     drive.run(chained(drive), listener=listener, **keys)
-    assert any("a restore was interrupted" in notice for notice in listener.notices)
+    assert any("a restore was interrupted" in notice for notice in listener.notices), listener.notices
     check_output(drive)
 
 

@@ -74,6 +74,7 @@ from drivetrain.errors import DrivetrainError, InternalError, UnavailableError
 from drivetrain.spark.channel.clock_source import publish_clock, read_clock
 from drivetrain.spark.checkpoints.boundary import QueryBoundary
 from drivetrain.spark.checkpoints.entries import note_entries
+from drivetrain.spark.checkpoints.restoring import ANEW
 from drivetrain.spark.checkpoints.savepoint import positions_in
 from drivetrain.spark.checkpoints.snapshots import RELEASED, Snapshots
 from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
@@ -149,6 +150,7 @@ class Participation:
         self._boundary: Final = QueryBoundary(query)
         self._logs: Final = [*query.readers.values(), *(s.store for s in query.trunk.stored.values())]
         self._released: Final = query.directory / RELEASED
+        (query.directory / ANEW).unlink(missing_ok=True)
         inputs = [*query.readers, *([COORDINATOR] if query.trunk.sources else [])]
         # What it has is of the present life, and whole: what was lost was restored before any query was made.
         self._known: Final = files.transaction()

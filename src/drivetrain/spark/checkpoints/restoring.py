@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 DAMAGED: Final = "damaged"
 """The file in a fragment's directory that says: what is here cannot be used."""
+ANEW: Final = "anew"
+"""The file that says: this fragment begins anew, it has no state to lose. Gone once it takes part again."""
 
 
 def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> str | None:
@@ -96,6 +98,8 @@ def _is_lost(
     if files.life(fragment.id) != transaction.life:
         return False  # it has not begun, or is to be restored anyway
     own = rundir.fragment(fragment.id)
+    if (own / ANEW).exists():
+        return False
     snapshot = _snapshot(transaction, fragment.id)
     known = -1 if snapshot is None else snapshot.batch_id
     checkpoint = own / "checkpoint"
@@ -133,4 +137,6 @@ def _restore(
     else:
         assert record is not None
         Snapshots(files.snapshots).restore(fragment.id, record.round, own)
+    if snapshot is None or snapshot.batch_id < 0:
+        (own / ANEW).touch()
     files.note_life(fragment.id, transaction.life)
