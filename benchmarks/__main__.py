@@ -33,6 +33,7 @@ JOBS = (
     "checkpoint_state",
     "persistent",
     "state_size",
+    "recovery",
     "kafka_read",
     "kafka_write",
     "kafka_latency",
