@@ -45,9 +45,10 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.spark.branches import Batch, Branches
 from drivetrain.spark.channel.segments import REMADE
 from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.compile_context import CompileContext
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
-from drivetrain.spark.fragment import CompileContext, TrunkCompiler
+from drivetrain.spark.fragment import TrunkCompiler
 from drivetrain.spark.offset_log import batch_numbers, entries_after, read_offsets
 from drivetrain.spark.query import BatchFailedError
 

@@ -32,7 +32,7 @@ from drivetrain.spark.channel.segments import MessageLossError
 
 if TYPE_CHECKING:
     from drivetrain.spark.channel.store import ChannelStore
-    from drivetrain.spark.fragment import Trunk
+    from drivetrain.spark.trunk import Trunk
 
 FILE = "batch-share"
 DEFAULT_BATCH_ROWS = 5_000_000

@@ -50,13 +50,15 @@ from drivetrain.spark.compile.late import BEFORE_ALL_MS, late_messages
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.compile.tasks import TO, stateless_task, with_task
 from drivetrain.spark.compile.windowed import BEFORE, late_panes
+from drivetrain.spark.compile_context import CompileContext
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import refusals_named
-from drivetrain.spark.fragment import CompileContext, Trunk, without_bad
+from drivetrain.spark.fragment import without_bad
 from drivetrain.spark.replayed import since
 from drivetrain.spark.sinks import SinkWriter
 from drivetrain.spark.sinks.publishing import is_transactional
 from drivetrain.spark.source_clock import Newest, observe_newest, partitions_of, read_newest
+from drivetrain.spark.trunk import Trunk
 
 log = logging.getLogger("drivetrain.messages")
 

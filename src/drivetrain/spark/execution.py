@@ -47,9 +47,10 @@ from drivetrain.spark.checkpoints.mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.restoring import restore_lost
 from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.compile_context import CompileContext
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.flow_book import FlowBook
-from drivetrain.spark.fragment import CompileContext, Trunk, TrunkCompiler
+from drivetrain.spark.fragment import TrunkCompiler
 from drivetrain.spark.kafka_connector import uses_kafka
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.realtime import RealtimeQuery, require_cores
@@ -59,6 +60,7 @@ from drivetrain.spark.shipping import ship
 from drivetrain.spark.sinks import SinkContext, SinkWriter, open_sink, sink_path
 from drivetrain.spark.sinks.publishing import publish_prepared
 from drivetrain.spark.sources import validate_source
+from drivetrain.spark.trunk import Trunk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -34,8 +34,8 @@ from drivetrain.api.graph import Deduplicate, EventTime, Fold, JoinStream, Proce
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.core.plan import Fragment, Plan
 from drivetrain.spark.channel.clock_source import publish_clock
-from drivetrain.spark.fragment import Trunk, newest_name, source_event_time
 from drivetrain.spark.source_clock import Newest, PartitionClocks, partitions_of, read_newest
+from drivetrain.spark.trunk import Trunk, newest_name, source_event_time
 
 
 class FragmentClock:

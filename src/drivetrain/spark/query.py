@@ -43,7 +43,6 @@ from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.counting import Counts
 from drivetrain.spark.failures import translated
 from drivetrain.spark.flow_book import FlowBook
-from drivetrain.spark.fragment import Trunk
 from drivetrain.spark.fragment_clock import FragmentClock, known_clock
 from drivetrain.spark.left_out import left_out, note_left_out, note_not_begun
 from drivetrain.spark.loss_record import loss_record, require_batch, require_whole, with_losses
@@ -60,6 +59,7 @@ from drivetrain.spark.replayed import skipped_in_trunk
 from drivetrain.spark.source_clock import Newest, PartitionsChangedError, newest_of_all
 from drivetrain.spark.sources import Position
 from drivetrain.spark.trimming import Trimming
+from drivetrain.spark.trunk import Trunk
 
 if TYPE_CHECKING:
     from drivetrain.spark.checkpoints.participation import Participation

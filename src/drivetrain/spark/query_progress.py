@@ -30,7 +30,7 @@ from drivetrain.core.progress import FragmentProgressed
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.channel_watch import ChannelWatch
 from drivetrain.spark.counting import Counts
-from drivetrain.spark.fragment import Trunk
+from drivetrain.spark.trunk import Trunk
 
 
 class QueryProgress:

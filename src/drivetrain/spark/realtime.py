@@ -39,12 +39,12 @@ from drivetrain.spark.branches import Branches
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.failures import refusals_named
-from drivetrain.spark.fragment import Trunk, newest_name
 from drivetrain.spark.offset_log import read_offsets
 from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.replayed import since, skipped_name
 from drivetrain.spark.sinks.kafka import AtLeastOnceKafka
 from drivetrain.spark.source_clock import Newest, observe_newest, partitions_of, read_newest
+from drivetrain.spark.trunk import Trunk, newest_name
 
 
 class TooFewCoresError(UserError):

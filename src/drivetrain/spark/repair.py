@@ -51,10 +51,11 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.spark.batch_again import BatchAgain, LostForGoodError
 from drivetrain.spark.channel.segments import REMADE, MessageLossError, verified
 from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.fragment import CompileContext, tells_only_at_end
+from drivetrain.spark.compile_context import CompileContext
 from drivetrain.spark.loss_record import LossRecord, loss_record, record
 from drivetrain.spark.offset_log import batch_numbers, committed
 from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.trunk import tells_only_at_end
 
 log = logging.getLogger("drivetrain.losses")
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.fragment import Trunk
 from drivetrain.spark.offset_log import needed_input
+from drivetrain.spark.trunk import Trunk
 
 TRIM_S = 5.0
 """How often channels are trimmed: a crash repeats nothing for it, so it need not be often."""
