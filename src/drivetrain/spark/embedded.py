@@ -358,7 +358,7 @@ def _fraction(running: Running) -> float | None:
     done = total = 0
     for query in running.queries.values():
         for source in query.trunk.sources:
-            position = query.position(source)
+            position = query.inputs.position(source)
             if position.total is None:
                 return None
             done, total = done + position.done, total + position.total

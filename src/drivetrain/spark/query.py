@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -50,14 +49,13 @@ from drivetrain.spark.offset_log import (
     batch_numbers,
     clear_unfinished,
     committed,
-    entries_after,
     read_offsets,
 )
 from drivetrain.spark.query_flow import QueryFlow
+from drivetrain.spark.query_inputs import QueryInputs
 from drivetrain.spark.query_progress import QueryProgress
 from drivetrain.spark.replayed import skipped_in_trunk
 from drivetrain.spark.source_clock import Newest, PartitionsChangedError, newest_of_all
-from drivetrain.spark.sources import Position
 from drivetrain.spark.trimming import Trimming
 from drivetrain.spark.trunk import Trunk
 
@@ -115,8 +113,7 @@ class FragmentQuery:
         self.busy = False
         self.error: BaseException | None = None
         self._outside: BaseException | None = None  # the error, if it did not come from a batch
-        self.offsets: list[str | None] = []
-        """Of every input, by the order of `trunk.inputs`, where the last batch that ran has ended."""
+        self.inputs = QueryInputs(fragment.id, trunk, readers, self.checkpoint)
         self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, in one step
         self._clock = FragmentClock(plan, fragment, trunk, frozenset(readers))
         self._batch: Batch | None = None
@@ -127,8 +124,7 @@ class FragmentQuery:
         self._planned_ms = 0
         self._query: StreamingQuery | None = None
         self._told_sources = -1
-        self._logs = {**readers, **{id: stored.store for id, stored in trunk.stored.items()}}
-        self._trimming = Trimming(fragment.id, trunk, self.checkpoint, branches.stores, self._logs)
+        self._trimming = Trimming(fragment.id, trunk, self.checkpoint, branches.stores, self.inputs.logs)
         self.checkpoints: Participation | None = None
         """Its part in checkpoints of the application; set before it starts."""
         self.replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
@@ -142,14 +138,14 @@ class FragmentQuery:
 
         Raises `MessageLossError` when the log of an input or output is not what this checkpoint knows of it.
         """
-        for id, first in self.unread().items():
-            require_whole(self._logs[id], first)
+        for id, first in self.inputs.unread().items():
+            require_whole(self.inputs.logs[id], first)
         self._recover()
         clear_unfinished(self.checkpoint)
         self._trimming.note_needed()
         for store in (*self.branches.stores.values(), self.branches.letters):
             store.clean_orphans()
-        self.flow.begin(self.unread())
+        self.flow.begin(self.inputs.unread())
         for stored in self.trunk.stored.values():
             stored.ingest.start()
         writer = (
@@ -255,7 +251,7 @@ class FragmentQuery:
         self._batch = batch
         if self._leaves_out(batch):
             note_left_out(self.directory, batch_id, self.branches.leave_out(batch))
-        elif self.trunk.only_at_end and not self._ends_input(offsets):
+        elif self.trunk.only_at_end and not self.inputs.end_with(offsets):
             df.write.format("noop").mode("overwrite").save()  # Spark's state goes on, nothing is told
         else:
             self.branches.run(batch)
@@ -268,8 +264,10 @@ class FragmentQuery:
         clock_ms = self._clock_after(metadata, offsets)
         self.branches.append(batch, self._told_clock(clock_ms))
         self.flow.appended()
-        self.limit.measured(self.trunk, self._logs, self.offsets, offsets, monotonic_ms() - planned_ms)
-        self.offsets, self.batch_id = offsets, batch_id
+        self.limit.measured(
+            self.trunk, self.inputs.logs, self.inputs.offsets, offsets, monotonic_ms() - planned_ms
+        )
+        self.inputs.offsets, self.batch_id = offsets, batch_id
         self._raise_clock(clock_ms)  # not before: a clock at its end says that every batch was appended
         self._ran = (batch_id, self.clock_ms)
         self.batches += 1
@@ -288,7 +286,7 @@ class FragmentQuery:
                 continue
             told = [newest[place] for place in time.places if place in newest]
             known = newest_of_all(told) if len(told) == len(time.places) else None
-            source.ran(self._offset(id), offsets[index] if index < len(offsets) else None, known)
+            source.ran(self.inputs.offset(id), offsets[index] if index < len(offsets) else None, known)
 
     def _was_begun(self) -> bool:
         return self._batch is not None and self._batch.begun
@@ -315,27 +313,15 @@ class FragmentQuery:
             )
 
     def _check_sources(self, offsets: list[str | None]) -> None:
-        for id, offset in zip(self.trunk.inputs, offsets, strict=False):
-            if id is not None and id in self.trunk.sources:
+        for id, offset in self.inputs.by_id(offsets):
+            if id in self.trunk.sources:
                 source = self.trunk.sources[id]
                 source.check(offset)
                 self.counts.lost[id] = source.lost()
 
-    def _ends_input(self, offsets: list[str | None]) -> bool:
-        """Whether a batch with these end offsets takes the last of every input."""
-        for id, offset in zip(self.trunk.inputs, offsets, strict=False):
-            if id is None:
-                continue
-            if id in self.readers:
-                if not offset or json.loads(offset)["clock"] < FINAL_CLOCK_MS:
-                    return False
-            elif not self.trunk.sources[id].position(offset).finished:
-                return False
-        return True
-
     def _clock_after(self, metadata: dict[str, Any], offsets: list[str | None]) -> int | None:
         watermark_ms = int(metadata.get("batchWatermarkMs", 0))
-        return self._clock.after(watermark_ms, offsets, ends_input=self._ends_input(offsets))
+        return self._clock.after(watermark_ms, offsets, ends_input=self.inputs.end_with(offsets))
 
     def _recover(self) -> None:
         """Take up the position and the clock of the last committed batch, and what channels were told.
@@ -349,11 +335,11 @@ class FragmentQuery:
             for store in self.branches.stores.values():
                 require_batch(store, newest)
         if newest >= 0:
-            metadata, self.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))
+            metadata, self.inputs.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))
             self.batch_id = newest
             for id, source in self.trunk.sources.items():
-                self.progress.counted[id] = source.position(self._offset(id)).done
-            clocks.append(self._clock_after(metadata, self.offsets))
+                self.progress.counted[id] = source.position(self.inputs.offset(id)).done
+            clocks.append(self._clock_after(metadata, self.inputs.offsets))
         self.clock_ms = max((c for c in clocks if c is not None), default=None)
         self.settled_clock_ms = self.clock_ms
 
@@ -369,7 +355,7 @@ class FragmentQuery:
         self._look_between_batches()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
-        if not all(self.has_read_all(id) for id in self.trunk.inputs if id is not None):
+        if not self.inputs.are_read:
             return
         if self.fragment.stateful is not None:
             if any(id is None for id in self.trunk.inputs):
@@ -416,7 +402,7 @@ class FragmentQuery:
         self._clock.publish()  # behind state: the query's own next batch takes it from there
         if self.fragment.stateful is not None:
             return
-        clock_ms = self._clock.after(0, self.offsets, ends_input=False)
+        clock_ms = self._clock.after(0, self.inputs.offsets, ends_input=False)
         if clock_ms is None or (self.clock_ms is not None and clock_ms <= self.clock_ms):
             return
         for store in self.branches.stores.values():
@@ -448,7 +434,7 @@ class FragmentQuery:
             return
         self._told_sources = self.batch_id
         for id, source in self.trunk.sources.items():
-            source.committed(self._offset(id))
+            source.committed(self.inputs.offset(id))
 
     def _finish(self) -> None:
         with self.turn:
@@ -484,34 +470,9 @@ class FragmentQuery:
         self.branches.run(batch)
         self.branches.append(batch, FINAL_CLOCK_MS)
 
-    def has_read_all(self, id: str) -> bool:
-        """Whether everything of an input has been taken, and nothing will follow.
-
-        A producer, in whatever process, has finished when its channel says the final clock.
-        """
-        if id in self.readers:
-            last = self.readers[id].last()
-            if last is None or last.clock_ms < FINAL_CLOCK_MS:
-                return False
-            offset = self._offset(id)
-            return offset is not None and json.loads(offset)["entry"] >= self.readers[id].length()
-        return self.position(id).finished
-
-    def position(self, source: str) -> Position:
-        """How far a source has been taken by committed batches."""
-        return self.trunk.sources[source].position(self._offset(source))
-
-    def unread(self) -> dict[str, int]:
-        """The first entry that no committed batch has taken, by the id of channels and stored sources."""
-        taken = entries_after(self.checkpoint, committed(self.checkpoint), self.trunk.inputs)
-        return {id: taken.get(id, store.position_of(self.fragment.id)) for id, store in self._logs.items()}
-
     def progressed(self) -> FragmentProgressed:
         """How far it has come, its channels included; for the thread that polls."""
-        entries: dict[str, int | None] = {}
-        for id in self.readers:
-            offset = self._offset(id)
-            entries[id] = json.loads(offset)["entry"] if offset else None
+        entries = {id: self.inputs.entry(id) for id in self.readers}
         told = self.progress.told(self.batch_id, self.clock_ms, entries, self._clock.newest_ms)
         return dataclasses.replace(told, left_out=self._left_out()) if self._is_lossy else told
 
@@ -532,10 +493,6 @@ class FragmentQuery:
             return WORK
         blocked_by = self.progress.blocked_by
         return self._clock.waiting_for if blocked_by is None else f"{blocked_by}, whose window is full"
-
-    def _offset(self, id: str) -> str | None:
-        index = self.trunk.inputs.index(id)
-        return self.offsets[index] if index < len(self.offsets) else None
 
     def is_committed(self) -> bool:
         """Whether Spark has committed the newest batch that ran."""

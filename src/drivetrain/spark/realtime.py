@@ -113,7 +113,7 @@ class RealtimeQuery(FragmentQuery):
             clock_ms = self._clock.after(0, offsets, ends_input=False)
             self._raise_clock(clock_ms)
             self.settled_clock_ms = self.clock_ms
-            self.offsets, self.batch_id = offsets, progress.batchId
+            self.inputs.offsets, self.batch_id = offsets, progress.batchId
             self._ran = (self.batch_id, self.clock_ms)
             self.batches += 1
             self._refuse_when_outgrown()

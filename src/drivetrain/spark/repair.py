@@ -107,7 +107,7 @@ class Repair:
         shutil.rmtree(self._aside, ignore_errors=True)  # what a repair that was killed has left
         try:
             mended = 0
-            for id, first in query.unread().items():
+            for id, first in query.inputs.unread().items():
                 mended += self._mend(id, first)
             for channel in self._plan.outputs(query.fragment.id):
                 numbers = self._store(channel.id).numbers()

@@ -227,7 +227,7 @@ class Attempt:
         out, into, late, dead = query.counts.copied()
         taken, total = 0, 0 if query.trunk.sources else None
         for source in query.trunk.sources:
-            position = query.position(source)
+            position = query.inputs.position(source)
             taken += position.done
             total = None if position.total is None or total is None else total + position.total
         told = query.progressed()

@@ -96,8 +96,8 @@ class QueryBoundary:
         """Behind the last batch: the offsets of sources, and in channels the entries that come next."""
         sources: dict[str, str] = {}
         channels: dict[str, int] = {}
-        for id, offset in zip(self._query.trunk.inputs, list(self._query.offsets), strict=False):
-            if id is None or not offset:
+        for id, offset in self._query.inputs.by_id(list(self._query.inputs.offsets)):
+            if not offset:
                 continue
             if id in self._query.readers:
                 channels[id] = int(json.loads(offset)["entry"])

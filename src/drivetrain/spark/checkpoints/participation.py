@@ -239,7 +239,7 @@ class Participation:
         if not (self._core.held or self._words):
             return
         for channel in self._query.readers:
-            if channel not in self._ended and self._query.has_read_all(channel):
+            if channel not in self._ended and self._query.inputs.has_read_all(channel):
                 self._ended.add(channel)
                 self._step(InputEnded(channel))
         ready = [word for word in self._words if word.input in self._ended]

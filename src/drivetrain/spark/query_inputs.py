@@ -1,0 +1,87 @@
+"""How far a query has taken its inputs: sources by their offsets, channels by their entries.
+
+Spark numbers inputs by their place in the plan, we name them; here the one becomes the other.
+
+Called by `query`, and by who asks it for its inputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.offset_log import committed, entries_after
+from drivetrain.spark.sources import Position
+from drivetrain.spark.trunk import Trunk
+
+
+class QueryInputs:
+    """The inputs of the query of `fragment`, whose Spark checkpoint is `checkpoint`."""
+
+    def __init__(
+        self, fragment: str, trunk: Trunk, readers: Mapping[str, ChannelStore], checkpoint: Path
+    ) -> None:
+        self.offsets: list[str | None] = []
+        """Of every input, by the order of `trunk.inputs`, where the last batch that ran has ended."""
+        self.logs: Final = {**readers, **{id: stored.store for id, stored in trunk.stored.items()}}
+        """Of every input that is a log: channels, and sources that are stored at their end."""
+        self._fragment: Final = fragment
+        self._trunk: Final = trunk
+        self._readers: Final = readers
+        self._checkpoint: Final = checkpoint
+
+    def by_id(self, offsets: Sequence[str | None]) -> Iterator[tuple[str, str | None]]:
+        """Each input that has a name, with its offset."""
+        for id, offset in zip(self._trunk.inputs, offsets, strict=False):
+            if id is not None:
+                yield id, offset
+
+    def offset(self, id: str) -> str | None:
+        """Where the last batch has ended in an input."""
+        index = self._trunk.inputs.index(id)
+        return self.offsets[index] if index < len(self.offsets) else None
+
+    def entry(self, channel: str) -> int | None:
+        """The entry of a channel that comes next; None before the first batch."""
+        offset = self.offset(channel)
+        return int(json.loads(offset)["entry"]) if offset else None
+
+    def position(self, source: str) -> Position:
+        """How far a source has been taken by batches that ran."""
+        return self._trunk.sources[source].position(self.offset(source))
+
+    def end_with(self, offsets: Sequence[str | None]) -> bool:
+        """Whether a batch with these end offsets takes the last of every input."""
+        for id, offset in self.by_id(offsets):
+            if id in self._readers:
+                if not offset or json.loads(offset)["clock"] < FINAL_CLOCK_MS:
+                    return False
+            elif not self._trunk.sources[id].position(offset).finished:
+                return False
+        return True
+
+    def has_read_all(self, id: str) -> bool:
+        """Whether everything of an input has been taken, and nothing will follow.
+
+        A producer, in whatever process, has finished when its channel says the final clock.
+        """
+        if id not in self._readers:
+            return self.position(id).finished
+        last, entry = self._readers[id].last(), self.entry(id)
+        if last is None or last.clock_ms < FINAL_CLOCK_MS:
+            return False
+        return entry is not None and entry >= self._readers[id].length()
+
+    @property
+    def are_read(self) -> bool:
+        """Whether that holds of all of them."""
+        return all(self.has_read_all(id) for id in self._trunk.inputs if id is not None)
+
+    def unread(self) -> dict[str, int]:
+        """The first entry that no committed batch has taken, by the id of channels and stored sources."""
+        taken = entries_after(self._checkpoint, committed(self._checkpoint), self._trunk.inputs)
+        return {id: taken.get(id, store.position_of(self._fragment)) for id, store in self.logs.items()}
