@@ -1,9 +1,9 @@
 """Going on with the state of a million keys: from a savepoint, and as Spark does from its own checkpoint.
 
-A count per key in Spark's keyed state; batches of 100,000 messages put a million keys there, and the
-application is stopped. What is measured is the second start: from the call to the results of its first batch.
-*From a savepoint* is a state directory that has nothing, and a savepoint whose hashes are looked at first;
-*where it was* and plain PySpark find their own state.
+A count per key and window in Spark's keyed state; batches of 100,000 messages put a million keys there, and
+the application is stopped. What is measured is the second start: from the call to the results of its first
+batch. *From a savepoint* is an empty state directory and a savepoint whose hashes are looked at first; *where
+it was* and plain PySpark find their own state.
 
     python -m benchmarks.recovery [--quick] [--json] [--rounds N] [--only CONTENDER]
 """
@@ -27,35 +27,21 @@ def keys_of(scale: Scale) -> int:
     return 200_000 if scale.quick else 1_000_000
 
 
-class Noted:
-    """Writes down when each batch had its results; a copy of it may run elsewhere."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __call__(self, _batch: Any, number: int) -> None:
-        with open(self.path, "a") as file:
-            file.write(f"{number} {time.time()}\n")
-
-    def times(self) -> list[float]:
-        """By batch, in order."""
-        path = Path(self.path)
-        return [float(line.split()[1]) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 class Until:
     """A listener that asks to stop after so many batches, and when `last` has been done, beside the run."""
 
-    def __init__(self, noted: Noted, batches: int, last: Callable[[], object] | None = None) -> None:
-        self._noted = noted
+    def __init__(self, batches: int, last: Callable[[], object] | None = None) -> None:
         self._batches = batches
         self._thread = None if last is None else threading.Thread(target=last)
+        self.ended_s: dict[int, float] = {}
 
-    def on_event(self, _event: Any) -> None:
-        """Batches are counted where they are written."""
+    def on_event(self, event: Any) -> None:
+        """Note when a batch was told of."""
+        if getattr(event, "batch_ms", None):
+            self.ended_s.setdefault(event.batch_id, time.monotonic())
 
     def stop_requested(self) -> bool:
-        if len(self._noted.times()) < self._batches:
+        if len(self.ended_s) < self._batches:
             return False
         if self._thread is None:
             return True
@@ -71,48 +57,48 @@ def run_drivetrain(scale: Scale, work: Path, *, elsewhere: bool) -> dict[str, fl
     _, start_s = peers.start_drivetrain(work)
     count = keys_of(scale)
 
-    def application(noted: Noted) -> Application:
-        app = Application("recovery")
-        made = app.read(sources.generate(rows=10 * count, columns={"key": f"id % {count}"}), name="made")
-        counted = made.group_by("key").window(windows.tumbling("36500 d", emission="accumulating"))
-        counted.aggregate("counts", n=agg.count()).sink(sinks.batches(noted), name="noted")
-        return app
+    app = Application("recovery")
+    made = app.read(sources.generate(rows=10 * count, columns={"key": f"id % {count}"}), name="made")
+    counted = made.group_by("key").window(windows.tumbling("365 d", emission="accumulating"))
+    counted.aggregate("counts", n=agg.count()).sink(sinks.none(), name="counted")
 
     def config(name: str) -> Config:
         given = {"run.max-batch-rows": str(BATCH), "state.dir": str(work / name)}
         return Config.load(None, {}, given)
 
-    before, after = Noted(work / "before"), Noted(work / "after")
-    app, place = application(before), work / "savepoint"
-    made: list[Path] = []
+    saved: list[Path] = []
 
     def save() -> None:
-        made.append(savepoint(app, place, config("state")))
+        saved.append(savepoint(app, work / "savepoint", config("state")))
 
-    run(app, config("state"), Until(before, count // BATCH, save if elsewhere else None))
-    began_s = time.time()
-    run(
-        application(after),
-        config("elsewhere" if elsewhere else "state"),
-        Until(after, 1),
-        from_savepoint=made[0] if elsewhere else None,
-    )
-    return {"first_ms": 1000 * (after.times()[0] - began_s), "start_s": start_s}
+    run(app, config("state"), Until(count // BATCH, save if elsewhere else None))
+    after = Until(1)
+    began_s = time.monotonic()
+    if elsewhere:
+        run(app, config("elsewhere"), after, from_savepoint=saved[0])
+    else:
+        run(app, config("state"), after)
+    return {"first_ms": 1000 * (min(after.ended_s.values()) - began_s), "start_s": start_s}
 
 
 def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
     from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     spark, start_s = peers.start_pyspark(peers.TUNED)
     count = keys_of(scale)
 
-    def run(noted: Noted, batches: int) -> None:
+    def run(batches: int) -> float:
+        """Run so many batches; when the first of them had its results."""
         made = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH).load()
-        counted = made.selectExpr(f"value % {count} AS key").groupBy("key").count()
+        keyed = made.selectExpr("timestamp", f"value % {count} AS key")
+        timed = keyed.withWatermark("timestamp", "0 seconds")
+        counted = timed.groupBy(F.window("timestamp", "365 days"), "key").count()
+        ended_s: list[float] = []
 
-        def write(batch: DataFrame, number: int) -> None:
-            batch.toArrow()
-            noted(None, number)
+        def write(batch: DataFrame, _number: int) -> None:
+            batch.write.format("noop").mode("overwrite").save()
+            ended_s.append(time.monotonic())
 
         query = (
             counted.writeStream.outputMode("update")
@@ -120,17 +106,16 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
             .foreachBatch(write)
             .start()
         )
-        while len(noted.times()) < batches:
+        while len(ended_s) < batches:
             if not query.isActive:
                 raise RuntimeError(str(query.exception()))
             time.sleep(0.005)
         query.stop()
+        return ended_s[0]
 
-    run(Noted(work / "before"), count // BATCH)
-    after = Noted(work / "after")
-    began_s = time.time()
-    run(after, 1)
-    return {"first_ms": 1000 * (after.times()[0] - began_s), "start_s": start_s}
+    run(count // BATCH)
+    began_s = time.monotonic()
+    return {"first_ms": 1000 * (run(1) - began_s), "start_s": start_s}
 
 
 JOB = Job(

@@ -131,6 +131,8 @@ class Branches:
             self._build(batch)
             if batch.replayed:
                 for id in sorted({i for n in self.nodes if _ends(n) for i in n.inputs} | self._producers()):
+                    # Kept for the outputs that take it again: to load the state twice is what takes long.
+                    batch.kept.append(batch.frames[id].df.persist())
                     batch.frames[id].df.write.format("noop").mode("overwrite").save()
             for node in self.nodes:
                 if isinstance(node.operation, Write):
