@@ -122,10 +122,6 @@ class World:
 
     def repair(self, skip: bool) -> int:
         """One try of the subscriber's process."""
-        query = SimpleNamespace(
-            fragment=SimpleNamespace(id=self.channel.consumer_fragment),
-            unread=lambda: {self.channel.id: self.position},
-        )
         rundir = SimpleNamespace(channel=lambda _: str(self.directory / "channel"), fragment=self.fragment)
         context: Any = SimpleNamespace(plan=self.plan, rundir=rundir)
         return Repair(
@@ -135,7 +131,7 @@ class World:
             given_up=lambda: False,
             tell=lambda _: None,
             skip=skip,
-        ).mend(query)  # type: ignore[arg-type] # all of a query that a repair looks at
+        ).mend(self.channel.consumer_fragment, {self.channel.id: self.position})
 
 
 @contextlib.contextmanager

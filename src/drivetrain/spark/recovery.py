@@ -73,7 +73,7 @@ class Recovery:
             tell=self._tell,
             skip=self._execution.plan.delivery == AT_MOST_ONCE,
         )
-        if isinstance(failure, PartitionsChangedError) or repair.mend(query):
+        if isinstance(failure, PartitionsChangedError) or repair.mend(id, query.inputs.unread()):
             self._fruitless.pop(id, None)
         elif self._fruitless.get(id) == query.batch_id:
             raise failure

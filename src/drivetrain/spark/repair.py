@@ -37,7 +37,7 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,6 @@ from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.compile_context import CompileContext
 from drivetrain.spark.loss_record import LossRecord, loss_record, record
 from drivetrain.spark.offset_log import batch_numbers, committed
-from drivetrain.spark.query import FragmentQuery
 from drivetrain.spark.trunk import tells_only_at_end
 
 log = logging.getLogger("drivetrain.losses")
@@ -99,17 +98,18 @@ class Repair:
         self._tell = tell
         self._skip = skip
 
-    def mend(self, query: FragmentQuery) -> int:
-        """Repair what a stopped fragment reads, and the end of what it wrote; says how many entries.
+    def mend(self, fragment: str, unread: Mapping[str, int]) -> int:
+        """Repair what a stopped `fragment` reads, and the end of what it wrote; says how many entries.
 
+        `unread`: of each log that it reads, the first entry that it has not taken.
         Raises LostForGoodError, naming what is lost, when that cannot be.
         """
         shutil.rmtree(self._aside, ignore_errors=True)  # what a repair that was killed has left
         try:
             mended = 0
-            for id, first in query.inputs.unread().items():
+            for id, first in unread.items():
                 mended += self._mend(id, first)
-            for channel in self._plan.outputs(query.fragment.id):
+            for channel in self._plan.outputs(fragment):
                 numbers = self._store(channel.id).numbers()
                 mended += self._mend(channel.id, numbers[-1] if numbers else 0)
             return mended
