@@ -4,56 +4,151 @@ The problem: a job that writes a small batch from Spark's tasks costs a Python w
 partition, several times what the rows cost. But rows that come to the driver are held there by Java and by
 Python. A batch of a backlog that does not fit ends the JVM, and its size is known only when it was computed.
 
-The design: the rows are counted on the way, by the generated code that makes them. A partition stops at the
-first row at which all rows before it, were they as large as this one, would be too many bytes. With rows of
-about the same size that is when so many bytes have passed. So little more than the limit is ever held.
-
-What was computed up to there is computed again by who calls.
+The design: how large a batch will be is guessed from what it takes of its inputs, and from what the output
+had of the batch before. One that seems small is computed, and its rows are counted on the way, by the
+generated code that makes them. A partition hands over no row any more at which all rows before it, were they
+as large as this one, would be too many bytes. With rows of about the same size that is when so many bytes
+have passed. So little more than the limit is ever held. If a row was left out, the batch is large, and who
+calls computes it again. The job does not fail then: it runs to its end, so that what was observed on the way
+(`DataFrame.observe` believes the first job) is of the whole batch.
 
 Invariants:
 
 1. A table has all rows of the batch, in order, or there is none.
 2. No partition hands over more than the limit, if rows do not shrink by orders of magnitude on the way.
+3. With a table or without, what is observed in the batch is of all its rows.
 
-Called by the sinks that write from the driver, and by the writer of channels.
+Called by sinks that write from the driver, and by the writer of channels; `query` says what a batch takes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import BinaryType, StringType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 LIMIT_BYTES: Final = 64 << 20
 """Of all partitions together."""
-_MARK: Final = "drivetrain: more than the driver takes"
-_REFUSED: Final = (_MARK, "maxResultSize")
+_LEAST_BYTES: Final = 1 << 20
+"""An input of less says nothing of how large the output is."""
+_REFUSED: Final = "maxResultSize"
 _FIELD_BYTES: Final = 8
+_NESTED_BYTES: Final = 32
+"""Of a text or binary value within others, where looking at each would cost too much."""
 _ROWS_BITS: Final = 33
 """As many low bits of Spark's `monotonically_increasing_id` are the number of a row in its partition."""
+_MUCH: Final = "__much"
+
+_taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
+
+
+@contextmanager
+def taking(size_bytes: int) -> Iterator[None]:
+    """What runs within belongs to a batch that takes about so much of its inputs."""
+    token = _taken_bytes.set(size_bytes)
+    try:
+        yield
+    finally:
+        _taken_bytes.reset(token)
+
+
+class SmallBatches:
+    """Which batches of one output come to the driver: those that seem to have at most `most_bytes`."""
+
+    def __init__(self, most_bytes: int = LIMIT_BYTES) -> None:
+        self._most_bytes: Final = most_bytes
+        self._ratio = 1.0
+
+    def table(self, df: DataFrame) -> pa.Table | None:
+        """The rows of a batch, None when they seem, or turn out to be, too many."""
+        if self._input() * self._ratio > self._most_bytes:
+            return None
+        return small_table(df)
+
+    def wrote(self, size_bytes: int) -> None:
+        """A batch had so many bytes, in whatever way it was written."""
+        self._ratio = size_bytes / self._input()
+
+    def _input(self) -> int:
+        return max(_taken_bytes.get(), _LEAST_BYTES)
 
 
 def small_table(df: DataFrame) -> pa.Table | None:
     """The rows of a batch as one table, None when they are more than about `LIMIT_BYTES`."""
     partitions = max(1, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions", "1") or 1))
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROWS_BITS) - 1))
-    size = F.lit(_FIELD_BYTES * len(df.columns))
+    size = F.lit(0)
     for field in df.schema.fields:
-        if isinstance(field.dataType, StringType | BinaryType):
-            size += F.coalesce(F.octet_length(F.col(_quoted(field.name))), F.lit(0))
-    is_much = row * size > LIMIT_BYTES // partitions
-    counted = df.where(F.when(is_much, F.raise_error(F.lit(_MARK)).cast("boolean")).otherwise(F.lit(True)))
+        size += F.coalesce(_size(F.col(_quoted(field.name)), field.dataType), F.lit(0))
+    counted = Observation()
+    marked = df.withColumn(_MUCH, row * size > LIMIT_BYTES // partitions)
+    marked = marked.observe(counted, F.count_if(_MUCH).alias("left_out"))
     try:
-        return counted.toArrow()
+        table = arrow_table(marked.where(f"not {_MUCH}").drop(_MUCH))
     except Exception as error:
-        if any(sign in str(error) for sign in _REFUSED):
+        if _REFUSED in str(error):  # large values within arrays or maps
             return None
         raise
+    return None if observed(counted).get("left_out") else table
+
+
+def arrow_table(df: DataFrame) -> pa.Table:
+    """All rows of a batch. (`toArrow` fails at a null struct whose fields cannot be null.)"""
+    schema = to_arrow_schema(df.schema, timezone="UTC")
+    table = pa.Table.from_batches(df._collect_as_arrow(empty_list_if_zero_records=False))
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def observed(observation: Observation) -> dict[str, int | None]:
+    """What an action observed; nothing when Spark saw that the rows were not needed and skipped them."""
+    try:
+        return observation.get
+    except Py4JJavaError:
+        return {}
+
+
+def _size(column: Column, of: DataType) -> Column:
+    """About how many bytes a value takes."""
+    match of:
+        case StringType() | BinaryType():
+            return F.octet_length(column) + _FIELD_BYTES
+        case StructType():
+            sizes = [F.coalesce(_size(column.getField(f.name), f.dataType), F.lit(0)) for f in of.fields]
+            return sum(sizes, F.lit(_FIELD_BYTES))
+        case ArrayType() | MapType():
+            return F.size(column) * _typical(of) + _FIELD_BYTES
+        case _:
+            return F.lit(_FIELD_BYTES)
+
+
+def _typical(of: DataType) -> int:
+    """How many bytes a value within an array or a map takes, as far as its type tells."""
+    match of:
+        case StringType() | BinaryType():
+            return _NESTED_BYTES
+        case StructType():
+            return sum(_typical(field.dataType) for field in of.fields)
+        case ArrayType():
+            return _typical(of.elementType)
+        case MapType():
+            return _typical(of.keyType) + _typical(of.valueType)
+        case _:
+            return _FIELD_BYTES
 
 
 def _quoted(name: str) -> str:

@@ -17,9 +17,8 @@ Called by: `query` (`took`), the planning halves of channel, file and generator 
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +26,8 @@ from typing import TYPE_CHECKING
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.batch_size import BatchSize
-from drivetrain.core.channel import TrimmedError
-from drivetrain.spark.channel.segments import MessageLossError
 
 if TYPE_CHECKING:
-    from drivetrain.spark.channel.store import ChannelStore
     from drivetrain.spark.trunk import Trunk
 
 FILE = "batch-share"
@@ -68,38 +64,13 @@ class BatchLimit:
             os.replace(temporary, self._path)
             self._told = share
 
-    def measured(
-        self,
-        trunk: Trunk,
-        logs: Mapping[str, ChannelStore],
-        before: Sequence[str | None],
-        after: Sequence[str | None],
-        took_ms: int,
-    ) -> None:
-        """A batch went from these offsets of a trunk's inputs to those; `logs` are what is read by entries.
+    def measured(self, taken: Mapping[str, int], took_ms: int) -> None:
+        """A batch took so much of each input, in the input's unit.
 
         Time in which it waited for its subscribers is part of `took_ms`.
         """
-        shares = []
-        befores = before or [None] * len(after)
-        for id, start, end in zip(trunk.inputs, befores, after, strict=False):
-            if id is None or id not in self.largest or end is None:
-                continue
-            if id in logs:
-                taken = _bytes(logs[id], start, end)
-            else:
-                position = trunk.sources[id].position
-                taken = position(end).done - position(start).done
-            shares.append(max(0, taken) / self.largest[id])
+        shares = [amount / self.largest[id] for id, amount in taken.items() if id in self.largest]
         self.took(shares, took_ms)
-
-
-def _bytes(log: ChannelStore, start: str | None, end: str) -> int:
-    try:
-        first = json.loads(start)["entry"] if start else log.start()
-        return sum(entry.bytes for entry in log.entries(first, json.loads(end)["entry"]))
-    except (MessageLossError, TrimmedError):
-        return 0  # the batch has read them; what is wrong with them now is their reader's to find
 
 
 def largest_batches(trunk: Trunk, config: Config) -> dict[str, int]:

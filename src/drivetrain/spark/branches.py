@@ -21,7 +21,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -42,9 +41,10 @@ from drivetrain.api.graph import (
 from drivetrain.core.channel import Segment
 from drivetrain.core.delivery import EXACTLY_ONCE
 from drivetrain.core.plan import Fragment, PlannedChannel
+from drivetrain.spark.at_driver import SmallBatches, observed
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.channel.writer import write_segments
+from drivetrain.spark.channel.writer import DRIVER_BYTES, write_segments
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.late import BEFORE_ALL_MS, late_messages
 from drivetrain.spark.compile.stateless import apply
@@ -118,6 +118,8 @@ class Branches:
         self.root = graph.nodes[self.roots[0]]
         self.told_clock = clocked_consumers(graph)
         self.first_batch = context.rundir.life.first_batch
+        self._small = {channel.id: SmallBatches(DRIVER_BYTES) for channel in self.channels}
+        self._small_letters = SmallBatches(DRIVER_BYTES)
 
     # -- one batch -----------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Branches:
                 store = self.stores[channel.id]
                 if batch.id > store.last_batch():
                     batch.segments[channel.id] = write_segments(
-                        self.channel_frame(channel, batch), store, batch.id
+                        self.channel_frame(channel, batch), store, batch.id, small=self._small[channel.id]
                     )
             self._count_channels(batch)
             if batch.late is not None and (late := observed(batch.late).get("late")):
@@ -322,18 +324,10 @@ class Branches:
             if count := df.count():
                 self.counts.add(self.counts.dead, node.id, count)
         assert union is not None
-        segments = write_segments(union, self.letters, number)
+        segments = write_segments(union, self.letters, number, small=self._small_letters)
         if segments:
             last = self.letters.last()
             self.letters.append(number, segments, last.clock_ms if last is not None else 0)
-
-
-def observed(observation: Observation) -> dict[str, int | None]:
-    """What an action observed; nothing when Spark saw that the rows were not needed and skipped them."""
-    try:
-        return observation.get
-    except Py4JJavaError:
-        return {}
 
 
 def clocked_consumers(graph: Graph) -> set[str]:

@@ -35,6 +35,7 @@ from drivetrain.core.plan import Fragment, Plan
 from drivetrain.core.progress import FragmentProgressed, FragmentState
 from drivetrain.core.replay import source_time
 from drivetrain.errors import DrivetrainError
+from drivetrain.spark.at_driver import taking
 from drivetrain.spark.batch_limit import BatchLimit
 from drivetrain.spark.branches import Batch, Branches
 from drivetrain.spark.channel.clock_source import publish_clock
@@ -249,12 +250,14 @@ class FragmentQuery:
         self._check_sources(offsets)
         batch = Batch(df, batch_id, self.clock_ms, replayed=batch_id <= self.replay_until)
         self._batch = batch
+        taken = self.inputs.taken(offsets)
         if self._leaves_out(batch):
             note_left_out(self.directory, batch_id, self.branches.leave_out(batch))
         elif self.trunk.only_at_end and not self.inputs.end_with(offsets):
             df.write.format("noop").mode("overwrite").save()  # Spark's state goes on, nothing is told
         else:
-            self.branches.run(batch)
+            with taking(self.inputs.bytes_of(taken)):
+                self.branches.run(batch)
         newest = {**self.branches.newest(batch), **self._clock.observed_in_trunk(self._query)}
         self._clock.saw(newest, planned_ms)
         self._clock.publish()
@@ -264,9 +267,7 @@ class FragmentQuery:
         clock_ms = self._clock_after(metadata, offsets)
         self.branches.append(batch, self._told_clock(clock_ms))
         self.flow.appended()
-        self.limit.measured(
-            self.trunk, self.inputs.logs, self.inputs.offsets, offsets, monotonic_ms() - planned_ms
-        )
+        self.limit.measured(taken, monotonic_ms() - planned_ms)
         self.inputs.offsets, self.batch_id = offsets, batch_id
         self._raise_clock(clock_ms)  # not before: a clock at its end says that every batch was appended
         self._ran = (batch_id, self.clock_ms)

@@ -12,11 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from drivetrain.core.channel import TrimmedError
 from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.spark.channel.segments import MessageLossError
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.offset_log import committed, entries_after
 from drivetrain.spark.sources import Position
 from drivetrain.spark.trunk import Trunk
+
+MESSAGE_BYTES: Final = 100
+"""What a message takes, where that is not known."""
 
 
 class QueryInputs:
@@ -81,7 +86,35 @@ class QueryInputs:
         """Whether that holds of all of them."""
         return all(self.has_read_all(id) for id in self._trunk.inputs if id is not None)
 
+    def taken(self, after: Sequence[str | None]) -> dict[str, int]:
+        """What a batch with these end offsets takes of each input that has a name, in the input's unit."""
+        found = {}
+        befores = self.offsets or [None] * len(after)
+        for id, start, end in zip(self._trunk.inputs, befores, after, strict=False):
+            if id is None or end is None:
+                continue
+            if id in self.logs:
+                found[id] = _bytes(self.logs[id], start, end)
+            else:
+                position = self._trunk.sources[id].position
+                found[id] = max(0, position(end).done - position(start).done)
+        return found
+
+    def bytes_of(self, taken: Mapping[str, int]) -> int:
+        """About how many bytes that is: of sources that count messages nobody knows."""
+        sources = self._trunk.sources
+        counted = {id for id in taken if id not in self.logs and sources[id].unit == "rows"}
+        return sum(n * (MESSAGE_BYTES if id in counted else 1) for id, n in taken.items())
+
     def unread(self) -> dict[str, int]:
         """The first entry that no committed batch has taken, by the id of channels and stored sources."""
         taken = entries_after(self._checkpoint, committed(self._checkpoint), self._trunk.inputs)
         return {id: taken.get(id, store.position_of(self._fragment)) for id, store in self.logs.items()}
+
+
+def _bytes(log: ChannelStore, start: str | None, end: str) -> int:
+    try:
+        first = json.loads(start)["entry"] if start else log.start()
+        return sum(entry.bytes for entry in log.entries(first, json.loads(end)["entry"]))
+    except (MessageLossError, TrimmedError):
+        return 0  # who reads them finds what is wrong with them, or has read them

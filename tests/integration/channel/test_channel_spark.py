@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
+from drivetrain.spark.at_driver import SmallBatches, taking
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.columns import read_channel
 from drivetrain.spark.channel.feeds import IterableFeed
@@ -111,28 +112,25 @@ def test_partitions_without_rows_make_no_file_and_large_ones_several(
     assert len({segment.path for segment in segments}) == 3
 
 
-def test_what_follows_a_small_batch_comes_through_the_driver_unless_it_is_refused(
+def test_small_batches_come_through_the_driver_unless_they_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ChannelStore(str(tmp_path / "channel"))
     two = spark.range(0, 10, 1, 2).selectExpr("id", "array(named_struct('at', current_timestamp())) AS x", TS)
-    written = []
-    for batch_id in range(2):
-        written.append(write_segments(two, store, batch_id))
-        store.append(batch_id, written[-1], START_MS)
-    assert [len(segments) for segments in written] == [2, 1]
-    assert write_segments(two.where("id < 0"), store, 2) == []
+    small = SmallBatches(1 << 20)
+    for batch_id, (chosen, files) in enumerate([(None, 2), (small, 1)]):
+        segments = write_segments(two, store, batch_id, small=chosen)
+        assert len(segments) == files
+        store.append(batch_id, segments, START_MS)
+    assert write_segments(two.where("id < 0"), store, 2, small=small) == []
     assert len(arrived(spark, store.uri, two.schema, tmp_path)) == 20
+    timeless = spark.range(1).select("id", F.lit(None).cast("timestamp").alias("__ts"))
     with pytest.raises(InputError, match="a message has no event time"):
-        write_segments(spark.range(1).select("id", F.lit(None).cast("timestamp").alias("__ts")), store, 2)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("drivetrain.spark.at_driver.LIMIT_BYTES", 50)
-        assert len(write_segments(two, store, 2)) == 2
-    monkeypatch.setattr("drivetrain.spark.channel.writer.DRIVER_BYTES", 10)
-    assert len(write_segments(two, store, 2)) == 2
-    monkeypatch.undo()
-    assert len(write_segments(two, ChannelStore(store.uri), 2)) == 2, "another life: what waited is unknown"
+        write_segments(timeless, store, 2, small=small)
+    with taking(100 << 20):
+        assert len(write_segments(two, store, 2, small=SmallBatches(1 << 20))) == 2
+    monkeypatch.setattr("drivetrain.spark.at_driver.LIMIT_BYTES", 50)
+    assert len(write_segments(two, store, 2, small=small)) == 2
 
 
 def test_a_message_without_event_time_is_refused(spark: SparkSession, tmp_path: Path) -> None:

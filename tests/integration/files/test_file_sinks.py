@@ -22,7 +22,8 @@ import pytest
 
 from drivetrain.api import sinks
 from drivetrain.errors import DiskFullError, OutputError
-from drivetrain.spark.sinks import SinkContext, collected, files, open_sink, sink_path
+from drivetrain.spark import at_driver
+from drivetrain.spark.sinks import SinkContext, collected, open_sink, sink_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +68,7 @@ def values_in(path: Path, kind: str) -> list[str]:
 @pytest.fixture(params=["driver", "workers"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "workers":
-        monkeypatch.setattr(files, "DRIVER_BYTES", -1)
+        monkeypatch.setattr(at_driver, "small_table", lambda _: None)
     return str(request.param)
 
 
@@ -239,6 +240,7 @@ CRASHING = """
 import os, signal, sys
 import pyarrow as pa
 from drivetrain.api import sinks
+from drivetrain.spark import at_driver
 from drivetrain.spark.sinks import SinkContext, open_sink, files, staging
 from drivetrain.spark.sources import durable
 
@@ -255,7 +257,7 @@ def die(*args, **kwargs):
 
 files.render = lambda df, sink: df
 files.header_of = lambda df, sink: b""
-files.small_table = Batch.toArrow
+at_driver.small_table = Batch.toArrow
 writer = open_sink(sinks.files(out, kind), SinkContext("app-1", "sink-1", state))
 if point == "claim":
     real = durable.publish_file

@@ -17,7 +17,8 @@ from topic_reading import messages, values
 from drivetrain import F, col, sinks
 from drivetrain.api.kafka_sink import KafkaSink
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
-from drivetrain.spark.sinks import SinkContext, kafka_outbox, kafka_target, open_sink
+from drivetrain.spark import at_driver
+from drivetrain.spark.sinks import SinkContext, kafka_target, open_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -265,7 +266,7 @@ def test_a_large_batch_is_written_by_the_tasks_and_sent_whole(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(kafka_outbox, "DRIVER_BYTES", -1)
+    monkeypatch.setattr(at_driver, "small_table", lambda _: None)
     broker.create(topic)
     rows: DataFrame = spark.range(0, 50_000, 1, 4).selectExpr("cast(id as string) as v")
     writer = opened(sinks.kafka(broker.bootstrap, topic, value="v"))

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drivetrain.errors import OutputError
-from drivetrain.spark.sinks import kafka_outbox, publish_transaction
+from drivetrain.spark import at_driver
+from drivetrain.spark.sinks import publish_transaction
 from drivetrain.spark.sinks.sql import SqlSinkWriter
 
 UTC = dt.UTC
@@ -84,7 +85,7 @@ def test_a_batch_without_rows_needs_nothing(spark: SparkSession, database: Any) 
 def test_a_large_batch_is_written_by_the_workers_in_its_order(
     spark: SparkSession, database: Any, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_outbox, "DRIVER_BYTES", -1)
+    monkeypatch.setattr(at_driver, "small_table", lambda _: None)
     key = {"key": ["k"]} if mode == "upsert" else {}
     writer = database.open("t", mode=mode, **key)
     df = spark.range(0, 20_000, numPartitions=4).selectExpr("id % 1000 as k", "id as v")

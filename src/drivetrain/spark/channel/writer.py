@@ -7,9 +7,7 @@ Design: every attempt writes files under names of its own and returns their desc
 the job's result. Spark gives the driver the rows of exactly one attempt per partition; the files of
 the others are orphans that no log entry names.
 
-A small batch comes to the driver as Arrow instead, and is one segment. How large a batch is, is known when
-it is computed, so it counts as small when the one before it was, in this life of the producer: the first
-batch after a start may hold everything that has waited.
+A small batch comes to the driver as Arrow instead, and is one segment: see `at_driver`.
 
 Invariants:
 
@@ -28,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from drivetrain.core.channel import Segment
 from drivetrain.errors import InternalError
-from drivetrain.spark.at_driver import small_table
+from drivetrain.spark.at_driver import SmallBatches
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.segments import SEGMENTS, write_segment
 
@@ -44,7 +42,7 @@ SEGMENT_BYTES = 32 << 20
 """A segment is closed when it holds this many bytes of Arrow data: readers verify a whole one at once."""
 
 DRIVER_BYTES = 4 << 20
-"""A batch goes through the driver when the segments of the one before it took at most this many bytes."""
+"""A batch goes through the driver when its segments seem to take at most this many bytes."""
 
 _DESCRIPTION = "path string, rows long, bytes long, crc32 long, min_ts_ms long, max_ts_ms long"
 _ARROW_DESCRIPTION = pa.schema(
@@ -54,30 +52,34 @@ _ARROW_DESCRIPTION = pa.schema(
 
 
 def write_segments(
-    df: DataFrame, store: ChannelStore, batch_id: int, folder: str = SEGMENTS
+    df: DataFrame,
+    store: ChannelStore,
+    batch_id: int,
+    folder: str = SEGMENTS,
+    *,
+    small: SmallBatches | None = None,
 ) -> list[Segment]:
     """Write the rows of a batch `df` as segments in `folder` and describe them, in partition order.
 
     `df` has the data columns and `__ts` (a timestamp without nulls). One Spark job; two when a batch turns
-    out too large for the driver. The segments do not count until `store.append(batch_id, …)` names them.
+    out too large for the driver, where `small` has batches come. The segments do not count until
+    `store.append(batch_id, …)` names them.
     """
     if TS not in df.columns:
         raise InternalError(f"a channel's messages need the column {TS}, got {df.columns}")
     schema = to_arrow_schema(df.schema, timezone="UTC")
     stem = f"{store.fragment or 'batch'}-{batch_id}"
-    if folder == SEGMENTS and _is_small(store):  # a repair cannot rely on the log
-        table = small_table(df)
-        if table is not None:
-            batches = [conform(batch, schema) for batch in table.combine_chunks().to_batches()]
-            return [write_segment(store.files, stem, batches, folder)] if table.num_rows else []
-    write = _partition_writer(store.files, stem, schema, folder)
-    described = df.mapInArrow(write, _DESCRIPTION).collect()
-    return [Segment(**row.asDict()) for row in described]
-
-
-def _is_small(store: ChannelStore) -> bool:
-    last = store.last()
-    return last is not None and last.incarnation == store.incarnation and last.bytes <= DRIVER_BYTES
+    table = None if small is None else small.table(df)
+    if table is not None:
+        batches = [conform(batch, schema) for batch in table.combine_chunks().to_batches()]
+        segments = [write_segment(store.files, stem, batches, folder)] if table.num_rows else []
+    else:
+        write = _partition_writer(store.files, stem, schema, folder)
+        described = df.mapInArrow(write, _DESCRIPTION).collect()
+        segments = [Segment(**row.asDict()) for row in described]
+    if small is not None:
+        small.wrote(sum(segment.bytes for segment in segments))
+    return segments
 
 
 def conform(batch: Any, schema: Any) -> Any:

@@ -38,7 +38,7 @@ import pyarrow.fs as pafs
 from drivetrain.api.sinks import FileSink, Guarantee
 from drivetrain.core.replay import FIRST_LIFE
 from drivetrain.errors import DrivetrainError
-from drivetrain.spark.at_driver import LIMIT_BYTES, small_table
+from drivetrain.spark.at_driver import SmallBatches
 from drivetrain.spark.failures import recovered
 from drivetrain.spark.sinks.context import SinkContext, TransactionalSinkWriter
 from drivetrain.spark.sinks.manifest import (
@@ -57,8 +57,6 @@ from drivetrain.spark.sources.durable import publish_file
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DRIVER_BYTES = LIMIT_BYTES
-
 
 class FileSinkWriter:
     """Writes the batches of one file sink; see the module's docstring."""
@@ -72,7 +70,7 @@ class FileSinkWriter:
         self._directory = OutputDirectory(self._uri, context.app_id, context.state_dir)
         self._manifest = Manifest(_absolute(sink.together or sink.path), context.app_id)
         self._claimed = False
-        self._last_bytes = 0
+        self._small = SmallBatches()
         self._one_by_one: bool | None = None
         """Whether the manifest counts every file; None before the first batch."""
 
@@ -224,11 +222,10 @@ class FileSinkWriter:
     def _stage(self, rendered: DataFrame, target: Target, staging: str) -> int:
         """Write the batch to `<staging>/whole`, if it has rows, and return how many."""
         whole = f"{staging}/whole"
-        if self._last_bytes <= DRIVER_BYTES:
-            table = small_table(rendered)
-            if table is not None:
-                self._last_bytes = table.nbytes
-                return stage_table(table, target, whole).rows if table.num_rows else 0
+        table = self._small.table(rendered)
+        if table is not None:
+            self._small.wrote(table.nbytes)
+            return stage_table(table, target, whole).rows if table.num_rows else 0
         try:
             parts = stage_parts(rendered, target, staging)
         except Exception as error:
@@ -236,7 +233,7 @@ class FileSinkWriter:
             if isinstance(ours, DrivetrainError):
                 raise ours from error
             raise
-        self._last_bytes = sum(part.size_bytes for part in parts)
+        self._small.wrote(sum(part.size_bytes for part in parts))
         if parts:
             join_parts(parts, target, whole)
         return sum(part.rows for part in parts)

@@ -42,9 +42,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 
 from drivetrain.core.channel import Segment
 from drivetrain.core.publication import Publication
-from drivetrain.spark.at_driver import LIMIT_BYTES, small_table
+from drivetrain.spark.at_driver import SmallBatches
 from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.channel.segments import SEGMENTS, read_segment, write_segment
+from drivetrain.spark.channel.segments import SEGMENTS, read_segment
 from drivetrain.spark.channel.store import ChannelStore
 from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.sources.durable import publish_bytes
@@ -52,7 +52,6 @@ from drivetrain.spark.sources.durable import publish_bytes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DRIVER_BYTES = LIMIT_BYTES
 _BATCHES = "batches"
 
 
@@ -75,7 +74,7 @@ class Outbox:
         self.note = Path(state_dir).absolute() / "publication.json"
         self._store = ChannelStore(str(self.note.parent / "outbox"), fragment=sink_id)
         self._files = self._store.files
-        self._last_bytes = 0
+        self._small = SmallBatches()
         self._cleaned = False
 
     # -- the note ----------------------------------------------------------------------------------
@@ -123,17 +122,7 @@ class Outbox:
 
     def _staged(self, df: DataFrame, batch_id: int) -> PreparedBatch:
         timed = df.withColumn(TS, F.timestamp_millis(F.lit(0)))  # every segment has the time of its messages
-        if self._last_bytes <= DRIVER_BYTES:
-            table = small_table(timed)
-            if table is not None:
-                self._last_bytes = table.nbytes
-                if not table.num_rows:
-                    return PreparedBatch(batch_id, ())
-                stem = f"{self._store.fragment}-{batch_id}"
-                return PreparedBatch(batch_id, (write_segment(self._files, stem, table.to_batches()),))
-        segments = write_segments(timed, self._store, batch_id)
-        self._last_bytes = sum(segment.bytes for segment in segments)
-        return PreparedBatch(batch_id, tuple(segments))
+        return PreparedBatch(batch_id, tuple(write_segments(timed, self._store, batch_id, small=self._small)))
 
     def prepare(self, batch: PreparedBatch) -> None:
         """Name the segments of a staged batch, instead of those it had before."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 
 from drivetrain.api.sinks import Guarantee, MemorySink
+from drivetrain.spark.at_driver import arrow_table
 from drivetrain.spark.sinks.context import SinkContext, TransactionalSinkWriter
 from drivetrain.spark.sinks.others import NoTarget
 
@@ -49,7 +50,7 @@ class MemorySinkWriter(NoTarget):
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
         """Keep a batch unseen, in place of what was prepared under its id; 0 if it was shown before."""
-        batch = df.toArrow()
+        batch = arrow_table(df)
         with _lock:
             if batch_id in _shown.get(self.sink.name, {}):
                 return 0

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, Guarantee
 from drivetrain.errors import OperatorError
+from drivetrain.spark.at_driver import arrow_table
 from drivetrain.spark.python_stage import user_traceback
 from drivetrain.spark.sinks.context import SinkContext
 
@@ -39,7 +40,7 @@ class ConsoleSinkWriter(NoTarget):
 
     def write(self, df: DataFrame, batch_id: int) -> int:
         """Print up to `rows` rows of a batch that has any."""
-        batch = df.toArrow()
+        batch = arrow_table(df)
         if batch.num_rows:
             table = Table(title=f"{self.context.sink_id}, batch {batch_id}", title_justify="left")
             for name in batch.schema.names:
@@ -64,7 +65,7 @@ class BatchesSinkWriter(NoTarget):
 
     def write(self, df: DataFrame, batch_id: int) -> int:
         """Call the function if the batch has rows; its error is told as the user's."""
-        batch = df.toArrow()
+        batch = arrow_table(df)
         if batch.num_rows:
             given: Any = batch.to_pandas() if self.sink.frame == "pandas" else batch
             try:

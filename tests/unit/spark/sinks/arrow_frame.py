@@ -32,6 +32,11 @@ class ArrowFrame:
     def toArrow(self) -> pa.Table:
         return self.table
 
+    def _collect_as_arrow(self, *, empty_list_if_zero_records: bool) -> list[pa.RecordBatch]:
+        assert not empty_list_if_zero_records
+        empty = pa.RecordBatch.from_pylist([], schema=self.table.schema)
+        return self.table.to_batches() or [empty]
+
 
 def rows(*ids: int) -> Any:
     """Rows with an id each."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from arrow_frame import ArrowFrame
 
-from drivetrain.spark.sinks import files, kafka_outbox
+from drivetrain.spark import at_driver
 
 
 @pytest.fixture(autouse=True)
 def _batches_are_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (files, kafka_outbox):
-        monkeypatch.setattr(module, "small_table", ArrowFrame.toArrow)
+    monkeypatch.setattr(at_driver, "small_table", ArrowFrame.toArrow)
