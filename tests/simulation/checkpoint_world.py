@@ -289,11 +289,11 @@ class Shell:
         self.channels = list(inputs)
         if name in world.sources:
             inputs.append(COORDINATOR)
-        self.core = Participant(name, inputs, self.disk.life, self.disk.lost)
+        self.core = Participant(name, inputs, self.disk.life, self.disk.lost, max(self.disk.saved, default=0))
         self.saving: Command | None = None
 
     def begin(self) -> None:
-        """Tell the core again of barriers that inputs stand behind."""
+        """Tell the core again of barriers that inputs stand at."""
         self.tell_barriers()
 
     def hear(self, event: CommandArrived) -> None:
@@ -307,7 +307,7 @@ class Shell:
             return None
         planned = self.disk.planned or self.plan()
         if planned is None:
-            return None
+            return self.tell_barriers()  # one may have come since
         self.disk.planned = planned
         self.world.may_die()
         messages = self.read(planned)
@@ -336,21 +336,25 @@ class Shell:
 
     def end_of(self, channel: str, position: int) -> int:
         entries = self.world.logs[channel].entries
-        if self.barrier_before(channel, position) is not None:
-            return position
-        for number in range(position, min(len(entries), position + self.world.random.randint(0, 3))):
-            if entries[number].life > self.disk.life:
-                return number
-            if self.barrier_before(channel, number + 1) is not None:
-                return number + 1
-            position = number + 1
-        return position
+        reached, most = position, self.world.random.randint(0, 3)
+        for number in range(position, len(entries)):
+            barrier = entries[number].barrier
+            if most == 0 or entries[number].life > self.disk.life:
+                break
+            if barrier is not None and barrier.round > self.disk.released:
+                break
+            if barrier is None:
+                reached, most = number + 1, most - 1
+        return reached
 
-    def barrier_before(self, channel: str, position: int) -> Command | None:
-        """The barrier that a position is right behind, if it is not released."""
-        entries = self.world.logs[channel].entries
-        barrier = entries[position - 1].barrier if 0 < position <= len(entries) else None
-        return barrier if barrier is not None and barrier.round > self.disk.released else None
+    def barrier_at(self, channel: str, position: int) -> Command | None:
+        """The newest barrier that a position is right in front of, if it is not released."""
+        found = None
+        for entry in self.world.logs[channel].entries[position:]:
+            if entry.barrier is None:
+                break
+            found = entry.barrier
+        return found if found is not None and found.round > self.disk.released else None
 
     def read(self, planned: State) -> list[int]:
         state, world = self.disk.state, self.world
@@ -387,7 +391,7 @@ class Shell:
         if self.disk.lost:
             return
         for channel in self.channels:
-            barrier = self.barrier_before(channel, self.disk.state.positions.get(channel, 0))
+            barrier = self.barrier_at(channel, self.disk.state.positions.get(channel, 0))
             if barrier is not None:
                 self.perform(self.core.step(CommandArrived(channel, barrier)))
 
@@ -413,7 +417,7 @@ class Shell:
         world, disk = self.world, self.disk
         match effect:
             case Hold(channel):
-                assert self.barrier_before(channel, disk.state.positions[channel]) is not None
+                assert self.barrier_at(channel, disk.state.positions.get(channel, 0)) is not None
             case Release(round):
                 disk.released = max(disk.released, round)
             case TakeSnapshot(command):
@@ -444,7 +448,7 @@ class Shell:
         for batch in sorted(b for b in sink.prepared if b <= snapshot.sinks[self.name]):
             self.world.may_die()
             sink.commit(batch)
-        sink.txid = txid
+        sink.txid = max(sink.txid, txid)  # a COMMIT that comes late finds everything published
 
     def restore(self, command: Command, snapshot: Snapshot | None) -> None:
         world, disk = self.world, self.disk

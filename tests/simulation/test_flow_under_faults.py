@@ -127,7 +127,10 @@ class Producer:
         world = self.world
         if len(world.log) < BATCHES and not self.core.is_full:
             rows = world.random.randint(0, LARGEST)
-            entry = Sent(len(world.log), rows, rows * 100, len(world.log) * 31 + rows)
+            # What ends a log is no barrier, and nobody looks for a barrier that nothing follows.
+            is_barrier = len(world.log) < BATCHES - 1 and world.random.random() < 0.1
+            rows = 0 if is_barrier else rows
+            entry = Sent(len(world.log), rows, rows * 100, len(world.log) * 31 + rows, is_barrier)
             world.log.append(entry)
             if world.random.random() < 0.05:
                 world.hidden.add(entry.number)

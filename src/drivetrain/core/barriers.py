@@ -5,15 +5,16 @@ it must not be in the snapshot, what is before it must. Copies of what it was to
 try that was given up; the fragment itself dies and is back without a memory.
 
 Design: a `Command` comes by every input: by each channel from the fragment that writes it, and from the
-coordinator to a fragment with sources. A PREPARE stands in the channel as a barrier; the input is **held**
-right behind it until all have come this far. (Sources are not held: their barrier is wherever they are when
-the channels' have come.) The others are messages along the same edges, that overtake held inputs. A command
-is handled when its last copy has come, and only then goes on along the outputs: so when a fragment hears that
+coordinator to a fragment with sources. A PREPARE stands in the channel as a barrier; the input is **held** in
+front of it until all have come this far. (Sources are not held: their barrier is wherever they are when the
+channels' have come.) The others are messages along the same edges, that overtake held inputs. A command is
+handled when its last copy has come, and only then goes on along the outputs: so when a fragment hears that
 the application goes back to a record, all that it reads from has done so already.
 
 | all copies have come | effects | then |
 |---|---|---|
 | PREPARE, not initialised for its life | `Refuse` | forwarded by nobody |
+| PREPARE of a round for which an earlier process was saved | `Refuse` | forwarded by nobody |
 | PREPARE | `TakeSnapshot`; when taken `Forward`, `Release`, `Acknowledge` | last txid = txid |
 | COMMIT | `Publish`, `Forward`, `Release`, `Acknowledge` | last txid = txid |
 | ROLLBACK | `RollBack`, `Forward`, `Release`, `Acknowledge` | last txid = txid − 1 |
@@ -26,8 +27,10 @@ acknowledged, and not forwarded. All may come again: what is repeated changes no
 input, so two copies by one input never stand for one by each of two.
 
 What a participant must remember is durable elsewhere: its batches in Spark's checkpoint, its barriers in the
-channels, and in which **life** it began. The shell gives the life to the constructor, and tells again of
-barriers that inputs stand behind. On `Restore` it does everything else first, and notes the new life last: a
+channels, in which **life** it began, and the newest round for which it was **saved**: a process that did not
+live to tell may have been, others may stand at its barrier, and a second snapshot for the same round would be
+of another cut. The shell gives life and round to the constructor, and tells again of
+barriers that inputs stand at. On `Restore` it does everything else first, and notes the new life last: a
 crash in between leaves the old one, and the whole is done again. `ROLLBACK` undoes the transaction, not the
 batches: their results stay prepared, and the next transaction publishes them. Only `Restore` aborts them.
 
@@ -67,7 +70,7 @@ NO_LIFE: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class CommandArrived:
-    """A copy of a command came by an input; of a PREPARE by a channel: its barrier was read, and no more."""
+    """A copy of a command came by an input; of a PREPARE by a channel: all before its barrier is taken."""
 
     input: str
     command: Command
@@ -201,10 +204,18 @@ Effect: TypeAlias = (
 class Participant:
     """One life of one fragment's process. `inputs` are its channels, and COORDINATOR if it has sources.
 
-    `life` is the newest that the fragment has begun, `lost` says that its state of it cannot be used.
+    `life` is the newest that the fragment has begun, `lost` says that its state of it cannot be used. `saved`
+    is the newest round of which an earlier process has left a snapshot (0: none).
     """
 
-    def __init__(self, fragment: str, inputs: Iterable[str], life: int = NO_LIFE, lost: bool = False) -> None:
+    def __init__(
+        self,
+        fragment: str,
+        inputs: Iterable[str],
+        life: int = NO_LIFE,
+        lost: bool = False,
+        saved: int = 0,
+    ) -> None:
         self.fragment: Final = fragment
         self.inputs: Final = frozenset(inputs)
         self.life = life
@@ -212,6 +223,7 @@ class Participant:
         self.last_txid = NO_TXID
         self.is_initialised = False
         self.held: set[str] = set()
+        self._saved: Final = saved
         self._round = 0  # the newest that was heard of
         self._decided = 0  # the newest that was committed or rolled back
         self._copies: dict[tuple[Action, int, int, int], tuple[Command, set[str]]] = {}
@@ -298,6 +310,8 @@ class Participant:
     def _prepare(self, command: Command) -> list[Effect]:
         if not self.is_initialised or command.life != self.life:
             return [Refuse(command, "it was not told yet where to begin")]
+        if command.round <= self._saved:
+            return [Refuse(command, "it was saved for that before it started again")]
         if self._preparing is not None:
             return []  # the snapshot is on its way
         self._preparing = command

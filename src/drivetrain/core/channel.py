@@ -60,7 +60,8 @@ class Entry(msgspec.Struct, frozen=True):
     """One step of a channel: a batch's segments and the producer's clock after it.
 
     `batch_id` is the producer's last batch at or before this entry, so that the last entry alone
-    tells what a replay must skip. `barrier` is the PREPARE of a checkpoint that ends here, if any.
+    tells what a replay must skip. `barrier` is a PREPARE: what is before it belongs to that checkpoint. Such
+    an entry has neither messages nor news of the clock.
     """
 
     number: int
@@ -166,9 +167,9 @@ class ChannelLog:
         """The entry that this append would add, or None if it adds nothing; changes nothing.
 
         A batch id at or below the fragment's last one is a replay. `batch_id` None is a move of the
-        clock without a batch: it takes no segment, and adds nothing if neither clock nor barrier is
-        new. Raises StaleIncarnationError, ClockMovedBackError, or InternalError for segments
-        without a batch.
+        clock without a batch, or a barrier: it takes no segment, and adds nothing if neither clock nor
+        barrier is new. Raises StaleIncarnationError, ClockMovedBackError, or InternalError for segments
+        without a batch and for a barrier with anything else.
         """
         last = self.last
         if last is not None and incarnation < last.incarnation:
@@ -181,6 +182,9 @@ class ChannelLog:
             )
         if batch_id is not None and batch_id <= self.last_batch(fragment):
             return None
+        known_ms = 0 if last is None else last.clock_ms
+        if barrier is not None and (batch_id is not None or clock_ms != known_ms):
+            raise InternalError("a barrier was appended with something else", where=fragment)
         if batch_id is None:
             if segments:
                 raise InternalError("segments were appended without a batch id", where=fragment)

@@ -53,6 +53,8 @@ class Sent(msgspec.Struct, frozen=True, array_like=True):
     rows: int
     bytes: int
     checksum: int
+    is_barrier: bool = False
+    """A barrier is taken together with what follows it, so nobody waits for it to be taken."""
 
 
 class AckRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -129,7 +131,7 @@ ReceiverEffect: TypeAlias = Acknowledge | ReportLoss
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How much may be unacknowledged: messages and bytes (0: any), and entries (at least 1)."""
+    """How much may be unacknowledged: messages and bytes (0: any), and entries but barriers (at least 1)."""
 
     rows: int
     bytes: int

@@ -57,6 +57,7 @@ class FlowSender:
         self._end = position
         self._rows = 0
         self._bytes = 0
+        self._counted = 0  # entries that are no barriers
         self._largest = Sent(-1, 0, 0, 0)
         self._seq = 0
         self._requested: AckRequest | None = None
@@ -76,8 +77,8 @@ class FlowSender:
 
     @property
     def unacknowledged(self) -> tuple[int, int, int]:
-        """Messages, bytes and entries that were sent and are not acknowledged."""
-        return self._rows, self._bytes, self._end - self.position
+        """Messages, bytes and entries (but barriers) that were sent and are not acknowledged."""
+        return self._rows, self._bytes, self._counted
 
     @property
     def is_full(self) -> bool:
@@ -132,7 +133,7 @@ class FlowSender:
 
     def ticked(self, now_ms: int) -> list[SenderEffect]:
         """Time has passed: ask for what nobody has acknowledged, again if need be."""
-        if self.position == self._end:
+        if self._counted == 0:
             return []
         patience_ms = self._idle_ms if self._requested is None else self._retry_ms
         return self._request(now_ms) if now_ms - self._spoke_ms >= patience_ms else []
@@ -146,6 +147,7 @@ class FlowSender:
         self._end += 1
         self._rows += entry.rows
         self._bytes += entry.bytes
+        self._counted += not entry.is_barrier
         self._largest = Sent(
             entry.number, max(self._largest.rows, entry.rows), max(self._largest.bytes, entry.bytes), 0
         )
@@ -155,6 +157,7 @@ class FlowSender:
             if self.position <= entry.number < position:
                 self._rows -= entry.rows
                 self._bytes -= entry.bytes
+                self._counted -= not entry.is_barrier
         self.position = position
 
     def _request(self, now_ms: int) -> list[SenderEffect]:
@@ -178,7 +181,8 @@ class FlowSender:
         ):
             raise InternalError(f"flow invariant 3: entries {numbers} before {self._end}")
         waiting = [entry for entry in self._known if entry.number >= self.position]
-        if (sum(e.rows for e in waiting), sum(e.bytes for e in waiting)) != (self._rows, self._bytes):
+        sums = sum(e.rows for e in waiting), sum(e.bytes for e in waiting)
+        if (*sums, sum(not e.is_barrier for e in waiting)) != self.unacknowledged:
             raise InternalError("flow invariant 3: the sums are not those of the entries")
         window = self.window
         if window.rows and self._rows >= window.rows + max(1, self._largest.rows):

@@ -8,17 +8,19 @@ Design: an account of the retained entries, with their sizes and when they were 
 when it keeps as many bytes as it may, or when its oldest unread entry is older than it may be; who appends
 must then wait, or fail. It is never full while everything in it is read: what is retained then waits for
 others than its subscriber (to be made again from), and nobody could make room by going on.
+Barriers do not count as unread: they are taken together with what follows them.
 
 Invariants, checked by `check()`:
 
 1. The bytes kept are those of the entries from `start` to `end`.
-2. With everything acknowledged a channel is not full.
+2. With everything but barriers acknowledged a channel is not full.
 
 Called by: `drivetrain.spark.flow_book`, for the producer of each channel.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass
 
@@ -39,7 +41,9 @@ class Retention:
     def __init__(self, limits: Limits, start: int = 0) -> None:
         self.limits = limits
         self.kept_bytes = 0
-        self._entries: deque[tuple[int, int]] = deque()  # size, when it was appended
+        self._entries: deque[tuple[int, int, bool]] = (
+            deque()
+        )  # size, when it was appended, if it is a barrier
         self._start = start
 
     @property
@@ -47,9 +51,9 @@ class Retention:
         """The number of the next entry."""
         return self._start + len(self._entries)
 
-    def added(self, size_bytes: int, appended_ms: int) -> None:
+    def added(self, size_bytes: int, appended_ms: int, *, is_barrier: bool = False) -> None:
         """Entry `end` was appended."""
-        self._entries.append((size_bytes, appended_ms))
+        self._entries.append((size_bytes, appended_ms, is_barrier))
         self.kept_bytes += size_bytes
 
     def trimmed(self, start: int) -> None:
@@ -62,19 +66,19 @@ class Retention:
 
     def excess(self, position: int, now_ms: int) -> str | None:
         """Why the channel is full for a subscriber at `position`, in words; None when it is not."""
-        if position >= self.end:
+        unread = itertools.islice(self._entries, max(0, position - self._start), None)
+        oldest_ms = next((appended_ms for _, appended_ms, is_barrier in unread if not is_barrier), None)
+        if oldest_ms is None:
             return None
         if self.limits.bytes and self.kept_bytes >= self.limits.bytes:
             return f"{self.kept_bytes} bytes"
-        if self.limits.age_ms:
-            _, oldest_ms = self._entries[max(0, position - self._start)]
-            if now_ms - oldest_ms >= self.limits.age_ms:
-                return f"a batch that has been unread for {now_ms - oldest_ms} ms"
+        if self.limits.age_ms and now_ms - oldest_ms >= self.limits.age_ms:
+            return f"a batch that has been unread for {now_ms - oldest_ms} ms"
         return None
 
     def check(self) -> None:
         """Verify the invariants; raises InternalError."""
-        if self.kept_bytes != sum(size for size, _ in self._entries):
+        if self.kept_bytes != sum(size for size, _, _ in self._entries):
             raise InternalError(f"retention invariant 1: {self.kept_bytes} bytes are not the entries'")
         if self.excess(self.end, 1 << 62) is not None:
             raise InternalError("retention invariant 2: a channel that is read is full")

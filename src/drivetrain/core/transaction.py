@@ -77,9 +77,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     """One fragment at its barrier, which is between two of its batches.
 
     `batch_id` is the last batch before it, `sources` the offsets by source as Spark writes them, `channels`
-    the positions by input channel (right behind the barrier), `sinks` by sink the last batch that COMMIT
-    publishes, `bytes` the size of what was saved for it, `picture_ms` the newest application time as of which
-    its states have a picture.
+    the positions by input channel (the barrier: the first entry that it has not taken), `sinks` by sink the
+    last batch that COMMIT publishes, `bytes` the size of what was saved for it, `picture_ms` the newest
+    application time as of which its states have a picture.
     """
 
     batch_id: int
@@ -104,7 +104,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
         return sum(snapshot.bytes for snapshot in self.fragments.values())
 
     def channel_positions(self) -> dict[str, int]:
-        """By channel, the first entry behind the barrier: older ones may go, on a restore newer ones must."""
+        """By channel, the barrier: entries before it may go, on a restore it must, and all behind it."""
         return {
             channel: position
             for snapshot in self.fragments.values()

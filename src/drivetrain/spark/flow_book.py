@@ -114,7 +114,8 @@ class FlowBook:
             entry = _readable(store, number)
             sent = Sent(number, 0, 0, REMADE) if entry is None else _sent(entry)
             entries.append(sent)
-            retention.added(sent.bytes, _now_ms() if entry is None else store.stored_ms(number))
+            stored_ms = _now_ms() if entry is None else store.stored_ms(number)
+            retention.added(sent.bytes, stored_ms, is_barrier=sent.is_barrier)
         position = store.positions().get(SubscriberId(channel.consumer_fragment), start)
         position = min(max(position, start), end)
         sender = FlowSender(
@@ -134,8 +135,9 @@ class FlowBook:
             now_ms = _now_ms()
             for number in range(end.sender.end, end.store.length()):
                 entry = end.store.entry(number)
-                end.retention.added(entry.bytes, now_ms)
-                self._say(end, end.sender.appended(_sent(entry), now_ms, last=last))
+                sent = _sent(entry)
+                end.retention.added(sent.bytes, now_ms, is_barrier=sent.is_barrier)
+                self._say(end, end.sender.appended(sent, now_ms, last=last))
 
     def trimmed(self, channel: str) -> None:
         """Entries of the channel were deleted."""
@@ -304,7 +306,7 @@ def _sent(entry: Entry) -> Sent:
     if any(segment.path.startswith(REMADE_FOLDER) for segment in entry.segments):
         return Sent(entry.number, entry.rows, entry.bytes, REMADE)
     checksum = sum(segment.crc32 for segment in entry.segments) & 0xFFFFFFFF
-    return Sent(entry.number, entry.rows, entry.bytes, checksum)
+    return Sent(entry.number, entry.rows, entry.bytes, checksum, entry.barrier is not None)
 
 
 def _now_ms() -> int:

@@ -154,6 +154,17 @@ def test_prepare_before_initialisation_fails_and_forwards_nothing() -> None:
     assert effects == [Hold("x"), Refuse(PREPARE, "it was not told yet where to begin")]
 
 
+def test_who_was_saved_for_a_round_and_started_again_is_not_saved_for_it_twice() -> None:
+    core = Participant("f", "xy", life=1, saved=7)
+    arrive(core, command(Action.INITSTATE, -1, round=6))  # late: the other process was told it
+    again = command(Action.PREPARE, 0, round=7)
+    reason = "it was saved for that before it started again"
+    assert arrive(core, again) == [Hold("x"), Refuse(again, reason)]
+    assert arrive(core, command(Action.ROLLBACK, 0, round=7))[0] == RollBack(0, 7)
+    following = command(Action.PREPARE, 0, round=8)
+    assert arrive(core, following) == [Hold("x"), TakeSnapshot(following)]
+
+
 def test_commit_publishes_what_is_in_the_record_also_when_nothing_is_remembered_of_it() -> None:
     for core in (initialised(), Participant("f", "xy", life=1)):
         assert arrive(core, COMMIT) == [Publish(COMMIT, SNAPSHOT), Forward(COMMIT), Release(1), ack(COMMIT)]

@@ -84,6 +84,10 @@ def test_a_clock_that_did_not_move_adds_nothing_unless_it_carries_a_new_barrier(
     assert append(log, batch_id=None, segments=(), clock_ms=5) is None
     assert append(log, batch_id=None, segments=(), clock_ms=5, barrier=prepare(1)) is not None
     assert append(log, batch_id=None, segments=(), clock_ms=5, barrier=prepare(1)) is None
+    with pytest.raises(InternalError, match="with something else"):
+        append(log, batch_id=7, clock_ms=5, barrier=prepare(2))
+    with pytest.raises(InternalError, match="with something else"):
+        append(log, batch_id=None, segments=(), clock_ms=6, barrier=prepare(2))
 
 
 def test_a_clock_below_the_last_one_is_refused_and_changes_nothing() -> None:

@@ -66,6 +66,21 @@ def test_the_window_is_full_at_its_messages_bytes_or_entries(window: Window) -> 
     flow.check()
 
 
+def test_barriers_take_no_room_and_nobody_is_asked_for_them() -> None:
+    flow = sender(Window(0, 0, 1))
+    flow.appended(Sent(0, 0, 0, 0, is_barrier=True), 0)
+    flow.appended(Sent(1, 0, 0, 0, is_barrier=True), 0)
+    assert not flow.is_full
+    assert flow.unacknowledged == (0, 0, 0)
+    assert flow.ticked(100_000) == []
+    request = asked(flow.appended(entry(2), 100_000))
+    assert flow.is_full
+    assert (request.start, request.end) == (0, 3)
+    flow.acknowledged(Ack(request.incarnation, request.seq, 1, 0, 3, 10), 100_001)
+    assert flow.unacknowledged == (0, 0, 0)
+    flow.check()
+
+
 def test_one_batch_may_exceed_the_window() -> None:
     flow = sender(Window(rows=30, bytes=0, entries=99))
     flow.appended(entry(0, rows=29), 0)

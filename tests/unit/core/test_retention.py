@@ -39,6 +39,21 @@ def test_a_channel_that_is_read_is_not_full_whatever_it_keeps() -> None:
     retention.check()
 
 
+def test_a_barrier_alone_is_nothing_to_read() -> None:
+    retention = kept(Limits(bytes=1, age_ms=5_000), 1_000)
+    retention.added(0, 1_000, is_barrier=True)
+    retention.added(0, 2_000, is_barrier=True)
+    assert retention.excess(1, 1_000_000) is None
+    retention.check()
+    retention.added(0, 3_000)
+    assert retention.excess(1, 3_000) == "1000 bytes"
+    late = kept(Limits(age_ms=5_000), 1)
+    late.added(0, 1_000, is_barrier=True)
+    late.added(1, 3_000)
+    assert late.excess(1, 7_999) is None, "the batch behind the barrier is young"
+    assert late.excess(1, 8_000) == "a batch that has been unread for 5000 ms"
+
+
 def test_what_never_was_cannot_be_trimmed() -> None:
     with pytest.raises(InternalError):
         kept(Limits(), 1).trimmed(2)

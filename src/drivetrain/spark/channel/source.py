@@ -18,8 +18,10 @@ Invariants:
 1. The rows of a batch depend on its two offsets only, so a replay delivers the same rows.
 2. A batch holds exactly one punctuation row: data columns null, `__punct` true, and `__ts` and `__wm`
    the clock of the last entry at its end. In data `__wm` is 1970 and `__punct` false.
-3. No batch holds entries from both sides of a barrier, and none starts behind an unreleased one.
-4. A position is recorded only for entries whose batch Spark has finished.
+3. A batch that is planned while a barrier is not released ends in front of it, or before.
+4. A batch never ends with a barrier: one with state costs its time also when it is empty, and a barrier says
+   nothing that what follows it could not bring along.
+5. A position is recorded only for entries whose batch Spark has finished.
 
 Called by: Spark; the engine loads it and hands it to `with_channel_clock`.
 """
@@ -84,7 +86,7 @@ class ChannelSource(DataSource):
     Options: `uri`; `subscriber` (records its position in the channel; needed for trimming and
     back-pressure); `maxRows` and `maxBytes` per batch (an entry is never split); `tasks`, the most
     tasks a batch is read with (default 2); `released`, a file with the round of the last released barrier:
-    with it a batch never goes beyond a barrier that is not released yet; `limit`, a file with the share of
+    with it a batch ends in front of a barrier that is not released yet; `limit`, a file with the share of
     `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry).
     """
 
@@ -190,21 +192,21 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _batch_end(self, position: int, end: int, *, is_limited: bool) -> int:
         released = self._released()
-        if position > 0 and released is not None and position < end:
-            behind = self._log().entry(position - 1).barrier
-            if behind is not None and behind.round > released:
-                return position
         rows = size = 0
         max_bytes = limited(self._max_bytes, self._limit_path)
+        reached = position
         for number in range(position, end):
             entry = self._log().entry(number)
+            if entry.barrier is not None:
+                if released is not None and entry.barrier.round > released:
+                    break
+                continue
             rows += entry.rows
             size += entry.bytes
-            if is_limited and number > position and self._too_much(rows, size, max_bytes):
-                return number
-            if entry.barrier is not None:
-                return number + 1
-        return end
+            if is_limited and reached > position and self._too_much(rows, size, max_bytes):
+                break
+            reached = number + 1
+        return reached
 
     def _too_much(self, rows: int, size: int, max_bytes: int) -> bool:
         return bool((self._max_rows and rows > self._max_rows) or (max_bytes and size > max_bytes))

@@ -174,19 +174,17 @@ class ChannelStore:
         with self._lock:
             return self._log().last_batch(self.fragment)
 
-    def append(
-        self, batch_id: int, segments: Sequence[Segment], clock_ms: int, barrier: Command | None = None
-    ) -> Entry | None:
+    def append(self, batch_id: int, segments: Sequence[Segment], clock_ms: int) -> Entry | None:
         """Append a batch durably; None, and nothing added, if the batch is there already.
 
         `clock_ms` is the producer's clock after the batch. The segments of a replay become orphans.
         Raises StaleIncarnationError, ClockMovedBackError.
         """
-        return self._append(batch_id, segments, clock_ms, barrier)
+        return self._append(batch_id, segments, clock_ms)
 
-    def append_clock(self, clock_ms: int, barrier: Command | None = None) -> Entry | None:
-        """Append an entry without messages; None if neither clock nor barrier is new."""
-        return self._append(None, (), clock_ms, barrier)
+    def append_clock(self, clock_ms: int) -> Entry | None:
+        """Append an entry without messages; None if the clock is not new."""
+        return self._append(None, (), clock_ms)
 
     def append_barrier(self, barrier: Command) -> Entry | None:
         """Append the barrier of a checkpoint behind what is there; None if it is there already."""
@@ -213,7 +211,11 @@ class ChannelStore:
             return len(gone)
 
     def _append(
-        self, batch_id: int | None, segments: Sequence[Segment], clock_ms: int, barrier: Command | None
+        self,
+        batch_id: int | None,
+        segments: Sequence[Segment],
+        clock_ms: int,
+        barrier: Command | None = None,
     ) -> Entry | None:
         with self._lock:
             log = self._log()

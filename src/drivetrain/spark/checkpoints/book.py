@@ -80,6 +80,13 @@ class CheckpointBook:
         else:
             participation.hear(input, command)
 
+    def look(self, fragment: str) -> None:
+        """A barrier was put into a channel of a fragment; it looks by itself if it is not here."""
+        with self._lock:
+            participation = self._here.get(fragment)
+        if participation is not None:
+            participation.look()
+
     def hear(self, fragment: str, input: str, command: Command) -> None:
         """A command has come from elsewhere; it is dropped if the fragment is not here (any more)."""
         with self._lock:

@@ -19,11 +19,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.core.channel import TrimmedError
 from drivetrain.core.progress import FragmentState
 from drivetrain.core.transaction import Command
+from drivetrain.spark.channel.segments import MessageLossError
 
 if TYPE_CHECKING:
     from drivetrain.spark.query import FragmentQuery
@@ -37,7 +39,6 @@ class QueryBoundary:
 
     def __init__(self, query: FragmentQuery) -> None:
         self._query: Final = query
-        self._looked: dict[str, tuple[int, Command | None]] = {}
 
     @property
     def is_finished(self) -> bool:
@@ -79,17 +80,16 @@ class QueryBoundary:
         return max(self._query.newest_ms.values(), default=None)
 
     def barriers(self) -> dict[str, Command]:
-        """The barriers that the query stands right behind, by channel."""
+        """The barriers that the query stands right in front of, by channel: of several the newest."""
         found: dict[str, Command] = {}
         for channel, position in self.positions()[1].items():
-            store = self._query.readers.get(channel)
-            if store is None or position == 0:
-                continue
-            if self._looked.get(channel, (-1, None))[0] != position:
-                self._looked[channel] = (position, store.entry(position - 1).barrier)
-            barrier = self._looked[channel][1]
-            if barrier is not None:
-                found[channel] = barrier
+            store = self._query.readers[channel]
+            with suppress(MessageLossError, TrimmedError):  # for the reader to find
+                for number in range(position, store.length()):
+                    barrier = store.entry(number).barrier
+                    if barrier is None:
+                        break
+                    found[channel] = barrier
         return found
 
     def positions(self) -> tuple[dict[str, str], dict[str, int]]:

@@ -1,4 +1,4 @@
-"""The entries of channels that a snapshot stands right behind, kept in the snapshot itself.
+"""The entries of channels that a snapshot stands behind, kept in the snapshot itself.
 
 Problem: who goes on elsewhere from a snapshot has no channels. Of each it needs one entry, the last that the
 fragment has taken: by it producer and consumer agree on numbers, batches and the clock. In the channel

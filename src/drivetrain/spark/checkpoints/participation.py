@@ -5,13 +5,14 @@ between two batches when its barriers have come; what sinks have prepared must b
 decided, which may take as long as a database takes.
 
 Design: one thread, that takes commands (from `book`) and news of the query (`ran`), steps the core and does
-its effects in order. A PREPARE that came by a channel is found in the channel: the reader stands behind a
-barrier until `Release` says its round in the file `released`. One that came as a word, because the channel
-had ended already, waits until the query has read that channel to its end.
+its effects in order. A PREPARE that came by a channel is found in the channel: the reader stands in front
+of a barrier until `Release` says its round in the file `released`. Who writes it has its reader look at once,
+if that is in this process; else it is looked for ten times a second while checkpoints are made. One that came
+as a word, because the channel had ended already, waits until the query has read that channel to its end.
 
 | effect | what is done |
 |---|---|
-| `Hold` | nothing: the reader stands behind the barrier by itself |
+| `Hold` | nothing: the reader stands in front of the barrier by itself |
 | `TakeSnapshot` | between two batches: `snapshots`; what follows is done before the next batch begins |
 | `Forward` | a barrier in each channel, or a word to who reads it |
 | `Publish` | what the sinks of the whole application have prepared, group by group (`sinks.publishing`) |
@@ -101,6 +102,11 @@ class _Ran:
 
 
 @dataclass(frozen=True)
+class _Look:
+    """There may be a barrier in a channel."""
+
+
+@dataclass(frozen=True)
 class _Stop:
     """The attempt is over."""
 
@@ -113,7 +119,7 @@ class _Heard:
     command: Command
 
 
-_News: TypeAlias = _Ran | _Stop | _Heard
+_News: TypeAlias = _Ran | _Look | _Stop | _Heard
 
 
 class RestoreNeededError(DrivetrainError):
@@ -155,11 +161,12 @@ class Participation:
         # What it has is of the present life, and whole: what was lost was restored before any query was made.
         self._known: Final = files.transaction()
         life = FIRST_LIFE if self._known is None else self._known.life
-        self._core: Final = Participant(self.fragment, inputs, files.life(self.fragment) or life)
+        saved = max(self._snapshots.rounds(self.fragment), default=0)
+        self._core: Final = Participant(self.fragment, inputs, files.life(self.fragment) or life, saved=saved)
         self._inbox: Final[queue.SimpleQueue[_News]] = queue.SimpleQueue()
         self._words: list[_Heard] = []  # barriers that came as words, before their channel's end
         self._ended: set[str] = set()
-        self._behind: dict[str, int] = {}  # the round of the barrier that was told, by channel
+        self._at: dict[str, int] = {}  # the round of the newest barrier that it has come to, by channel
         self._has_news = False
         self._reported_s = 0.0
         self._stopping = threading.Event()
@@ -176,11 +183,15 @@ class Participation:
                 store.forget_subscriber(KEEPER)
         self._book.joins(self)
         self._thread.start()
-        self._inbox.put(_Ran())  # what the query stands behind since an earlier attempt
+        self._inbox.put(_Ran())  # what the query stands at since an earlier attempt
 
     def ran(self) -> None:
         """The query has run a batch."""
         self._inbox.put(_Ran())
+
+    def look(self) -> None:
+        """There may be a barrier in one of its channels."""
+        self._inbox.put(_Look())
 
     def hear(self, input: str, command: Command) -> None:
         """A command has come by an input."""
@@ -204,6 +215,7 @@ class Participation:
                     return
                 if news is not None:
                     self._take(news)
+                self._look_at_barriers()
                 self._report()
                 self._look_at_ends()
             except UnavailableError as error:
@@ -214,6 +226,7 @@ class Participation:
 
     def _next(self) -> _News | None:
         waits = bool(self._core.held or self._words or self._has_news)
+        waits = waits or (self._is_transactional and bool(self._query.readers))
         try:
             return self._inbox.get(timeout=_LOOK_S if waits else 10 * _LOOK_S)
         except queue.Empty:
@@ -223,16 +236,22 @@ class Participation:
         match news:
             case _Ran():
                 self._has_news = bool(self._query.trunk.sources)
-                for channel, command in self._boundary.barriers().items():
-                    released = read_clock(self._released) or 0
-                    if command.round > max(released, self._behind.get(channel, 0)):
-                        self._behind[channel] = command.round
-                        self._step(CommandArrived(channel, command))
+            case _Look() | _Stop():
+                pass
             case _Heard(input, command):
                 if command.action is Action.PREPARE and input != COORDINATOR and input not in self._ended:
                     self._words.append(news)
                 else:
                     self._step(CommandArrived(input, command))
+
+    def _look_at_barriers(self) -> None:
+        """Whether the query has come to barriers that it was not told of."""
+        for channel, command in self._boundary.barriers().items():
+            if command.round <= self._at.get(channel, 0):
+                continue
+            self._at[channel] = command.round
+            if command.round > (read_clock(self._released) or 0):
+                self._step(CommandArrived(channel, command))
 
     def _look_at_ends(self) -> None:
         """Whether channels that somebody waits for have been read to their end."""
@@ -339,6 +358,7 @@ class Participation:
         for channel in branches.channels:
             if command.action is Action.PREPARE and not self._boundary.is_finished:
                 branches.stores[channel.id].append_barrier(command)
+                self._book.look(channel.consumer_fragment)
             else:
                 self._book.tell(channel.consumer_fragment, channel.id, command)
         self._query.flow.appended()

@@ -43,7 +43,7 @@ def at(entry: int) -> dict[str, int]:
     return {"entry": entry, "clock": (entry - 1) * 1000 if entry else NO_CLOCK_MS, "life": 0}
 
 
-def put(store: ChannelStore, number: int, *segments: list[int], barrier: int | None = None) -> None:
+def put(store: ChannelStore, number: int, *segments: list[int]) -> None:
     """Entry `number` with the clock 1000 × number; a value is its own timestamp in ms."""
     schema = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
     written = []
@@ -52,8 +52,12 @@ def put(store: ChannelStore, number: int, *segments: list[int], barrier: int | N
         written.append(
             write_segment(store.files, "s", [pa.record_batch([pa.array(values), stamps], schema=schema)])
         )
-    command = None if barrier is None else Command(Action.PREPARE, barrier, barrier, 1)
-    store.append(number, written, clock_ms=number * 1000, barrier=command)
+    store.append(number, written, clock_ms=number * 1000)
+
+
+def put_barrier(store: ChannelStore, round: int) -> None:
+    """A barrier behind what is there."""
+    store.append_barrier(Command(Action.PREPARE, round, round, 1))
 
 
 def rows(source: ChannelReader, start: int, end: int) -> list[tuple[Any, ...]]:
@@ -121,21 +125,41 @@ def test_limits_cut_between_entries_but_never_starve(store: ChannelStore) -> Non
     assert reader(store.uri, maxBytes=3 * size).latestOffset(at(0), LIMITED)["entry"] == 3
 
 
-def test_a_batch_ends_at_a_barrier_and_none_starts_behind_an_unreleased_one(
+def test_a_batch_ends_in_front_of_a_barrier_until_that_is_released(
     store: ChannelStore, tmp_path: Path
 ) -> None:
     put(store, 0, [1])
-    put(store, 1, [2], barrier=7)
-    put(store, 2, [3])
-    put(store, 3, [4], barrier=8)
+    put(store, 1, [2])
+    put_barrier(store, 7)
+    put(store, 3, [3])
+    put_barrier(store, 8)
+    put(store, 5, [4])
     held = reader(store.uri, released=tmp_path / "released")
     assert held.latestOffset(at(0), UNLIMITED)["entry"] == 2
     assert held.latestOffset(at(2), UNLIMITED)["entry"] == 2
     publish_clock(tmp_path / "released", 7)
     assert held.latestOffset(at(2), UNLIMITED)["entry"] == 4
-    free = reader(store.uri)
-    assert free.latestOffset(at(0), UNLIMITED)["entry"] == 2
-    assert free.latestOffset(at(2), UNLIMITED)["entry"] == 4
+    assert rows(held, 2, 4) == [(3, 3, 0, False), (None, 3000, 3000, True)]
+    assert held.latestOffset(at(4), UNLIMITED)["entry"] == 4
+    publish_clock(tmp_path / "released", 8)
+    assert held.latestOffset(at(0), UNLIMITED)["entry"] == 6
+    assert reader(store.uri).latestOffset(at(0), UNLIMITED)["entry"] == 6
+
+
+def test_a_released_barrier_is_no_batch_by_itself(store: ChannelStore, tmp_path: Path) -> None:
+    put(store, 0, [1])
+    put_barrier(store, 7)
+    put_barrier(store, 8)
+    publish_clock(tmp_path / "released", 8)
+    held = reader(store.uri, released=tmp_path / "released")
+    assert held.latestOffset(at(0), UNLIMITED)["entry"] == 1
+    assert held.latestOffset(at(1), UNLIMITED)["entry"] == 1
+    put_barrier(store, 9)
+    assert held.latestOffset(at(1), UNLIMITED)["entry"] == 1
+    put(store, 4, [2])
+    assert held.latestOffset(at(1), UNLIMITED)["entry"] == 1
+    publish_clock(tmp_path / "released", 9)
+    assert held.latestOffset(at(1), LIMITED)["entry"] == 5
 
 
 def test_available_now_stops_at_what_was_there(store: ChannelStore) -> None:

@@ -62,12 +62,14 @@ def store(tmp_path: Path) -> ChannelStore:
 def test_what_was_appended_is_read_in_order_by_another_process(store: ChannelStore) -> None:
     store.append(0, [some_segment(store, 1, 2), some_segment(store, 3)], clock_ms=1)
     store.append(1, [], clock_ms=2)
-    store.append(2, [some_segment(store, 4)], clock_ms=3, barrier=prepare(9))
+    store.append_barrier(prepare(9))
+    store.append(2, [some_segment(store, 4)], clock_ms=3)
     reader = ChannelStore(f"file://{store.uri}".replace(" ", "%20"))
     assert [(e.number, e.batch_id, e.clock_ms, e.barrier, e.rows) for e in reader.entries(0)] == [
         (0, 0, 1, None, 3),
         (1, 1, 2, None, 0),
-        (2, 2, 3, prepare(9), 1),
+        (2, 1, 2, prepare(9), 0),
+        (3, 2, 3, None, 1),
     ]
     assert [e.number for e in reader.entries(1, 2)] == [1]
     assert values_of(store) == [1, 2, 3, 4]
