@@ -16,7 +16,7 @@ from harness import Harness, ms
 from drivetrain import Application, agg, sinks, sources, start, windows
 from drivetrain.core.clock import FINAL_CLOCK_MS
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
-from drivetrain.spark import fragment
+from drivetrain.spark import at_driver, fragment
 from drivetrain.spark.channel.columns import PART
 from drivetrain.spark.running import RunningApplication
 from drivetrain.spark.sources import OpenedSource, open_source
@@ -94,6 +94,26 @@ def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness
     assert result.late == 0
     rows = counted(drive)
     assert (rows[0], rows[20]) == (2, 3)
+
+
+def test_batches_that_turn_out_too_large_for_the_driver_move_the_clock_and_are_counted(
+    drive: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at_driver, "LIMIT_BYTES", 200)
+    lines = Lines(drive.directory / "lines")
+    app = Application("large")
+    read = app.read(sources.jsonl(lines.path, schema=SCHEMA, watch=True)).event_time("ts")
+    kept = read.filter("shard >= 0", name="kept").cut()
+    drive.sink(kept.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
+    with start(app, drive.config()) as running:
+        for first in range(0, 300, 100):
+            lines.put(*((second, second % 7 - 1) for second in range(first, first + 100)))
+            running.wait_clock((first + 99) * 1000, WAIT)
+        wait_until(lambda: 280 in counted(drive), running)
+    told = {processor.processor: processor.messages_out for processor in running.wait(WAIT).processors}
+    assert told["kept"] == sum(second % 7 > 0 for second in range(300))
+    windows_of = range(0, 290, 10)
+    assert counted(drive) == {w: sum(s % 7 > 0 for s in range(w, w + 10)) for w in windows_of}
 
 
 def test_a_partition_that_has_said_nothing_holds_the_clock_until_it_is_idle(drive: Harness) -> None:
