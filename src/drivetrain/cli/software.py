@@ -35,6 +35,13 @@ PACKAGES: Final[tuple[tuple[str, tuple[int, ...], tuple[int, ...] | None, str], 
     ("grpcio", (1, 67), None, "keyed state of persistent Tasks"),
 )
 
+EXTRAS: Final = (
+    # name, what it is for, the extra of this package that brings it
+    ("confluent-kafka", "exactly-once sinks of Kafka", "kafka"),
+    ("fastavro", "Avro messages of Kafka", "kafka"),
+    ("psycopg", "PostgreSQL sinks", "postgresql"),
+)
+
 
 def check_python() -> Finding:
     """The running interpreter's version."""
@@ -92,30 +99,32 @@ def check_java(environ: Mapping[str, str]) -> Finding:
     return Finding("Java", Verdict.OK, f"version {major} at {program}")
 
 
-def check_kafka(config: Config) -> list[Finding]:
-    """What applications with Kafka need besides: Spark's connector, and two packages. Fetches nothing."""
+def check_kafka(config: Config) -> Finding:
+    """Spark's connector, which applications with Kafka need. Fetches nothing."""
     from drivetrain.spark.kafka_connector import connector_jars
 
     try:
         jars = connector_jars(config, fetch=False)
     except ConfigError as error:
         where = f"{error.where}: {error.got}"
-        findings = [Finding("Kafka connector", Verdict.FAIL, f"{error.what} ({where})", error.remedy)]
-    else:
-        if jars is None:
-            how = (
-                "fetched at the first run of an application with Kafka; behind a proxy set https_proxy, "
-                "for a mirror kafka.ivy-settings; without a network copy the jars here and name them by "
-                "kafka.jars"
-            )
-            findings = [Finding("Kafka connector", Verdict.OK, f"not here yet; {how}")]
-        else:
-            findings = [Finding("Kafka connector", Verdict.OK, f"{len(jars)} jars in {jars[0].parent}")]
-    for name, purpose in (("confluent-kafka", "exactly-once sinks"), ("fastavro", "Avro messages")):
+        return Finding("Kafka connector", Verdict.FAIL, f"{error.what} ({where})", error.remedy)
+    if jars is not None:
+        return Finding("Kafka connector", Verdict.OK, f"{len(jars)} jars in {jars[0].parent}")
+    how = (
+        "fetched at the first run of an application with Kafka; behind a proxy set https_proxy, for a mirror "
+        "kafka.ivy-settings; without a network copy the jars here and name them by kafka.jars"
+    )
+    return Finding("Kafka connector", Verdict.OK, f"not here yet; {how}")
+
+
+def check_extras() -> list[Finding]:
+    """The packages that only some applications need, one finding each."""
+    findings = []
+    for name, purpose, extra in EXTRAS:
         try:
             found = f"{importlib.metadata.version(name)}, for {purpose}"
         except importlib.metadata.PackageNotFoundError:
-            found = f"not installed; for {purpose} of Kafka: pip install 'drivetrain[kafka]'"
+            found = f"not installed; for {purpose}: pip install 'drivetrain[{extra}]'"
         findings.append(Finding(name, Verdict.OK, found))
     return findings
 

@@ -94,6 +94,21 @@ def test_pandas_must_be_below_3(
         assert "pip install 'pandas>=2.2,<3'" in str(finding.remedy)
 
 
+def test_packages_that_some_applications_need_are_no_failure_when_they_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def version(name: str) -> str:
+        if name == "psycopg":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.2.3"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    told = {finding.check: finding for finding in software.check_extras()}
+    assert {finding.verdict for finding in told.values()} == {Verdict.OK}
+    assert told["fastavro"].found == "1.2.3, for Avro messages of Kafka"
+    assert told["psycopg"].found.endswith("for PostgreSQL sinks: pip install 'drivetrain[postgresql]'")
+
+
 def test_versions_compare_by_number() -> None:
     assert software.version_numbers("10.2.dev1") > software.version_numbers("9.9")
     assert software.version_numbers("4.3.0rc1") == (4, 3, 0)
