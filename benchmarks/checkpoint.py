@@ -2,7 +2,7 @@
 
 The job of `hop`: messages of 100 bytes from Parquet files, cut off into a channel, counted per key and
 minute in a fragment of their own. With checkpoints the sink publishes at each COMMIT, without at each
-batch. Batches are small enough for the run to take many of them.
+batch. A batch is one file, which takes about a second: so there is a checkpoint about each second.
 
     python -m benchmarks.checkpoint [--quick] [--json] [--rounds N] [--only CONTENDER]
 """
@@ -15,7 +15,7 @@ from benchmarks import data, hop, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 WITHOUT = "drivetrain, without"
-BATCH = "16 MiB"
+BATCH = "6 MiB"
 
 
 def messages(scale: Scale) -> int:
