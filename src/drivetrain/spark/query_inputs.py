@@ -72,14 +72,16 @@ class QueryInputs:
     def has_read_all(self, id: str) -> bool:
         """Whether everything of an input has been taken, and nothing will follow.
 
-        A producer, in whatever process, has finished when its channel says the final clock.
+        A producer, in whatever process, has finished when its channel says the final clock. A barrier may be
+        behind that, which no batch takes.
         """
         if id not in self._readers:
             return self.position(id).finished
-        last, entry = self._readers[id].last(), self.entry(id)
-        if last is None or last.clock_ms < FINAL_CLOCK_MS:
+        store, entry = self._readers[id], self.entry(id)
+        last = store.last()
+        if entry is None or last is None or last.clock_ms < FINAL_CLOCK_MS:
             return False
-        return entry is not None and entry >= self._readers[id].length()
+        return all(store.entry(n).barrier is not None for n in range(entry, store.length()))
 
     @property
     def are_read(self) -> bool:

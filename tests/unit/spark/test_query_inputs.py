@@ -1,0 +1,57 @@
+"""How far a query has taken its inputs, by Spark's offsets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.transaction import Action, Command
+from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.query_inputs import QueryInputs
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ChannelStore:
+    return ChannelStore(str(tmp_path / "channel"), fragment="f")
+
+
+def inputs_of(store: ChannelStore, tmp_path: Path, entry: int | None) -> QueryInputs:
+    """Those of a fragment that reads one channel, and comes to this entry next."""
+    trunk: Any = SimpleNamespace(inputs=["c"], stored={}, sources={})
+    inputs = QueryInputs("g", trunk, {"c": store}, tmp_path / "checkpoint")
+    if entry is not None:
+        inputs.offsets = [json.dumps({"entry": entry, "clock": 0, "life": 0})]
+    return inputs
+
+
+def test_a_channel_is_read_when_nothing_but_barriers_is_behind_its_final_clock(
+    store: ChannelStore, tmp_path: Path
+) -> None:
+    store.append(0, [], clock_ms=5)
+    assert not inputs_of(store, tmp_path, 1).are_read, "its producer goes on"
+    store.append(1, [], clock_ms=FINAL_CLOCK_MS)
+    assert not inputs_of(store, tmp_path, None).are_read
+    assert not inputs_of(store, tmp_path, 1).are_read
+    assert inputs_of(store, tmp_path, 2).are_read
+    for round in (3, 4):  # the producer was asked before it knew that it had finished
+        store.append_barrier(Command(Action.PREPARE, round, round, 1))
+    assert not inputs_of(store, tmp_path, 1).are_read
+    assert inputs_of(store, tmp_path, 2).are_read
+    assert inputs_of(store, tmp_path, 4).are_read
+
+
+def test_what_a_batch_takes_of_a_channel_is_the_bytes_of_its_entries(
+    store: ChannelStore, tmp_path: Path
+) -> None:
+    store.append(0, [], clock_ms=5)
+    inputs = inputs_of(store, tmp_path, 0)
+    taken = inputs.taken([json.dumps({"entry": 1, "clock": 5, "life": 0})])
+    assert taken == {"c": 0}
+    assert inputs.bytes_of(taken) == 0
+    assert inputs.taken([None]) == {}
+    assert inputs.taken([json.dumps({"entry": 7, "clock": 5, "life": 0})]) == {"c": 0}
