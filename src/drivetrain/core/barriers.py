@@ -29,10 +29,10 @@ input, so two copies by one input never stand for one by each of two.
 What a participant must remember is durable elsewhere: its batches in Spark's checkpoint, its barriers in the
 channels, in which **life** it began, and the newest round for which it was **saved**: a process that did not
 live to tell may have been, others may stand at its barrier, and a second snapshot for the same round would be
-of another cut. The shell gives life and round to the constructor, and tells again of
-barriers that inputs stand at. On `Restore` it does everything else first, and notes the new life last: a
-crash in between leaves the old one, and the whole is done again. `ROLLBACK` undoes the transaction, not the
-batches: their results stay prepared, and the next transaction publishes them. Only `Restore` aborts them.
+of another cut. The shell gives life and round to the constructor, and tells again of barriers that inputs
+stand at. On `Restore` it does everything else first, and notes the new life last: a crash in between leaves
+the old one, and the whole is done again. `ROLLBACK` undoes the transaction, not the batches: their results
+stay prepared, and the next transaction publishes them. Only `Restore` aborts them.
 
 Invariants, checked by `check()`:
 

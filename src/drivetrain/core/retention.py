@@ -7,8 +7,8 @@ up results that are too old to be of use by the time somebody reads them.
 Design: an account of the retained entries, with their sizes and when they were appended. A channel is full
 when it keeps as many bytes as it may, or when its oldest unread entry is older than it may be; who appends
 must then wait, or fail. It is never full while everything in it is read: what is retained then waits for
-others than its subscriber (to be made again from), and nobody could make room by going on.
-Barriers do not count as unread: they are taken together with what follows them.
+others than its subscriber (to be made again from), and nobody could make room by going on. Barriers do
+not count as unread: they are taken together with what follows them.
 
 Invariants, checked by `check()`:
 
@@ -41,9 +41,8 @@ class Retention:
     def __init__(self, limits: Limits, start: int = 0) -> None:
         self.limits = limits
         self.kept_bytes = 0
-        self._entries: deque[tuple[int, int, bool]] = (
-            deque()
-        )  # size, when it was appended, if it is a barrier
+        # Size, when it was appended, whether it is a barrier.
+        self._entries: deque[tuple[int, int, bool]] = deque()
         self._start = start
 
     @property

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -105,13 +105,19 @@ def small_table(df: DataFrame) -> pa.Table | None:
 
 def arrow_table(df: DataFrame) -> pa.Table:
     """All rows of a batch. (`toArrow` fails at a null struct whose fields cannot be null.)"""
-    schema = to_arrow_schema(df.schema, timezone="UTC")
     table = pa.Table.from_batches(df._collect_as_arrow(empty_list_if_zero_records=False))
+    return conform(table, to_arrow_schema(df.schema, timezone="UTC"))
+
+
+def conform(rows: Any, schema: pa.Schema) -> Any:
+    """A table or record batch with exactly that schema: Spark's own time zone and nullability differ."""
+    if rows.schema.equals(schema):
+        return rows
     columns = [
         column if column.type.equals(field.type) else column.cast(field.type)
-        for column, field in zip(table.columns, schema, strict=True)
+        for column, field in zip(rows.columns, schema, strict=True)
     ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return type(rows).from_arrays(columns, schema=schema)
 
 
 def observed(observation: Observation) -> dict[str, int | None]:

@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from drivetrain.core.channel import Segment
 from drivetrain.errors import InternalError
-from drivetrain.spark.at_driver import SmallBatches
+from drivetrain.spark.at_driver import SmallBatches, conform
 from drivetrain.spark.channel.columns import TS
 from drivetrain.spark.channel.segments import SEGMENTS, write_segment
 
@@ -80,17 +80,6 @@ def write_segments(
     if small is not None:
         small.wrote(sum(segment.bytes for segment in segments))
     return segments
-
-
-def conform(batch: Any, schema: Any) -> Any:
-    """The batch with exactly that Arrow schema: Spark's own time zone and nullability differ."""
-    if batch.schema.equals(schema):
-        return batch
-    columns = [
-        column if column.type.equals(field.type) else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _partition_writer(
