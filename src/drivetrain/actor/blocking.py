@@ -42,3 +42,8 @@ class BlockingPool:
         self._is_closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """After `close`, in another thread than the loop's: wait until the calls that ran have finished."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)

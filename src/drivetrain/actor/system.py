@@ -297,6 +297,11 @@ class ActorSystem:
         if self._failure is not None:
             raise self._failure
 
+    def join_blocking(self) -> None:
+        """Wait, in another thread than the loop's and once the system has terminated, until the blocking
+        functions that ran then have returned: nothing of the system writes to a disk any more."""
+        self._blocking.join()
+
     @property
     def is_terminated(self) -> bool:
         """Whether all of it has ended."""

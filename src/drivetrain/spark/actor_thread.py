@@ -8,7 +8,8 @@ asked by `ask`, which blocks.
 
 Invariants:
 
-1. After `close` the system has terminated and the thread has ended.
+1. After `close` the system has terminated, the thread has ended, and so has every blocking function that an
+   actor had begun: whoever goes on with the same files is alone with them.
 2. Nothing here runs in the caller's thread but the waiting.
 
 Called by `embedded`.
@@ -107,6 +108,7 @@ class ActorThread:
         try:
             ended.result()
         finally:
+            self.system.join_blocking()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_END_S)
             if not self._thread.is_alive():

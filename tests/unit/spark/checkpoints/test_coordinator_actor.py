@@ -197,3 +197,27 @@ def test_lives_are_kept_by_fragment(tmp_path: Path) -> None:
     files.note_life("a", 2)
     files.note_life("b", 3)
     assert (CheckpointFiles(tmp_path).life("a"), files.life("b")) == (2, 3)
+
+
+def test_after_the_end_nothing_is_persisted_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next run of the application, in the same process, would find an older transaction again."""
+    thread = ActorThread("checkpoint-test", Config())
+    app = Application(thread, tmp_path, periodic=False)
+    begun, go_on = threading.Event(), threading.Event()
+    written: list[Transaction] = []
+    persist = app.files.persist
+
+    def slowly(transaction: Transaction) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        persist(transaction)
+        written.append(transaction)
+
+    monkeypatch.setattr(app.files, "persist", slowly)
+    thread.begin(app.actor, WantCheckpoint(20_000), CheckpointMade)
+    assert begun.wait(20)
+    threading.Timer(0.3, go_on.set).start()  # the run ends while the disk is slow
+    thread.close()
+    assert len(written) == 1
