@@ -1,7 +1,8 @@
 """Eight million messages of 100 bytes from Kafka, counted.
 
 Contenders: ours; ours with the values as text, which it looks through for bytes that are none; plain PySpark
-with the same connector and settings, and bytes; and a plain confluent-kafka consumer.
+with the same connector, and bytes; the same with the settings of Kafka's client that are our defaults; and
+a plain confluent-kafka consumer.
 
     python -m benchmarks.kafka_read [--quick] [--json] [--rounds N] [--only CONTENDER]
 """
@@ -15,6 +16,7 @@ from benchmarks import kafka, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 TEXT = "drivetrain, text"
+SAME_SETTINGS = "pyspark, our Kafka settings"
 CLIENT = "confluent-kafka consumer"
 
 
@@ -41,11 +43,14 @@ def run_drivetrain(form: str, scale: Scale, work: Path) -> dict[str, float]:
     return timed.figures(start_s=starting.seconds, batches=result.batches)
 
 
-def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
+def run_pyspark(scale: Scale, work: Path, *, same_settings: bool = False) -> dict[str, float]:
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+    from drivetrain.spark.kafka_options import READING, for_spark
+
     spark, start_s = peers.start_pyspark(peers.TUNED, **kafka.connector())
+    settings = for_spark(READING) if same_settings else {}
     bootstrap = kafka.broker().bootstrap
 
     def count(topic: str, checkpoint: Path) -> int:
@@ -61,6 +66,7 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
             .option("kafka.bootstrap.servers", bootstrap)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
+            .options(**settings)
             .load()
         )
         query = (
@@ -101,6 +107,7 @@ JOB = Job(
         Contender(OURS, lambda scale, work: run_drivetrain("raw", scale, work)),
         Contender(TEXT, lambda scale, work: run_drivetrain("text", scale, work)),
         Contender(peers.TUNED, run_pyspark),
+        Contender(SAME_SETTINGS, lambda scale, work: run_pyspark(scale, work, same_settings=True)),
         Contender(CLIENT, run_client),
     ),
     prepare=kafka.fill,

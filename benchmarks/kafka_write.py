@@ -1,8 +1,8 @@
 """Eight million messages of 100 bytes to Kafka, from Parquet files.
 
 Contenders: ours at least once (through Spark's connector, as plain PySpark), ours exactly once (a transaction
-for each batch), plain PySpark with the same connector and settings, and a plain confluent-kafka producer that
-has the rows in memory already.
+for each batch), plain PySpark with the same connector, the same with the settings of Kafka's client that ours
+has as defaults, and a plain confluent-kafka producer that has the rows in memory already.
 
     python -m benchmarks.kafka_write [--quick] [--json] [--rounds N] [--only CONTENDER]
 """
@@ -18,6 +18,7 @@ from benchmarks import kafka, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 ONCE = "drivetrain, exactly once"
+SAME_SETTINGS = "pyspark, our Kafka settings"
 CLIENT = "confluent-kafka producer"
 
 
@@ -47,7 +48,10 @@ def run_drivetrain(guarantee: str, scale: Scale, work: Path) -> dict[str, float]
     return timed.figures(start_s=starting.seconds, batches=result.batches)
 
 
-def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
+def run_pyspark(scale: Scale, work: Path, *, same_settings: bool = False) -> dict[str, float]:
+    from drivetrain.spark.kafka_options import for_spark, sending
+
+    settings = for_spark(sending(2**20)) if same_settings else {}
     spark, start_s = peers.start_pyspark(peers.TUNED, **kafka.connector())
     bootstrap = kafka.broker().bootstrap
 
@@ -56,6 +60,7 @@ def run_pyspark(scale: Scale, work: Path) -> dict[str, float]:
         query = (
             read.writeStream.format("kafka")
             .option("kafka.bootstrap.servers", bootstrap)
+            .options(**settings)
             .option("topic", topic)
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
@@ -109,6 +114,7 @@ JOB = Job(
         Contender(OURS, lambda scale, work: run_drivetrain("at least once", scale, work)),
         Contender(ONCE, lambda scale, work: run_drivetrain("exactly once", scale, work)),
         Contender(peers.TUNED, run_pyspark),
+        Contender(SAME_SETTINGS, lambda scale, work: run_pyspark(scale, work, same_settings=True)),
         Contender(CLIENT, run_client),
     ),
     prepare=prepare,

@@ -1,4 +1,4 @@
-"""One set of Kafka settings for two clients, and keeping secrets out of what is told.
+"""One set of Kafka settings for two clients, better defaults, and keeping secrets out of what is told.
 
 The problem: users know Kafka's settings by the names of Kafka's own (Java) clients, and Spark's connector
 takes these. The transactional producer is librdkafka, which has other names for some of them, and other
@@ -40,6 +40,14 @@ _RENAMED = {
     "ssl.keystore.type": None,
 }
 _SECRET = re.compile(r"password|secret|jaas|\.key$|token|credential|oauth", re.IGNORECASE)
+READING = {
+    "max.poll.records": "20000",
+    "max.partition.fetch.bytes": str(4 * 2**20),
+    "receive.buffer.bytes": "-1",
+}
+"""What Spark's connector reads with unless the user says otherwise. Kafka's own defaults suit a consumer that
+handles one message after the other: with 500 messages a poll, a task of Spark's waits as long as it reads."""
+_SENT_TOGETHER_BYTES = 256 * 2**10
 _SHORTEST = 3
 """Shorter values are no secrets, and to replace them would make any text unreadable."""
 
@@ -72,6 +80,16 @@ def for_librdkafka(options: Mapping[str, str], where: str) -> dict[str, str]:
         else:
             told[name] = value
     return told
+
+
+def sending(limit_bytes: int) -> dict[str, str]:
+    """What Spark's connector sends with unless the user says otherwise, where a message may have this size.
+
+    A batch comes at once, so requests may be large and wait a moment to be full; at its end Spark sends what
+    is left without waiting. Kafka's own defaults send 16 KiB at a time.
+    """
+    together = max(1, min(_SENT_TOGETHER_BYTES, limit_bytes))
+    return {"batch.size": str(together), "linger.ms": "10", "send.buffer.bytes": "-1"}
 
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:

@@ -348,7 +348,8 @@ class FragmentQuery:
 
     def poll(self) -> None:
         """Look whether the fragment has come to its end, and do what the end asks for."""
-        self.progress.read(self._query)
+        if self.progress.seen < self.batch_id:  # else Spark has nothing to report, and is busy enough
+            self.progress.read(self._query)
         self._tell_sources()
         self._look_for_losses()
         self._trimming.trim(self.flow.trimmed)

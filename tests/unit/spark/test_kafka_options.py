@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain.errors import OutputError
-from drivetrain.spark.kafka_options import Secrets, for_librdkafka, for_spark
+from drivetrain.spark.kafka_options import READING, Secrets, for_librdkafka, for_spark, sending
 
 JAAS = (
     "org.apache.kafka.common.security.scram.ScramLoginModule required\n"
@@ -31,6 +31,15 @@ def test_settings_are_given_once_and_mean_the_same_to_both_clients() -> None:
         "message.max.bytes": "5000000",
     }
     assert for_spark({"max.request.size": "5"}) == {"kafka.max.request.size": "5"}
+
+
+def test_what_is_sent_together_fits_the_topic() -> None:
+    assert int(sending(2**20)["batch.size"]) == 256 * 2**10
+    assert int(sending(1000)["batch.size"]) == 1000
+
+
+def test_what_a_user_says_of_reading_counts() -> None:
+    assert for_spark({**READING, "max.poll.records": "7"})["kafka.max.poll.records"] == "7"
 
 
 @pytest.mark.parametrize(

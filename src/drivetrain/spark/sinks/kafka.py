@@ -41,7 +41,7 @@ from drivetrain.config.catalog import kafka as keys
 from drivetrain.core.publication import NONE, Marker, Publication, foreign
 from drivetrain.errors import DrivetrainError, InternalError, OutputError, UnavailableError
 from drivetrain.spark.failures import recovered
-from drivetrain.spark.kafka_options import for_spark
+from drivetrain.spark.kafka_options import for_spark, sending
 from drivetrain.spark.sinks.kafka_outbox import Outbox, PreparedBatch
 from drivetrain.spark.sinks.kafka_producer import TransactionalProducer
 from drivetrain.spark.sinks.kafka_rows import KafkaRows, refused
@@ -157,7 +157,7 @@ class AtLeastOnceKafka(_KafkaWriter):
     def stream(self, df: DataFrame) -> DataStreamWriter:
         """What writes the rows of a streaming `df` as they come; the caller starts it."""
         self._note_written()
-        settings = {"kafka.linger.ms": _LINGER_MS, **self._settings()}
+        settings = self._settings({"linger.ms": _LINGER_MS})
         return self._rows(df, 0).writeStream.format("kafka").options(**settings)
 
     def _note_written(self) -> None:
@@ -165,9 +165,11 @@ class AtLeastOnceKafka(_KafkaWriter):
             self._written.parent.mkdir(parents=True, exist_ok=True)
             self._written.touch()
 
-    def _settings(self) -> dict[str, str]:
+    def _settings(self, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
         limit = self._target.message_bytes()
         given = {
+            **sending(limit),
+            **(chosen or {}),
             "max.request.size": str(limit),
             "buffer.memory": str(max(_BUFFER_BYTES, 2 * limit)),
             "max.block.ms": str(self._sink.timeout_ms),

@@ -72,6 +72,7 @@ class KafkaAdmin:
         self._secrets = Secrets(options)
         self._client: Any = None
         self._pending: Any = None
+        self._partition_class: Any = None
         self._lock = threading.RLock()
 
     def topics(self, names: Iterable[str], pattern: str | None = None) -> dict[str, Topic]:
@@ -216,7 +217,9 @@ class KafkaAdmin:
         return self._secrets.scrubbed(text)
 
     def _java(self, partition: Partition) -> Any:
-        return self._jvm.org.apache.kafka.common.TopicPartition(*partition)
+        if self._partition_class is None:  # to look it up are five questions to Java
+            self._partition_class = self._jvm.org.apache.kafka.common.TopicPartition
+        return self._partition_class(*partition)
 
     def _get(self, future: Any) -> Any:
         return future.get(self._timeout_ms, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)

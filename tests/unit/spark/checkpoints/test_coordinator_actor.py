@@ -199,9 +199,7 @@ def test_lives_are_kept_by_fragment(tmp_path: Path) -> None:
     assert (CheckpointFiles(tmp_path).life("a"), files.life("b")) == (2, 3)
 
 
-def test_after_the_end_nothing_is_persisted_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_the_end_nothing_is_persisted_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the next run of the application, in the same process, would find an older transaction again."""
     thread = ActorThread("checkpoint-test", Config())
     app = Application(thread, tmp_path, periodic=False)
