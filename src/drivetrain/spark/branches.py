@@ -361,7 +361,9 @@ def _ends(node: Node) -> bool:
 
 
 def _data(frame: Frame) -> DataFrame:
-    return frame.df.select(*[c for c in frame.df.columns if not c.startswith("__")])
+    columns = frame.df.columns
+    data = [c for c in columns if not c.startswith("__")]
+    return frame.df if len(data) == len(columns) else frame.df.select(*data)
 
 
 def _for_sink(node: Node, batch: Batch) -> DataFrame:

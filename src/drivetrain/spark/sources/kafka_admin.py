@@ -18,6 +18,7 @@ Called by the Kafka source's adapter, from the thread that compiles, runs batche
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -72,7 +73,7 @@ class KafkaAdmin:
         self._secrets = Secrets(options)
         self._client: Any = None
         self._pending: Any = None
-        self._partition_class: Any = None
+        self._classes: dict[str, Any] = {}
         self._lock = threading.RLock()
 
     def topics(self, names: Iterable[str], pattern: str | None = None) -> dict[str, Topic]:
@@ -83,7 +84,7 @@ class KafkaAdmin:
                 known = self._get(client.listTopics().names()).toArray()
                 # Spark's connector matches with Java's regular expressions; so does this.
                 wanted = [name for name in known if self._jvm.java.util.regex.Pattern.matches(pattern, name)]
-            listed = self._jvm.java.util.ArrayList()
+            listed = self._java_class("java.util.ArrayList")()
             for name in wanted:
                 listed.add(name)
             found: dict[str, Topic] = {}
@@ -217,12 +218,17 @@ class KafkaAdmin:
         return self._secrets.scrubbed(text)
 
     def _java(self, partition: Partition) -> Any:
-        if self._partition_class is None:  # to look it up are five questions to Java
-            self._partition_class = self._jvm.org.apache.kafka.common.TopicPartition
-        return self._partition_class(*partition)
+        return self._java_class("org.apache.kafka.common.TopicPartition")(*partition)
+
+    def _java_class(self, name: str) -> Any:
+        """A class of Java's; to look one up is a question to Java for each part of its name."""
+        if name not in self._classes:
+            self._classes[name] = functools.reduce(getattr, name.split("."), self._jvm)
+        return self._classes[name]
 
     def _get(self, future: Any) -> Any:
-        return future.get(self._timeout_ms, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+        milliseconds = self._java_class("java.util.concurrent.TimeUnit.MILLISECONDS")
+        return future.get(self._timeout_ms, milliseconds)
 
     @contextmanager
     def _asking(self) -> Iterator[Any]:
