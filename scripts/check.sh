@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly BIN=.venv/bin
+# Most of Spark's Java processes here live for seconds: what its second compiler spends on them never comes back.
+export JDK_JAVA_OPTIONS="${JDK_JAVA_OPTIONS--XX:TieredStopAtLevel=1}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 times=()
