@@ -510,6 +510,32 @@ async def test_the_registry_says_fresh_until_an_epoch_has_prepared_and_never_aga
 
 
 @simulate(seeds=10)
+async def test_an_application_master_that_asks_twice_for_a_restart_is_restarted_once(
+    simulation: Simulation,
+) -> None:
+    cluster = Cluster(simulation, 3, workers=2)
+    await cluster.start()
+    app_id = await cluster.submit()
+    await cluster.wait_active(app_id, 1)
+    epoch = (await cluster.view(app_id)).epoch
+    asked = Restart(app_id, epoch=epoch)
+    await cluster.ask(asked)
+    restarted = (await cluster.view(app_id)).epoch
+    assert restarted > epoch
+    await cluster.ask(asked)  # the answer was lost, say
+    await cluster.until(lambda: len(cluster.active(app_id)) == 1, "the next application master")
+    launched = (await cluster.view(app_id)).epoch
+    await cluster.ask(asked)
+    assert (await cluster.view(app_id)).epoch == launched
+    await cluster.ask(Kill(app_id))
+    again = await cluster.ask(Restart(app_id, epoch=launched))
+    assert isinstance(again, FoundApplication)
+    assert again.application.state is ApplicationState.KILLED
+    await simulation.sleep(3)
+    assert cluster.active(app_id) == []
+
+
+@simulate(seeds=10)
 async def test_a_replay_is_in_the_registry_until_an_epoch_has_begun_it_or_a_restart_withdraws_it(
     simulation: Simulation,
 ) -> None:

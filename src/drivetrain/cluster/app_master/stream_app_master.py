@@ -29,23 +29,17 @@ import msgspec
 from drivetrain.actor import Message
 from drivetrain.cluster.app_master import waiting
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
-from drivetrain.cluster.app_master.application_checkpoints import ApplicationCheckpoints, CheckpointNews
 from drivetrain.cluster.app_master.application_clock import ApplicationClock, ClockNews
+from drivetrain.cluster.app_master.checkpoint_traffic import CheckpointPort, CheckpointTraffic
 from drivetrain.cluster.app_master.errands import Errands
 from drivetrain.cluster.app_master.executor_pool import Member
+from drivetrain.cluster.app_master.going_back import GO_BACK, RESTORE_NEEDED, GoingBack
 from drivetrain.cluster.app_master.local import Answered, Call, Setup
 from drivetrain.cluster.app_master.planned import Planned
 from drivetrain.cluster.app_master.restarting import decoded, policies
 from drivetrain.cluster.app_master.stream_progress import StreamProgress
 from drivetrain.cluster.error_views import error_view
-from drivetrain.cluster.messages.applications import ApplicationState, Restart
-from drivetrain.cluster.messages.checkpoints import (
-    CheckpointAnswered,
-    CheckpointTold,
-    FragmentMoved,
-    MakeSavepoint,
-    SavepointMade,
-)
+from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
     Conclude,
@@ -78,7 +72,6 @@ from drivetrain.core.job_events import (
     WakeJob,
 )
 from drivetrain.core.placement import ReadyExecutor
-from drivetrain.core.transaction import Command
 from drivetrain.spark.clock_actor import ClockSeen, WaitClock
 
 PATIENCE_MS: Final = 10_000
@@ -97,11 +90,6 @@ _ENDS: Final = {
     JobState.CANCELED: ApplicationState.KILLED,
 }
 
-RESTORE_NEEDED: Final = "restore-needed"
-"""The code of the error of a fragment whose state is lost; see `spark.checkpoints.participation`."""
-_GO_BACK: Final = "go back"
-_GO_BACK_MS: Final = 5_000
-
 LoadPlan = Callable[[], Planned]
 
 
@@ -118,9 +106,11 @@ class StreamAppMaster(ApplicationMaster):
         self._progress: StreamProgress | None = None
         self._clock: ApplicationClock | None = None
         self._planned: Planned | None = None
-        self._checkpoints: ApplicationCheckpoints | None = None
-        self._attempts: dict[str, int] = {}  # the newest of each fragment that others were told of
-        self._goes_back: str | None = None
+        port = CheckpointPort(self._relay, self.note, self.changed, self.clock, self._why_over)
+        self._checkpoints = CheckpointTraffic(self.context, self.setup.epoch, self.config, port)
+        self._way_back = GoingBack(
+            self.setup, lambda: self.link.leader, self.ask, lambda ms: self.wake(GO_BACK, 0, ms)
+        )
         self._errands = Errands(self.ask, self.config[keys.PREPARE_TIMEOUT])
         self._cancel_since_ms = 0
         super().pre_start()
@@ -172,9 +162,8 @@ class StreamAppMaster(ApplicationMaster):
 
     def answered(self, answer: Answered) -> None:
         """An executor has prepared, or concluded, or could not."""
-        if answer.what == _GO_BACK:
-            if answer.answer is None and answer.code != "timeout" and self.end_state is None:
-                self.wake(_GO_BACK, 0, _GO_BACK_MS)
+        if answer.what == GO_BACK:
+            self._way_back.answered(answer)
             return
         errand = self._errands.answered(answer)
         if errand is None or self.job is None or self.end_state is not None:
@@ -199,19 +188,6 @@ class StreamAppMaster(ApplicationMaster):
                 self.stop_executor(member.id, f"it did not {what}: {answer.why}")
                 self._prepare()
                 self._conclude()
-
-    def _runs(self, fragment: str, attempt: int) -> None:
-        """A fragment runs, and hears of checkpoints from now on; before all do there can be none."""
-        planned, job = self._planned, self.job
-        if self._checkpoints is not None:
-            if attempt > 1:
-                self._checkpoints.failed(fragment, "it has started again")
-        elif job is not None and planned is not None and planned.plan is not None:
-            if not all(e.state in _RUN for e in job.executions):
-                return
-            self._checkpoints = ApplicationCheckpoints(
-                self.context, planned, planned.plan, self.config, self.clock, self._tell_command
-            )
 
     def has_prepared(self) -> bool:
         """Whether an executor has prepared the application."""
@@ -262,42 +238,13 @@ class StreamAppMaster(ApplicationMaster):
                 if epoch == self.setup.epoch:
                     self._relay(word.to, message)
             case _:
-                self._received_of_checkpoints(message)
+                if not self._checkpoints.received(message):
+                    self.context.unhandled(message)
 
-    def _received_of_checkpoints(self, message: Message) -> None:
-        checkpoints = self._checkpoints
-        match message:
-            case CheckpointTold():
-                if message.epoch == self.setup.epoch:
-                    self._relay(message.fragment, message)
-            case CheckpointAnswered():
-                if checkpoints is not None and message.epoch == self.setup.epoch:
-                    checkpoints.answered(message)
-            case CheckpointNews() if checkpoints is not None:
-                checkpoints.take(message)
-                if message.failed is not None:
-                    self.note(ErrorView("checkpoints", message.failed))
-                self.changed()
-            case MakeSavepoint():
-                self._save(message)
-            case _:
-                self.context.unhandled(message)
+    def _why_over(self) -> str | None:
+        return None if self.end_state is None else "it is over"
 
-    def _save(self, message: MakeSavepoint) -> None:
-        asker = self.context.sender
-        if asker is None:
-            return
-        if self._checkpoints is None or self.end_state is not None:
-            why = "it is over" if self.end_state is not None else "it has not begun"
-            error = ErrorView("unavailable", f"the application cannot be saved now: {why}")
-            asker.tell(SavepointMade(error))
-        else:
-            self._checkpoints.save(message, asker)
-
-    def _tell_command(self, fragment: str, input: str, command: Command) -> None:
-        self._relay(fragment, CheckpointTold(self.setup.epoch, fragment, input, command))
-
-    def _relay(self, fragment: str, message: FlowTold | CheckpointTold) -> None:
+    def _relay(self, fragment: str, message: Message) -> None:
         """Hand a word to the executor that runs, or ran, a fragment; what gets lost is said again."""
         execution = None if self.job is None else self.job.execution(fragment)
         if execution is not None and execution.executor is not None:
@@ -318,7 +265,8 @@ class StreamAppMaster(ApplicationMaster):
             self._take_report(message.report)
         failed = message.outcome is FragmentOutcome.FAILED
         if failed and message.error is not None and message.error.code == RESTORE_NEEDED:
-            self._go_back(message.error)
+            if self.end_state is None:
+                self._way_back.begin(message.error.what)
         elif failed and execution.state is ExecutionState.FINISHED:
             self._fail_finished(message.error, retryable=message.retryable)
         error = message.error
@@ -337,7 +285,8 @@ class StreamAppMaster(ApplicationMaster):
             retryable=message.retryable,
         )
         if known and message.outcome is FragmentOutcome.RUNNING:
-            self._runs(message.fragment, message.attempt)
+            do_all_run = all(e.state in _RUN for e in job.executions)
+            self._checkpoints.runs(message.fragment, message.attempt, self._planned, do_all_run=do_all_run)
         if known and execution.is_terminal:
             progress.close(message.fragment, message.attempt)
         self._perform_job(effects)
@@ -349,20 +298,6 @@ class StreamAppMaster(ApplicationMaster):
         self.note(error)
         assert self.job is not None
         self._perform_job(self.job.fail(error, self.setup.clock_ms(), retryable=retryable))
-
-    def _go_back(self, error: ErrorView) -> None:
-        """The state of a fragment is lost: the application starts again, from its last checkpoint."""
-        if self._goes_back is None and self.end_state is None:
-            self._goes_back = error.what
-            self.setup.log(f"asks to be started again: {error.what}")
-            self._ask_to_go_back()
-
-    def _ask_to_go_back(self) -> None:
-        leader = self.link.leader
-        if leader is not None:
-            self.ask(_GO_BACK, -1, leader, Restart(self.setup.app_id), _GO_BACK_MS)
-        else:
-            self.wake(_GO_BACK, 0, _GO_BACK_MS)
 
     def _take_report(self, report: ExecutorReport) -> None:
         if self.job is None or self._progress is None:
@@ -384,7 +319,7 @@ class StreamAppMaster(ApplicationMaster):
         for execution in before:
             self._progress.close(execution.fragment, execution.attempt)
         self._perform_job(effects)
-        if had_finished and self._checkpoints is not None and self._checkpoints.owes:
+        if had_finished and self._checkpoints.owes:
             self._fail_finished(error, retryable=True)
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
@@ -405,8 +340,8 @@ class StreamAppMaster(ApplicationMaster):
         """A delay is over."""
         if self.job is None or self.end_state is not None:
             return
-        if what == _GO_BACK:
-            self._ask_to_go_back()
+        if what == GO_BACK:
+            self._way_back.ask()
         elif what == "job":
             self._perform_job(self.job.job_due(number))
             self.refill()
@@ -440,7 +375,10 @@ class StreamAppMaster(ApplicationMaster):
                 case DeployAttempt(fragment, attempt, executor):
                     if self._clock is not None:
                         self._clock.restarted(fragment, attempt)
-                    self._moved(fragment, attempt, executor)
+                    others = [m.id for m in self.pool.ready if m.id != executor]
+                    self._checkpoints.moved(
+                        fragment, attempt, [functools.partial(self._tell, o) for o in others]
+                    )
                     self._tell(executor, Deploy(fragment, attempt, self.setup.epoch))
                 case CancelAttempt(fragment, attempt, executor, drain):
                     self._tell(executor, CancelFragment(fragment, attempt, drain))
@@ -455,15 +393,6 @@ class StreamAppMaster(ApplicationMaster):
                     self._job_changed(state)
         if effects:
             self.changed()
-
-    def _moved(self, fragment: str, attempt: int, executor: str) -> None:
-        """What attempts before this one have to do with checkpoints is over; said once for each."""
-        if self._attempts.get(fragment, 1) >= attempt or self._checkpoints is None:
-            return
-        self._attempts[fragment] = attempt
-        for member in self.pool.ready:
-            if member.id != executor:
-                self._tell(member.id, FragmentMoved(self.setup.epoch, fragment))
 
     def _tell(self, executor: str, message: Message) -> None:
         member = self.pool.find(executor)
@@ -483,7 +412,7 @@ class StreamAppMaster(ApplicationMaster):
         is_time = all(e.state is ExecutionState.FINISHED for e in job.executions)
         if not is_time or not ready or self._errands.is_under_way or self.end_state is not None:
             return
-        if self._checkpoints is not None and not self._checkpoints.is_all_published(self._conclude):
+        if not self._checkpoints.is_all_published(self._conclude):
             return
         took_ms = max(0, self.setup.clock_ms() - self.started_ms)
         message = Conclude(self.setup.epoch, progress.counts(), self._outputs(), took_ms, FINAL_CLOCK_MS)
@@ -511,7 +440,7 @@ class StreamAppMaster(ApplicationMaster):
             accumulators=self._progress.accumulators(),
             fraction=self._progress.fraction(),
             printed=self._errands.printed,
-            checkpoints=None if self._checkpoints is None else self._checkpoints.figures,
+            checkpoints=self._checkpoints.figures,
             checkpoints_now_ms=self.now_ms,
         )
 

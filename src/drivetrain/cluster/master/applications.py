@@ -146,8 +146,8 @@ class AppManager(Officer):
                 self._reply_view(self._registry.find(app).app_id)
             case Kill(app):
                 self._kill(app)
-            case Restart(app, replay_from_ms):
-                self._restart(app, replay_from_ms)
+            case Restart(app, replay_from_ms, epoch):
+                self._restart(app, replay_from_ms, epoch)
             case RequestSlots() | CancelRequest():
                 self._forward_request(message)
             case SlotsAllocated():
@@ -224,8 +224,11 @@ class AppManager(Officer):
         self._reply_view(record.app_id)
         self._masters.end(record, record.epoch, record.launch_id, record.worker_id, "it was killed")
 
-    def _restart(self, app: str, replay_from_ms: int | None) -> None:
+    def _restart(self, app: str, replay_from_ms: int | None, epoch: int | None) -> None:
         before = self._registry.find(app)
+        if epoch is not None and (before.epoch != epoch or before.state.is_over):
+            self._reply_view(before.app_id)  # who asks was answered, and did not hear it
+            return
         if replay_from_ms is not None and records.spec_of(before).app_master is not None:
             raise RefusedError(
                 f"{before.app_id} has an application master of its own, and no event time",

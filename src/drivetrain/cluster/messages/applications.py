@@ -129,12 +129,14 @@ class Restart(Message, frozen=True, tag="cluster.restart"):
     """Start an application again under its id, with its state, whether it is over or runs.
 
     With `replay_from_ms` in a new life of its state, which takes what is not older; without, a replay that
-    was asked for and has not begun is forgotten. Answered with `FoundApplication`; failures:
+    was asked for and has not begun is forgotten. With `epoch` nothing happens unless the application runs and
+    is of that epoch: so its own application master asks. Answered with `FoundApplication`; failures:
     `unknown-application`, `name-taken`.
     """
 
     app: str
     replay_from_ms: int | None = None
+    epoch: int | None = None
 
 
 class GetWorkers(Message, frozen=True, tag="cluster.get-workers"):
