@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import os
 import subprocess
 import sys
 import threading
@@ -399,7 +400,9 @@ def command(
         "--set", f"output={tmp_path / 'out'}", "--state-dir", str(tmp_path / "state"),
         "--set", "spark.driver-memory=1 GiB", "--set", "spark.master=local[2]", *arguments,
     ]  # fmt: skip
-    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False)
+    # Java remarks on this one wherever it is set, and here every line that a user sees is looked at.
+    environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False, env=environment)
 
 
 def unexpected(stderr: str) -> list[str]:
