@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
-import os
 import subprocess
 import sys
 import threading
