@@ -217,3 +217,23 @@ def test_several_topics_and_those_that_come_to_match_a_pattern_are_read_and_cloc
     assert sorted(told_numbers()) == list(range(5))
     numbers = json.loads(next((tmp_path / "state").rglob("kafka.json")).read_text())["numbers"]
     assert [numbers[a]["0"], numbers[a]["1"], numbers[b]["0"]] == [0, 1, 2]
+
+
+def test_a_partition_that_is_added_before_the_end_is_behind_it(runs: KafkaRun, topic: str) -> None:
+    """The end was fixed at the start, of the partitions there were."""
+    runs.broker.create(topic)
+
+    def numbered(partition: int, values: range) -> None:
+        send(runs.broker, topic, [{"value": b"%d" % n, "partition": partition} for n in values])
+
+    def values() -> list[int]:
+        return sorted(int(row["value"]) for row in runs.rows())
+
+    numbered(0, range(20))
+    app = runs.application(runs.source(topic, end="latest"))
+    with Running(runs, app, run__max_batch_rows="5") as running:
+        running.wait_until(lambda: len(values()) >= 5)
+    runs.broker.add_partitions(topic, 2)
+    numbered(1, range(100, 110))
+    runs.run(app)
+    assert values() == list(range(20))
