@@ -21,6 +21,8 @@ from benchmarks.measure import Scale, WrongResultError
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration" / "kafka"))
 
 PARTITIONS = 4
+SAME_SETTINGS = "pyspark, our Kafka settings"
+"""Plain PySpark with what our sources and sinks set for Kafka's client: that is not ours alone to use."""
 _MESSAGE_BYTES = 100
 _running: list[Any] = []
 

@@ -16,7 +16,6 @@ from benchmarks import kafka, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 TEXT = "drivetrain, text"
-SAME_SETTINGS = "pyspark, our Kafka settings"
 CLIENT = "confluent-kafka consumer"
 
 
@@ -107,7 +106,7 @@ JOB = Job(
         Contender(OURS, lambda scale, work: run_drivetrain("raw", scale, work)),
         Contender(TEXT, lambda scale, work: run_drivetrain("text", scale, work)),
         Contender(peers.TUNED, run_pyspark),
-        Contender(SAME_SETTINGS, lambda scale, work: run_pyspark(scale, work, same_settings=True)),
+        Contender(kafka.SAME_SETTINGS, lambda scale, work: run_pyspark(scale, work, same_settings=True)),
         Contender(CLIENT, run_client),
     ),
     prepare=kafka.fill,

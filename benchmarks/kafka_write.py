@@ -18,7 +18,6 @@ from benchmarks import kafka, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, Timed, main
 
 ONCE = "drivetrain, exactly once"
-SAME_SETTINGS = "pyspark, our Kafka settings"
 CLIENT = "confluent-kafka producer"
 
 
@@ -114,7 +113,7 @@ JOB = Job(
         Contender(OURS, lambda scale, work: run_drivetrain("at least once", scale, work)),
         Contender(ONCE, lambda scale, work: run_drivetrain("exactly once", scale, work)),
         Contender(peers.TUNED, run_pyspark),
-        Contender(SAME_SETTINGS, lambda scale, work: run_pyspark(scale, work, same_settings=True)),
+        Contender(kafka.SAME_SETTINGS, lambda scale, work: run_pyspark(scale, work, same_settings=True)),
         Contender(CLIENT, run_client),
     ),
     prepare=prepare,

@@ -217,9 +217,9 @@ class Branches:
                 self._build(batch)
             for node in self.nodes:
                 if isinstance(node.operation, Write):
-                    self.context.columns[node.id] = _ddl(_data(batch.frames[node.inputs[0]]))
+                    self.context.columns[node.id] = _ddl(data_of(batch.frames[node.inputs[0]]))
             for id, frame in batch.frames.items():
-                self.context.columns[id] = _ddl(_data(frame.resolved()))
+                self.context.columns[id] = _ddl(data_of(frame.resolved()))
             return {c.id: self.channel_frame(c, batch) for c in self.channels}
         finally:
             for kept in batch.kept:
@@ -310,7 +310,7 @@ class Branches:
 
     def _log(self, node: Node, frame: Frame) -> None:
         assert isinstance(node.operation, Log)
-        for row in _data(frame).limit(node.operation.limit).collect():
+        for row in data_of(frame).limit(node.operation.limit).collect():
             log.info("%s %s", node.id, row.asDict())
 
     def _write_letters(self, batch: Batch) -> None:
@@ -360,7 +360,8 @@ def _ends(node: Node) -> bool:
     return isinstance(node.operation, Write | Log)
 
 
-def _data(frame: Frame) -> DataFrame:
+def data_of(frame: Frame) -> DataFrame:
+    """What sinks are given of a frame: its columns without those that begin with `__`."""
     columns = frame.df.columns
     data = [c for c in columns if not c.startswith("__")]
     return frame.df if len(data) == len(columns) else frame.df.select(*data)
@@ -371,9 +372,9 @@ def _for_sink(node: Node, batch: Batch) -> DataFrame:
     operation, frame = node.operation, batch.frames[node.inputs[0]]
     assert isinstance(operation, Write)
     if operation.partitioner is None or operation.partitioner.kind == "co-location":
-        return _data(frame)
+        return data_of(frame)
     routed = with_task(frame.df, operation.partitioner, operation.parallelism, str(node))
-    return _data(Frame(routed.repartitionById(operation.parallelism, TO)))
+    return data_of(Frame(routed.repartitionById(operation.parallelism, TO)))
 
 
 def _ddl(df: DataFrame) -> str:

@@ -48,6 +48,8 @@ READING = {
 """What Spark's connector reads with unless the user says otherwise. Kafka's own defaults suit a consumer that
 handles one message after the other: with 500 messages a poll, a task of Spark's waits as long as it reads."""
 _SENT_TOGETHER_BYTES = 256 * 2**10
+LINGER_MS = 10
+"""How long a request waits to be full. At the end of a batch Spark sends what is left without waiting."""
 _SHORTEST = 3
 """Shorter values are no secrets, and to replace them would make any text unreadable."""
 
@@ -82,14 +84,14 @@ def for_librdkafka(options: Mapping[str, str], where: str) -> dict[str, str]:
     return told
 
 
-def sending(limit_bytes: int) -> dict[str, str]:
+def sending(limit_bytes: int, linger_ms: int = LINGER_MS) -> dict[str, str]:
     """What Spark's connector sends with unless the user says otherwise, where a message may have this size.
 
-    A batch comes at once, so requests may be large and wait a moment to be full; at its end Spark sends what
-    is left without waiting. Kafka's own defaults send 16 KiB at a time.
+    A batch comes at once, so requests may be large, and wait a moment to be. Kafka's own defaults send 16 KiB
+    at a time.
     """
     together = max(1, min(_SENT_TOGETHER_BYTES, limit_bytes))
-    return {"batch.size": str(together), "linger.ms": "10", "send.buffer.bytes": "-1"}
+    return {"batch.size": str(together), "linger.ms": str(linger_ms), "send.buffer.bytes": "-1"}
 
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:

@@ -35,7 +35,7 @@ from drivetrain.api.graph import EventTime, Node, Read, Write
 from drivetrain.core.plan import Plan
 from drivetrain.core.progress import FragmentState
 from drivetrain.errors import DrivetrainError, UserError
-from drivetrain.spark.branches import Branches
+from drivetrain.spark.branches import Branches, data_of
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.stateless import apply
 from drivetrain.spark.failures import refusals_named
@@ -158,8 +158,7 @@ def _stream(branches: Branches, trunk: Trunk) -> DataFrame:
                 frame = since(frame, context.replay.from_ms, skipped_name(node.id), str(node))
             frames[node.id] = _timed(graph.nodes[node.id], frame, trunk, branches)
     assert sink is not None, "a fragment without a sink has an obstacle"
-    df = frames[sink.inputs[0]].resolved().df
-    return df.select(*[c for c in df.columns if not c.startswith("__")])
+    return data_of(frames[sink.inputs[0]].resolved())
 
 
 def _timed(node: Node, frame: Frame, trunk: Trunk, branches: Branches) -> Frame:

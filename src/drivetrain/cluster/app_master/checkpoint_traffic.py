@@ -16,7 +16,7 @@ Called by `stream_app_master`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,15 +40,17 @@ from drivetrain.core.transaction import Command
 class CheckpointPort:
     """What it needs of the application master.
 
-    `relay` hands a word to the executor of a fragment, `note` takes errors, `changed` hears that there is
-    something to show, `clock_ms` is the application's clock, `why_over` says why nothing can be saved now.
+    `relay` hands a word to the executor of a fragment, `tell_others` to all executors but one, `note` takes
+    errors, `changed` hears that there is something to show, `clock_ms` is the application's clock, `is_over`
+    says that nothing can be saved any more.
     """
 
     relay: Callable[[str, Message], None]
+    tell_others: Callable[[str, Message], None]
     note: Callable[[ErrorView], None]
     changed: Callable[[], None]
     clock_ms: Callable[[], int | None]
-    why_over: Callable[[], str | None]
+    is_over: Callable[[], bool]
 
 
 class CheckpointTraffic:
@@ -74,13 +76,12 @@ class CheckpointTraffic:
                 self._context, planned, planned.plan, self._config, self._port.clock_ms, self._tell_command
             )
 
-    def moved(self, fragment: str, attempt: int, others: Iterable[Callable[[Message], None]]) -> None:
-        """What earlier attempts had to do with checkpoints is over; `others`, where it will not run, hear."""
+    def moved(self, fragment: str, attempt: int, executor: str) -> None:
+        """A fragment goes on in `executor`; elsewhere its earlier attempts are out of checkpoints."""
         if self._attempts.get(fragment, 1) >= attempt or self._made is None:
             return
         self._attempts[fragment] = attempt
-        for tell in others:
-            tell(FragmentMoved(self._epoch, fragment))
+        self._port.tell_others(executor, FragmentMoved(self._epoch, fragment))
 
     def received(self, message: Message) -> bool:
         """Take a word about checkpoints; False if it is about something else."""
@@ -104,11 +105,11 @@ class CheckpointTraffic:
         return True
 
     def _save(self, message: MakeSavepoint, asker: ActorRef) -> None:
-        why = self._port.why_over()
-        if self._made is not None and why is None:
+        is_over = self._port.is_over()
+        if self._made is not None and not is_over:
             self._made.save(message, asker)
             return
-        why = why or "it has not begun"
+        why = "it is over" if is_over else "it has not begun"
         asker.tell(SavepointMade(ErrorView("unavailable", f"the application cannot be saved now: {why}")))
 
     def _tell_command(self, fragment: str, input: str, command: Command) -> None:

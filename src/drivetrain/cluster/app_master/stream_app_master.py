@@ -106,7 +106,14 @@ class StreamAppMaster(ApplicationMaster):
         self._progress: StreamProgress | None = None
         self._clock: ApplicationClock | None = None
         self._planned: Planned | None = None
-        port = CheckpointPort(self._relay, self.note, self.changed, self.clock, self._why_over)
+        port = CheckpointPort(
+            self._relay,
+            self._tell_others,
+            self.note,
+            self.changed,
+            self.clock,
+            lambda: self.end_state is not None,
+        )
         self._checkpoints = CheckpointTraffic(self.context, self.setup.epoch, self.config, port)
         self._way_back = GoingBack(
             self.setup, lambda: self.link.leader, self.ask, lambda ms: self.wake(GO_BACK, 0, ms)
@@ -241,9 +248,6 @@ class StreamAppMaster(ApplicationMaster):
                 if not self._checkpoints.received(message):
                     self.context.unhandled(message)
 
-    def _why_over(self) -> str | None:
-        return None if self.end_state is None else "it is over"
-
     def _relay(self, fragment: str, message: Message) -> None:
         """Hand a word to the executor that runs, or ran, a fragment; what gets lost is said again."""
         execution = None if self.job is None else self.job.execution(fragment)
@@ -375,10 +379,7 @@ class StreamAppMaster(ApplicationMaster):
                 case DeployAttempt(fragment, attempt, executor):
                     if self._clock is not None:
                         self._clock.restarted(fragment, attempt)
-                    others = [m.id for m in self.pool.ready if m.id != executor]
-                    self._checkpoints.moved(
-                        fragment, attempt, [functools.partial(self._tell, o) for o in others]
-                    )
+                    self._checkpoints.moved(fragment, attempt, executor)
                     self._tell(executor, Deploy(fragment, attempt, self.setup.epoch))
                 case CancelAttempt(fragment, attempt, executor, drain):
                     self._tell(executor, CancelFragment(fragment, attempt, drain))
@@ -398,6 +399,11 @@ class StreamAppMaster(ApplicationMaster):
         member = self.pool.find(executor)
         if member is not None and member.executor is not None:
             member.executor.tell(message, self.context.me)
+
+    def _tell_others(self, executor: str, message: Message) -> None:
+        for member in self.pool.ready:
+            if member.id != executor:
+                self._tell(member.id, message)
 
     def _job_changed(self, state: JobState) -> None:
         assert self.job is not None

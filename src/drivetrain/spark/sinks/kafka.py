@@ -41,7 +41,7 @@ from drivetrain.config.catalog import kafka as keys
 from drivetrain.core.publication import NONE, Marker, Publication, foreign
 from drivetrain.errors import DrivetrainError, InternalError, OutputError, UnavailableError
 from drivetrain.spark.failures import recovered
-from drivetrain.spark.kafka_options import for_spark, sending
+from drivetrain.spark.kafka_options import LINGER_MS, for_spark, sending
 from drivetrain.spark.sinks.kafka_outbox import Outbox, PreparedBatch
 from drivetrain.spark.sinks.kafka_producer import TransactionalProducer
 from drivetrain.spark.sinks.kafka_rows import KafkaRows, refused
@@ -58,7 +58,7 @@ log = logging.getLogger("drivetrain.kafka")
 _MARK_AGAIN_S = 3600.0
 """A marker that is younger has not expired: Kafka keeps them for a week unless told otherwise."""
 _BUFFER_BYTES = 32 * 2**20
-_LINGER_MS = "1"
+_REALTIME_LINGER_MS = 1
 """In real-time mode, where messages come one by one: without it, each is a request, and brokers and tasks are
 busy with those. So they are late by a millisecond, and not by much more under load."""
 _NEW_WAY = ("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
@@ -157,7 +157,7 @@ class AtLeastOnceKafka(_KafkaWriter):
     def stream(self, df: DataFrame) -> DataStreamWriter:
         """What writes the rows of a streaming `df` as they come; the caller starts it."""
         self._note_written()
-        settings = self._settings({"linger.ms": _LINGER_MS})
+        settings = self._settings(_REALTIME_LINGER_MS)
         return self._rows(df, 0).writeStream.format("kafka").options(**settings)
 
     def _note_written(self) -> None:
@@ -165,11 +165,10 @@ class AtLeastOnceKafka(_KafkaWriter):
             self._written.parent.mkdir(parents=True, exist_ok=True)
             self._written.touch()
 
-    def _settings(self, chosen: Mapping[str, str] | None = None) -> dict[str, str]:
+    def _settings(self, linger_ms: int = LINGER_MS) -> dict[str, str]:
         limit = self._target.message_bytes()
         given = {
-            **sending(limit),
-            **(chosen or {}),
+            **sending(limit, linger_ms),
             "max.request.size": str(limit),
             "buffer.memory": str(max(_BUFFER_BYTES, 2 * limit)),
             "max.block.ms": str(self._sink.timeout_ms),
