@@ -3,16 +3,20 @@
 Import what an application needs from here. `run` starts Spark; nothing else does.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from drivetrain.api import (
     Application,
     At,
     Column,
     F,
+    Grouped,
     Monoid,
     PersistentTask,
     Processor,
     State,
     Stream,
+    Table,
     Task,
     TaskContext,
     accumulator,
@@ -26,24 +30,35 @@ from drivetrain.api import (
     timestamp,
     windows,
 )
-from drivetrain.core.progress import RunResult
-from drivetrain.spark import published_files, run, savepoint, start, state
+from drivetrain.api.windows import Window
+from drivetrain.core.job.run_progress import RunResult
+from drivetrain.spark.entry_points import published_files, run, savepoint, start, state
+from drivetrain.version import VERSION
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from drivetrain.spark.run.running_application import RunningApplication
+    from drivetrain.spark.state.state_query import States
+
+__version__ = VERSION
 
 __all__ = [
     "Application",
     "At",
     "Column",
     "F",
+    "Grouped",
     "Monoid",
     "PersistentTask",
     "Processor",
     "RunResult",
+    "RunningApplication",
     "State",
+    "States",
     "Stream",
+    "Table",
     "Task",
     "TaskContext",
+    "Window",
     "accumulator",
     "agg",
     "col",
@@ -60,3 +75,16 @@ __all__ = [
     "timestamp",
     "windows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The classes that need Spark are imported when they are asked for."""
+    if name == "RunningApplication":
+        from drivetrain.spark.run.running_application import RunningApplication
+
+        return RunningApplication
+    if name == "States":
+        from drivetrain.spark.state.state_query import States
+
+        return States
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -121,7 +121,7 @@ class OperatorError(UserError):
         operator: str,
         message: str | None,
         user_traceback: str,
-        remedy: str = "correct the function and run the same command again: it goes on where it stopped; "
+        remedy: str = "correct the function and run the same command again: it continues where it stopped; "
         "or have "
         'map, flat_map or filter set such messages aside with on_error="dead_letter"',
     ) -> None:

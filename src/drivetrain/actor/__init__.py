@@ -1,9 +1,7 @@
 """Actor systems: references, supervision, asks, watches and their transports."""
 
 from drivetrain.actor.actor import Actor
-from drivetrain.actor.context import Context
-from drivetrain.actor.dead_letters import DeadLetter, DeadLetterReason, DeadLetters
-from drivetrain.actor.errors import (
+from drivetrain.actor.actor_errors import (
     ActorCancelledError,
     ActorFailedError,
     ActorNotFoundError,
@@ -27,7 +25,9 @@ from drivetrain.actor.errors import (
     UnknownMessageError,
     UnreachableError,
 )
-from drivetrain.actor.messages import Failure, Message, PoisonPill, Terminated, TerminationCause
+from drivetrain.actor.context import Context
+from drivetrain.actor.dead_letters import DeadLetter, DeadLetterReason, DeadLetters
+from drivetrain.actor.kernel_messages import Failure, Message, PoisonPill, Terminated, TerminationCause
 from drivetrain.actor.path import ActorPath, Address
 from drivetrain.actor.provider import Envelope, RemoteProvider, UndeliverableReason
 from drivetrain.actor.reference import ActorRef

@@ -28,11 +28,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from drivetrain.core.supervision import SupervisionPolicy
+from drivetrain.core.liveness.supervision import SupervisionPolicy
 
 if TYPE_CHECKING:
     from drivetrain.actor.context import Context
-    from drivetrain.actor.messages import Message
+    from drivetrain.actor.kernel_messages import Message
 
 
 class Actor(ABC):

@@ -22,8 +22,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.errors import (
+from drivetrain.actor.actor_errors import (
     ActorFailedError,
     ActorStoppedError,
     AskError,
@@ -33,12 +32,13 @@ from drivetrain.actor.errors import (
     UnhandledMessageError,
     UnreachableError,
 )
-from drivetrain.actor.messages import Failure, Message, require_message
+from drivetrain.actor.dead_letters import DeadLetterReason
+from drivetrain.actor.kernel_messages import Failure, Message, require_message
 from drivetrain.actor.path import ASKS, ActorPath, Address
 from drivetrain.actor.provider import RemoteRef
 from drivetrain.actor.purgatory import ThreadSafePurgatory
 from drivetrain.actor.reference import ActorRef
-from drivetrain.core.purgatory import DelayedOperation
+from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Asks:
             raise
         if reply is not None and not isinstance(answer, reply):
             raise UnexpectedReplyError(
-                "the reply is of another type than expected",
+                "the reply has an unexpected type",
                 where=str(asked.path),
                 expected=reply.__qualname__,
                 got=repr(answer)[:200],

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from drivetrain.actor.errors import SystemStoppedError
+from drivetrain.actor.actor_errors import SystemStoppedError
 
 T = TypeVar("T")
 

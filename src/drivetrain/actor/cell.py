@@ -29,19 +29,19 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.actor import lifecycle
+from drivetrain.actor.actor_errors import ActorCancelledError, ActorStoppedError, AskError, ContextError
 from drivetrain.actor.context import Context
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.dispatch import BATCH
-from drivetrain.actor.errors import ActorCancelledError, ActorStoppedError, AskError, ContextError
+from drivetrain.actor.kernel_messages import Failure, Message, Terminated
 from drivetrain.actor.lifecycle import FAILURES, RUNNING, STARTING, STOPPED, STOPPING, Phase
-from drivetrain.actor.local import LocalRef
+from drivetrain.actor.local_reference import LocalRef
 from drivetrain.actor.mailbox import Queue, Signal, split_entry
-from drivetrain.actor.messages import Failure, Message, Terminated
 from drivetrain.actor.path import ActorPath
 from drivetrain.actor.signals import SIGNALS
 from drivetrain.actor.supervising import supervise
 from drivetrain.actor.timers import Timers
-from drivetrain.core.supervision import ChildName
+from drivetrain.core.liveness.supervision import ChildName
 from drivetrain.errors import DrivetrainError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from drivetrain.actor.carrier import Carrier
     from drivetrain.actor.reference import ActorRef
     from drivetrain.actor.system import ActorSystem
-    from drivetrain.core.supervision import Supervisor
+    from drivetrain.core.liveness.supervision import Supervisor
 
 _log: Final = logging.getLogger("drivetrain.actor")
 

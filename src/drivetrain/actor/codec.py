@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import msgspec
 
-from drivetrain.actor.errors import (
+from drivetrain.actor.actor_errors import (
     MalformedMessageError,
     MessageRefusedError,
     NotAMessageError,
     UnknownMessageError,
 )
-from drivetrain.actor.messages import Message, message_class, require_message, tag_of
+from drivetrain.actor.kernel_messages import Message, message_class, require_message, tag_of
 from drivetrain.actor.path import ActorPath
 from drivetrain.actor.reference import ActorRef
 

@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from drivetrain.actor import lifecycle
+from drivetrain.actor.actor_errors import ActorCancelledError, ContextError, DeathPactError
 from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.errors import ActorCancelledError, ContextError, DeathPactError
-from drivetrain.actor.local import LocalRef
+from drivetrain.actor.kernel_messages import Message, Terminated
+from drivetrain.actor.local_reference import LocalRef
 from drivetrain.actor.mailbox import FailureSignal
-from drivetrain.actor.messages import Message, Terminated
 from drivetrain.actor.timers import Timers
 from drivetrain.actor.watch import unwatch, watch
 
@@ -80,7 +80,7 @@ class Context:
         sender = self._cell.sender
         if sender is None:
             raise ContextError(
-                "there is nobody to reply to",
+                "the message has no sender to reply to",
                 where=str(self._cell.path),
                 got=repr(self._cell.message)[:200],
                 remedy="let the sender use ask, or tell(..., sender=...); or look at context.sender first",

@@ -24,14 +24,14 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from drivetrain.actor.errors import (
+from drivetrain.actor.actor_errors import (
     ActorStoppedError,
     AskError,
     MailboxFullError,
     UnhandledMessageError,
     UnreachableError,
 )
-from drivetrain.actor.messages import Failure, Message
+from drivetrain.actor.kernel_messages import Failure, Message
 from drivetrain.actor.path import ActorPath
 from drivetrain.actor.reference import ActorRef
 

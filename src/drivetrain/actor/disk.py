@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from drivetrain.errors import DiskFullError, OutputError
+from drivetrain.private_files import private
 
 T = TypeVar("T")
 
@@ -95,7 +96,8 @@ class DirectoryDisk:
 
         def work() -> None:
             try:
-                beside.write_bytes(data)
+                with open(beside, "wb", opener=private) as file:
+                    file.write(data)
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)
@@ -107,7 +109,7 @@ class DirectoryDisk:
         path = self._path(name)
 
         def work() -> None:
-            with path.open("ab", buffering=0) as file:
+            with open(path, "ab", buffering=0, opener=private) as file:
                 size = file.tell()
                 try:
                     view = memoryview(data)
@@ -168,7 +170,7 @@ class DirectoryDisk:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFullError(
-                    "no room is left on the disk", where=str(self._directory), remedy="free some space"
+                    "no space is left on the disk", where=str(self._directory), remedy="free some space"
                 ) from error
             raise
 

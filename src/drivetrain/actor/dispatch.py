@@ -74,6 +74,6 @@ class Dispatcher:
         if self._line and not self._armed:
             raise InternalError("dispatch invariant 2: cells wait and no callback is armed")
         if len({id(cell) for cell in self._line}) != len(self._line):
-            raise InternalError("dispatch invariant 1: a cell stands in the line twice")
+            raise InternalError("dispatch invariant 1: a cell is in the line twice")
         if not all(cell.scheduled for cell in self._line):
             raise InternalError("dispatch invariant 1: a cell in the line is not marked as scheduled")

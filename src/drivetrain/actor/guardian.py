@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.actor.actor import Actor
-from drivetrain.actor.messages import Message, Terminated
-from drivetrain.core.supervision import Directive, SupervisionPolicy
+from drivetrain.actor.kernel_messages import Message, Terminated
+from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 
 USER: Final = "user"
 SYSTEM: Final = "system"

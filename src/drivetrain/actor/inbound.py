@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.messages import (
+from drivetrain.actor.kernel_messages import (
     Identified,
     Identify,
     Terminated,

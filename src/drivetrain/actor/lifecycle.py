@@ -38,7 +38,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.actor.actor import Actor
-from drivetrain.actor.errors import ActorStateError, ContextError
+from drivetrain.actor.actor_errors import ActorStateError, ContextError
 from drivetrain.actor.watch import notify_watchers, unwatch_all
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from drivetrain.actor.messages import Message, Terminated
+from drivetrain.actor.kernel_messages import Message, Terminated
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.actor.errors import InvalidPathError
+from drivetrain.actor.actor_errors import InvalidPathError
 
 SCHEME: Final = "drivetrain://"
 ANY_UID: Final = 0
@@ -40,8 +40,12 @@ ANY_INCARNATION: Final = 0
 ASKS: Final = "asks"
 """The first name of the paths of asks: "/asks/$12#12" is an ask that waits."""
 MAX_NAME_LENGTH: Final = 200
+LONGEST_PATH: Final = 65_536
+"""Characters of a path as text."""
+_LONGEST_CACHED: Final = 512
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$.+=,:@~-]*")
+_UID: Final = re.compile(r"[0-9]{1,19}")
 _SYSTEM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ADDRESS: Final = re.compile(
     r"drivetrain://(?P<system>[A-Za-z0-9_][A-Za-z0-9_.-]*)"
@@ -134,20 +138,24 @@ class ActorPath(msgspec.Struct, frozen=True):
     @staticmethod
     def parse(text: str) -> ActorPath:
         """Read the text form of a path; raises `InvalidPathError`."""
-        return _parse_path(text)
+        if len(text) > LONGEST_PATH:
+            raise _not_a_path(text)
+        return _cached_path(text) if len(text) <= _LONGEST_CACHED else _parse_path(text)
 
 
-# Every message between two processes carries paths, and a process talks to few actors at a time.
-@lru_cache(maxsize=8192)
 def _parse_path(text: str) -> ActorPath:
     match = _ADDRESS.match(text)
     if match is None or text[match.end() : match.end() + 1] != "/":
         raise _not_a_path(text)
     rest, hash_sign, uid = text[match.end() + 1 :].partition("#")
     names = tuple(rest.split("/")) if rest else ()
-    if not all(map(is_actor_name, names)) or (hash_sign and not (uid.isascii() and uid.isdigit())):
+    if not all(map(is_actor_name, names)) or (hash_sign and _UID.fullmatch(uid) is None):
         raise _not_a_path(text)
     return ActorPath(_address(match), names, int(uid) if hash_sign else ANY_UID)
+
+
+# Every message between two processes carries paths, and a process talks to few actors at a time.
+_cached_path: Final = lru_cache(maxsize=8192)(_parse_path)
 
 
 def _not_a_path(text: str) -> InvalidPathError:
@@ -163,4 +171,6 @@ def _address(match: re.Match[str]) -> Address:
     if host is not None and host.startswith("["):
         host = host[1:-1]
     incarnation = int(match["incarnation"] or ANY_INCARNATION)
+    if port is not None and int(port) > 65_535:
+        raise InvalidPathError("not a port", expected="at most 65535", got=port)
     return Address(match["system"], host, None if port is None else int(port), incarnation)

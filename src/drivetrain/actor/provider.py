@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from drivetrain.actor.messages import Message
+from drivetrain.actor.kernel_messages import Message
 from drivetrain.actor.path import ASKS, ActorPath
 from drivetrain.actor.reference import ActorRef
 

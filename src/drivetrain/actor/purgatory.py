@@ -1,7 +1,7 @@
 """The purgatory in a running program: for any thread, with a reaper on an event loop.
 
-Problem. The pure purgatory (`drivetrain.core.purgatory`) knows neither threads nor time. Conditions come
-true on the event loop, in Spark's callback threads, in blocking user code; timeouts must strike although
+Problem. The pure purgatory (`drivetrain.core.waiting.purgatory`) knows neither threads nor time. Conditions
+come true on the event loop, in Spark's callback threads, in blocking user code; timeouts must strike although
 nobody calls.
 
 Design. `ThreadSafePurgatory` hands the core a lock, locks for its operations, and the time. Operations' own
@@ -31,7 +31,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Final, Generic
 
-from drivetrain.core.purgatory import OperationT, Purgatory
+from drivetrain.core.waiting.purgatory import OperationT, Purgatory
 from drivetrain.errors import ConfigError, InternalError
 
 DEFAULT_INTERVAL_MS: Final = 200
@@ -54,7 +54,7 @@ class ThreadSafePurgatory(Generic[OperationT]):
     """A purgatory that any number of threads may use at once.
 
     `now_ms` reads the time in ms and must be safe to call from all of them; the rest is as in
-    `drivetrain.core.purgatory.Purgatory`. Somebody must call `advance` now and then: a `Reaper`, or a
+    `drivetrain.core.waiting.purgatory.Purgatory`. Somebody must call `advance` now and then: a `Reaper`, or a
     thread of the caller's.
     """
 

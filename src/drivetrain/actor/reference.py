@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar, overload
 
 if TYPE_CHECKING:
-    from drivetrain.actor.messages import Message
+    from drivetrain.actor.kernel_messages import Message
     from drivetrain.actor.path import ActorPath
     from drivetrain.actor.system import ActorSystem
 

@@ -1,7 +1,7 @@
 """What a parent does when a child fails: the policy's decision, carried out.
 
-Problem: the decision is pure (`drivetrain.core.supervision`); somebody has to tell it the time and the
-siblings, and to do what it says.
+Problem: the decision is pure (`drivetrain.core.liveness.supervision`); somebody has to tell it the time and
+the siblings, and to do what it says.
 
 Design: the decision is made and carried out in the step in which the child failed. An escalated failure
 goes up the tree until somebody decides, at the latest the root, which then ends the system.
@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.actor.lifecycle import STARTING, restart, stop
-from drivetrain.core.supervision import (
+from drivetrain.core.liveness.supervision import (
     ChildName,
     EscalateFailure,
     RestartChild,
@@ -27,7 +27,7 @@ from drivetrain.core.supervision import (
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
-    from drivetrain.actor.messages import Message
+    from drivetrain.actor.kernel_messages import Message
 
 _log: Final = logging.getLogger("drivetrain.actor")
 

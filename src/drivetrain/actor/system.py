@@ -23,14 +23,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from drivetrain.actor import inbound, lifecycle
-from drivetrain.actor.ask import Asks
-from drivetrain.actor.blocking import BlockingPool
-from drivetrain.actor.carrier import Carriers
-from drivetrain.actor.cell import Cell, Factory
-from drivetrain.actor.codec import MessageCodec
-from drivetrain.actor.dead_letters import DeadLetters
-from drivetrain.actor.dispatch import Dispatcher
-from drivetrain.actor.errors import (
+from drivetrain.actor.actor_errors import (
     ActorNotFoundError,
     AskTimeoutError,
     ContextError,
@@ -41,11 +34,18 @@ from drivetrain.actor.errors import (
     StuckActorsError,
     SystemStoppedError,
 )
+from drivetrain.actor.ask import Asks
+from drivetrain.actor.blocking import BlockingPool
+from drivetrain.actor.carrier import Carriers
+from drivetrain.actor.cell import Cell, Factory
+from drivetrain.actor.codec import MessageCodec
+from drivetrain.actor.dead_letters import DeadLetters
+from drivetrain.actor.dispatch import Dispatcher
 from drivetrain.actor.guardian import SYSTEM, USER, Guardian, RootGuardian
 from drivetrain.actor.invariants import check_system
-from drivetrain.actor.local import LocalRef, MissingRef
+from drivetrain.actor.kernel_messages import Identified, Identify, Message, Terminated
+from drivetrain.actor.local_reference import LocalRef, MissingRef
 from drivetrain.actor.mailbox import SpareQueues
-from drivetrain.actor.messages import Identified, Identify, Message, Terminated
 from drivetrain.actor.path import (
     ANY_UID,
     ASKS,
@@ -62,8 +62,8 @@ from drivetrain.actor.watch import RemoteWatches, system_terminated
 from drivetrain.actor.witness import Witness
 from drivetrain.config import Config
 from drivetrain.config.catalog import actor as keys
-from drivetrain.core.purgatory import DelayedOperation
-from drivetrain.core.supervision import SupervisionPolicy
+from drivetrain.core.liveness.supervision import SupervisionPolicy
+from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
@@ -298,8 +298,7 @@ class ActorSystem:
             raise self._failure
 
     def join_blocking(self) -> None:
-        """Wait, in another thread than the loop's and once the system has terminated, until the blocking
-        functions that ran then have returned: nothing of the system writes to a disk any more."""
+        """Wait in another thread, after termination, until no blocking function writes to a disk any more."""
         self._blocking.join()
 
     @property

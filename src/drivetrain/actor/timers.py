@@ -21,9 +21,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from drivetrain.actor.errors import ContextError
+from drivetrain.actor.actor_errors import ContextError
+from drivetrain.actor.kernel_messages import Message, require_message
 from drivetrain.actor.mailbox import TimerSignal
-from drivetrain.actor.messages import Message, require_message
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.actor.errors import ContextError
-from drivetrain.actor.local import LocalRef
-from drivetrain.actor.messages import Terminated, TerminationCause
+from drivetrain.actor.actor_errors import ContextError
+from drivetrain.actor.kernel_messages import Terminated, TerminationCause
+from drivetrain.actor.local_reference import LocalRef
 from drivetrain.actor.provider import RemoteRef
 from drivetrain.errors import InternalError
 
@@ -200,7 +200,7 @@ def check_watches(cell: Cell) -> None:
             if cell.ref not in (target.cell.watchers or ()):
                 raise InternalError(f"watch invariant 1: {target} does not know its watcher", where=where)
         elif not isinstance(target, RemoteRef) and not has_terminated(cell, target):
-            raise InternalError(f"watch invariant 1: nothing tells of the end of {target}", where=where)
+            raise InternalError(f"watch invariant 1: no message reports the end of {target}", where=where)
     for watcher in cell.watchers or ():
         if isinstance(watcher, LocalRef) and cell.ref not in (watcher.cell.watching or ()):
             raise InternalError(f"watch invariant 1: {watcher} does not watch", where=where)

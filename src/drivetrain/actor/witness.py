@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 
 from drivetrain.actor.actor import Actor
-from drivetrain.actor.errors import SystemStoppedError
-from drivetrain.actor.messages import Message, Terminated
+from drivetrain.actor.actor_errors import SystemStoppedError
+from drivetrain.actor.kernel_messages import Message, Terminated
 from drivetrain.actor.reference import ActorRef
 
 

@@ -4,9 +4,11 @@ from drivetrain.api import monoids as agg
 from drivetrain.api import partitioners, sinks, sources, windows
 from drivetrain.api.accumulators import accumulator
 from drivetrain.api.application import Application, Processor
-from drivetrain.api.columns import Column, F, col, expr, lit, timestamp
+from drivetrain.api.columns import Column, col, expr, lit, timestamp
+from drivetrain.api.grouped import Grouped
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.persistent import PersistentTask, State
+from drivetrain.api.spark_functions import F
 from drivetrain.api.stream import Stream, Table
 from drivetrain.api.task import At, Task, TaskContext
 
@@ -15,6 +17,7 @@ __all__ = [
     "At",
     "Column",
     "F",
+    "Grouped",
     "Monoid",
     "PersistentTask",
     "Processor",

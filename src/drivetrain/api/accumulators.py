@@ -16,7 +16,7 @@ is nobody's.
 
 Design: an `Accumulator` is a name. When a function that uses it is sent to Spark's workers, the engine puts a
 place to count into the copy that travels (`bound`); what is added there comes back when Spark has finished
-the task. Here no engine is known: `drivetrain.spark.user_counters` says where to count.
+the task. Here no engine is known: `drivetrain.spark.batch.user_counters` says where to count.
 
 Invariants:
 1. Two accumulators of one name are one.
@@ -78,13 +78,13 @@ def accumulator(name: str) -> Accumulator:
     """A counter that Python functions and Tasks add to: `accumulator("bad_lines").add(1)`.
 
     Its value is in the `RunResult`, in the summary of `drivetrain run`, and in `drivetrain show`. Create it
-    in the application's file, or in a module beside it, as a variable that the functions use; one that is
-    made inside such a function, when it runs, counts nowhere.
+    in the application's file, or in a module next to it, as a variable that the functions use; one that a
+    function creates when it runs counts nothing.
 
-    What it counts is work done, not messages delivered. A task that fails counts nothing, and when Spark
-    tries it again, the successful attempt counts. A batch that runs again, because the process died or an
-    output failed, counts again, and so may a task that Spark repeats because its output was lost. A run that
-    goes on after a stop begins at 0; in a cluster the values of all attempts of a fragment are added up. So
+    It counts work, not messages. A failed task counts nothing; when Spark tries it again, the successful
+    attempt counts. A batch that runs again, because the process died or an output failed, counts again, and
+    so may a task that Spark repeats because its output was lost. A run that continues after a stop begins
+    at 0; in a cluster the values of all attempts of a fragment are added up. So
     for a run without failures the value is exact, otherwise it is an upper bound. For exact counts aggregate
     a stream.
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-import difflib
 import graphlib
 import re
 import types
@@ -25,14 +24,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
-from drivetrain.api.graph import Delivery, Graph, Late, Latency, Node, Read, Union, Write
-from drivetrain.api.graph import Table as TableOperation
+from drivetrain.api.graph import Delivery, Graph, Latency, Node
 from drivetrain.api.location import Location, caller
+from drivetrain.api.operations import Late, Read, Union, Write
+from drivetrain.api.operations import Table as TableOperation
 from drivetrain.api.partitioners import Partitioner, shuffle
+from drivetrain.api.processes import process
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Source
-from drivetrain.api.stream import Stream, Table, process
+from drivetrain.api.stream import Stream, Table
 from drivetrain.api.task import Task
+from drivetrain.config.nearest import nearest
+from drivetrain.config.references import HOW, REFERENCE, Secret
 from drivetrain.errors import ConfigError, GraphError
 
 T = TypeVar("T")
@@ -54,7 +57,10 @@ def given_settings(values: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A declared setting: its name, type, default (None when required), documentation and value."""
+    """A declared setting: its name, type, default (None when required), documentation and value.
+
+    `secret` is None where the application does not say.
+    """
 
     name: str
     type: type
@@ -62,6 +68,7 @@ class Setting:
     required: bool
     doc: str
     value: Any
+    secret: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +89,13 @@ class Processor:
 class Application:
     """A graph of processors with a name. Building it executes nothing.
 
-    `latency` says how messages pass: `"micro-batch"`, a batch at a time; `"realtime"`, one by one in Spark's
-    real-time mode, which is an error where a fragment cannot run so (`drivetrain plan` says which operator
-    stops it); `"realtime where possible"`.
+    `latency` chooses how messages are processed: `"micro-batch"`, a batch at a time; `"realtime"`, one by
+        one in Spark's real-time mode, an error if a fragment cannot run in it (`drivetrain plan` names the
+        operator that prevents it); `"realtime where possible"`.
 
-    `delivery` says how often a message counts when something dies: `"exactly once"`; `"at least once"`, which
-    saves some time on the way to other fragments; `"at most once"`, where the batch in flight is left out,
-    and counted. `drivetrain plan` says what each sink gives then.
+    `delivery` chooses how often a message counts after a crash: `"exactly once"`; `"at least once"`, which
+    saves some time between fragments; `"at most once"`, which skips the batch in flight and counts it.
+    `drivetrain plan` shows the resulting guarantee of each sink.
     """
 
     def __init__(
@@ -126,11 +133,26 @@ class Application:
 
     # -- settings ----------------------------------------------------------------------------------
 
-    def setting(self, name: str, default: Any = _REQUIRED, *, type: type | None = None, doc: str = "") -> Any:
+    def setting(
+        self,
+        name: str,
+        default: Any = _REQUIRED,
+        *,
+        type: type | None = None,
+        doc: str = "",
+        secret: bool | None = None,
+    ) -> Any:
         """Declare a setting and return its value: from `--set name=value`, else `default`.
 
-        `type` (str, int, float or bool) is that of the default, or str. Raises `ConfigError` when it
-        is required and not given, or cannot be read as its type.
+        `type` (str, int, float or bool) is that of the default, or str.
+
+        The value of a `secret` setting is a reference, `${NAME}` for an environment variable or
+        `${file:/path}`. It comes as a `Secret`, to be put into options as it is; `.value()` resolves it where
+        it is called. It is no part of what names the application's state. `secret=False` says that a setting
+        whose name looks like a secret's is none.
+
+        Raises `ConfigError` when it is required and not given, cannot be read as its type, or is a secret
+        that is written out.
         """
         kind = type or (str if default is _REQUIRED or default is None else default.__class__)
         raw = _given.get().get(name)
@@ -143,8 +165,15 @@ class Application:
                 remedy=f"add --set {name}=...",
             )
         value = default if raw is None else _read_setting(name, raw, kind)
-        self.settings[name] = Setting(name, kind, None if required else default, required, doc, value)
+        if secret:
+            value = _secret(name, value, f"{self.name} ({caller()})")
+        self.settings[name] = Setting(name, kind, None if required else default, required, doc, value, secret)
         return value
+
+    @property
+    def naming_settings(self) -> dict[str, Any]:
+        """The values of the settings that name the application's state: all that are no secrets."""
+        return {name: setting.value for name, setting in self.settings.items() if not setting.secret}
 
     # -- streams -----------------------------------------------------------------------------------
 
@@ -157,7 +186,7 @@ class Application:
         """A bounded source read whole, to join streams with."""
         _expect_source(source)
         if not source.bounded:
-            raise GraphError("a table is read whole, and this source has no end", where=str(caller()))
+            raise GraphError("a table must be bounded, and this source does not end", where=str(caller()))
         return Table(self, self._add("table", TableOperation(source), (), name).id)
 
     def when_finished(self, hook: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -209,7 +238,7 @@ class Application:
             raise GraphError(
                 f"the graph has a cycle: {ring}",
                 where=str(error.args[1][0].where),
-                remedy="a streaming graph flows one way: take one of these edges out",
+                remedy="remove one of these edges",
             ) from error
         ids: dict[Processor, str] = {}
         nodes: dict[str, Node] = {}
@@ -217,7 +246,7 @@ class Application:
             ids[p] = self._unique(_processor_name(p), p.name, p.where, {**self._nodes, **nodes})
             ups = inputs[p]
             operation, reads = _operation(p, ups), tuple(ids[u] for u, _ in ups)
-            if isinstance(operation, Write) and len(reads) > 1:
+            if operation.target is not None and len(reads) > 1:
                 # A sink writes one stream: what several processors send it is brought together first.
                 id = self._unique("union", None, p.where, {**self._nodes, **nodes, ids[p]: p})
                 nodes[id] = Node(id, Union(), reads, p.where)
@@ -248,7 +277,7 @@ class Application:
                     f"two processors are called {name!r}",
                     where=str(where),
                     got=f"the first is at {taken[name].where}",
-                    remedy="give one of them another name=",
+                    remedy="give one of them another name",
                 )
             return name
         base = re.sub(r"[^a-zA-Z0-9_-]", "_", kind)
@@ -259,8 +288,21 @@ class Application:
 
 def _nearly(name: str, given: Mapping[str, str]) -> str | None:
     """What was probably meant to be `name`, told as the error's "got"."""
-    near = difflib.get_close_matches(name, given, n=1)
-    return f"--set {near[0]}={given[near[0]]}, which is no setting" if near else None
+    near = nearest(name, given)
+    return None if near is None else f"--set {near}, which is no setting"
+
+
+def _secret(name: str, value: Any, where: str) -> Secret | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or REFERENCE.search(value) is None:
+        raise ConfigError(
+            f"the value of the secret setting {name!r} is a literal secret",
+            where=where,
+            expected="a reference to it: ${NAME} of the environment, or ${file:/path}",
+            remedy=HOW,
+        )
+    return Secret(value)
 
 
 def _processor_name(processor: Processor) -> str:
@@ -279,7 +321,7 @@ def _operation(processor: Processor, ups: list[tuple[Processor, Partitioner | No
         partitioners = tuple(p or shuffle() for _, p in ups)
         return process(what, processor.parallelism, partitioners, processor.returns)
     raise GraphError(
-        "not something a processor can be",
+        "not a valid processor",
         where=str(processor.where),
         expected="a Task class, a source or a sink",
         got=repr(what),

@@ -3,19 +3,24 @@
 A PySpark column needs a running Spark. An application must be buildable without one (planning,
 submitting, testing), so operators take a `Column` of our own that only records which function of
 `pyspark.sql.functions`, or which method of its columns, was called with what. Layer `spark` plays
-the record back. `F` offers every function of `pyspark.sql.functions` under its own name.
+the record back. `spark_functions.F` offers every function of `pyspark.sql.functions` under its own name.
 
 >>> str(col("delay") > 15)
-"(delay > 15)"
->>> str(F.upper("carrier").alias("c"))
-"upper('carrier').alias('c')"
+'(delay > 15)'
+>>> str(col("carrier").alias("c"))
+"carrier.alias('c')"
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from drivetrain.api.location import caller
+from drivetrain.api.spark_names import COLUMN_METHODS
+from drivetrain.api.spelling import unknown_name
+from drivetrain.errors import GraphError
 
 _BINARY = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**",
@@ -40,8 +45,12 @@ class Column:
         return Column(f"method:{name}", (self, *args))
 
     def __getattr__(self, name: str) -> Callable[..., Column]:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        if name not in COLUMN_METHODS:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            error = unknown_name("a column", name, COLUMN_METHODS)
+            error.add_note(f'A field of a struct is col("x.{name}") or col("x").getField("{name}").')
+            raise error
 
         def call(*args: Any, **kwargs: Any) -> Column:
             return Column(f"method:{name}", (self, *args), tuple(sorted(kwargs.items())))
@@ -120,23 +129,17 @@ def expr(sql: str) -> Column:
     return Column("function:expr", (sql,))
 
 
+def require_free_names(names: Iterable[str]) -> None:
+    """Raise `GraphError` for names of columns that Drivetrain uses itself."""
+    for name in names:
+        if name.startswith("__"):
+            raise GraphError(
+                f"the column name {name!r} is reserved",
+                where=str(caller()),
+                expected="a name that does not begin with two underscores",
+            )
+
+
 def timestamp() -> Column:
     """The event timestamp of the message."""
     return Column("function:col", ("__ts",))
-
-
-class _Functions:
-    """Every function of `pyspark.sql.functions`, recorded instead of called."""
-
-    def __getattr__(self, name: str) -> Callable[..., Column]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-
-        def call(*args: Any, **kwargs: Any) -> Column:
-            return Column(f"function:{name}", args, tuple(sorted(kwargs.items())))
-
-        call.__name__ = name
-        return call
-
-
-F = _Functions()

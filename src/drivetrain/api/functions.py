@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from drivetrain.api.graph import Function, OnError
 from drivetrain.api.location import Location
+from drivetrain.api.operations import Function, OnError
 from drivetrain.api.types import (
     MessageType,
     UnsupportedTypeError,
@@ -66,13 +66,13 @@ def output_type(
     example = "list[str]" if element else "str"
     if annotation is None or annotation is inspect.Signature.empty:
         raise OperatorTypeError(
-            f"the type of what {name_of(fn)} returns is not known",
+            f"the return type of {name_of(fn)} is unknown",
             where=label,
             expected=f"a return annotation, such as `-> {example}`, or returns=str",
             got="a lambda, which cannot have annotations"
             if name_of(fn) == "lambda"
             else "no return annotation",
-            remedy="columns of a stream have types: say which by annotating the function or with returns=",
+            remedy="columns have types: annotate the function, or pass returns=",
         )
     if element and returns is None:
         inner = element_annotation(annotation)
@@ -89,9 +89,9 @@ def output_type(
         return message_type(annotation)
     except UnsupportedTypeError as error:
         raise OperatorTypeError(
-            f"the type of what {name_of(fn)} returns cannot be a column",
+            f"the return type of {name_of(fn)} has no column type",
             where=label,
-            expected="a type with a column type",
+            expected="a type that a column can have",
             got=_told(annotation),
             remedy=str(error),
         ) from error

@@ -1,51 +1,66 @@
-"""Grouped streams: keys, a window, and then one of the ways to reduce each group."""
+"""Grouped streams: keys and a window, followed by an operator that reduces each group."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drivetrain.api import monoids
-from drivetrain.api.columns import Column
+from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.folds import FoldMonoid, ReduceMonoid
 from drivetrain.api.functions import name_of, output_type
-from drivetrain.api.graph import Aggregate, Fold, Function
 from drivetrain.api.location import caller
 from drivetrain.api.monoids import Aggregation, Monoid
+from drivetrain.api.operations import Aggregate, Fold, Function, Operation
+from drivetrain.api.spelling import GROUPED_WORDS, other_word
 from drivetrain.api.types import MessageType
-from drivetrain.api.windows import Window, everything
+from drivetrain.api.windows import Window, everything, require_window
 from drivetrain.errors import GraphError
-
-if TYPE_CHECKING:
-    from drivetrain.api.stream import Stream
 
 Keys = tuple[tuple[str | None, Column | Function], ...]
 
 
-class Grouped:
-    """A stream cut into groups by keys and a window (the global one, unless said otherwise).
+S = TypeVar("S")
+"""The type of streams of results."""
+
+Add = Callable[[str, Operation, str | None], S]
+"""Adds a processor of a kind, with a name, after the grouped stream; returns the stream of results."""
+
+
+class Grouped(Generic[S]):
+    """A stream cut into groups by keys and a window (by default the global one).
 
     Results have the key columns, `window_start` and `window_end` (unless the window is global), and
-    one column per aggregation. Their timestamp is the window's last instant.
+    one column per aggregation. Their timestamp is the window's last millisecond.
     """
 
-    def __init__(self, stream: Stream[Any], keys: Keys, window: Window | None = None) -> None:
-        self._stream = stream
+    def __init__(self, add: Add[S], keys: Keys, window: Window | None = None) -> None:
+        self._add = add
         self._keys = keys
         self._window = window or everything()
 
-    def window(self, window: Window) -> Grouped:
-        """The same groups, cut into windows."""
-        return Grouped(self._stream, self._keys, window)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise other_word(self, name, GROUPED_WORDS)
+
+    def window(self, window: Window) -> Grouped[S]:
+        """The same groups, divided into windows."""
+        require_window(window)
+        return Grouped(self._add, self._keys, window)
 
     def aggregate(
-        self, name: str | None = None, **aggregations: Aggregation | Monoid[Any, Any] | Column
-    ) -> Stream[Any]:
-        """Reduce each group by aggregations: `aggregate(n=agg.count(), delay=agg.mean("delay"))`."""
+        self, *, step: str | None = None, **aggregations: Aggregation | Monoid[Any, Any] | Column
+    ) -> S:
+        """Reduce each group by aggregations: `aggregate(n=agg.count(), delay=agg.mean("delay"))`.
+
+        `step` names the processor; every other keyword names a column.
+        """
         if not aggregations:
             raise GraphError(
                 "aggregate needs an aggregation", where=str(caller()), remedy="aggregate(n=agg.count())"
             )
+        require_free_names(aggregations)
         made: list[tuple[str, Aggregation | Monoid[Any, Any]]] = []
         for key, value in aggregations.items():
             if isinstance(value, Column):
@@ -62,46 +77,50 @@ class Grouped:
         custom = [(k, v) for k, v in made if isinstance(v, Monoid)]
         if custom and len(made) > 1:
             raise GraphError(
-                "a custom Monoid stands alone in an aggregate",
+                "an aggregate with a custom Monoid cannot have other aggregations",
                 where=f"aggregate ({caller()})",
                 got=", ".join(k for k, _ in made),
-                remedy="give it an aggregate of its own, or write the others into the Monoid",
+                remedy="use a separate aggregate for it, or compute the others in the Monoid, too",
             )
         if custom:
             (key, monoid) = custom[0]
             result = output_type("aggregate", caller(), monoid.result, None)
             operation: Any = Fold(self._named_keys(key), self._window, monoid, result, key)
-            return self._stream._add("aggregate", operation, name)
+            return self._add("aggregate", operation, step)
         keys = self._named_keys(*aggregations)
-        return self._stream._add("aggregate", Aggregate(keys, self._window, tuple(made)), name)
+        return self._add("aggregate", Aggregate(keys, self._window, tuple(made)), step)
 
-    def count(self, name: str | None = None) -> Stream[Any]:
-        """How many messages each group has, in the column `count`."""
-        return self.aggregate(name, count=monoids.count())
+    def count(self, *, name: str | None = None) -> S:
+        """The number of messages in each group, in the column `count`."""
+        return self.aggregate(step=name, count=monoids.count())
 
-    def sum(self, column: str, name: str | None = None) -> Stream[Any]:
+    def sum(self, column: str, *more: str, name: str | None = None) -> S:
         """The sum of a column in each group, in the column `sum`."""
-        return self.aggregate(name, sum=monoids.sum(column))
+        _require_one_column("sum", column, more)
+        return self.aggregate(step=name, sum=monoids.sum(column))
 
-    def min(self, column: str, name: str | None = None) -> Stream[Any]:
+    def min(self, column: str, *more: str, name: str | None = None) -> S:
         """The smallest value of a column in each group, in the column `min`."""
-        return self.aggregate(name, min=monoids.min(column))
+        _require_one_column("min", column, more)
+        return self.aggregate(step=name, min=monoids.min(column))
 
-    def max(self, column: str, name: str | None = None) -> Stream[Any]:
+    def max(self, column: str, *more: str, name: str | None = None) -> S:
         """The largest value of a column in each group, in the column `max`."""
-        return self.aggregate(name, max=monoids.max(column))
+        _require_one_column("max", column, more)
+        return self.aggregate(step=name, max=monoids.max(column))
 
-    def mean(self, column: str, name: str | None = None) -> Stream[Any]:
+    def mean(self, column: str, *more: str, name: str | None = None) -> S:
         """The mean of a column in each group, in the column `mean`."""
-        return self.aggregate(name, mean=monoids.mean(column))
+        _require_one_column("mean", column, more)
+        return self.aggregate(step=name, mean=monoids.mean(column))
 
     def reduce(
         self, fn: Callable[[Any, Any], Any], *, returns: object | None = None, name: str | None = None
-    ) -> Stream[Any]:
+    ) -> S:
         """Reduce each group to one message by an associative Python function of two messages."""
         result = output_type("reduce", caller(), fn, returns)
         operation = Fold(self._named_keys(*_columns(result)), self._window, ReduceMonoid(fn), result, "value")
-        return self._stream._add(f"reduce-{name_of(fn)}", operation, name)
+        return self._add(f"reduce-{name_of(fn)}", operation, name)
 
     def fold(
         self,
@@ -110,10 +129,10 @@ class Grouped:
         *,
         returns: object | None = None,
         name: str | None = None,
-    ) -> Stream[Any]:
-        """Fold each group from `zero()` by `fn(state, message)`, in the order messages arrive.
+    ) -> S:
+        """Fold each group: start from `zero()`, call `fn(state, message)` in the order of arrival.
 
-        Sessions merge, and a fold cannot: use `reduce` or a `Monoid` there.
+        A fold cannot merge states, as sessions require: use `reduce` or a `Monoid` for them.
         """
         if self._window.kind == "session":
             raise GraphError(
@@ -126,7 +145,7 @@ class Grouped:
         operation = Fold(
             self._named_keys(*_columns(result)), self._window, FoldMonoid(zero, fn), result, "value"
         )
-        return self._stream._add(f"fold-{name_of(fn)}", operation, name)
+        return self._add(f"fold-{name_of(fn)}", operation, name)
 
     def _named_keys(self, *results: str) -> tuple[tuple[str, Column | Function], ...]:
         named: list[tuple[str, Column | Function]] = []
@@ -139,6 +158,14 @@ class Grouped:
                     remedy=f"give the key another name, as in group_by(by={str(value)!r})",
                 )
         return tuple(named)
+
+
+def _require_one_column(operator: str, column: str, more: tuple[str, ...]) -> None:
+    if more:
+        each = ", ".join(f"{name}=agg.{operator}({name!r})" for name in (column, *more))
+        raise GraphError(
+            f"{operator} takes one column", where=str(caller()), expected=f"aggregate({each}) for several"
+        )
 
 
 def _columns(result: MessageType) -> list[str]:

@@ -1,16 +1,17 @@
-"""The Kafka source: the declaration a user writes.
+"""The Kafka source: the declaration that a user writes.
 
-The problem: what is in a topic is bytes with a key, a place and a time; where to begin, what the bytes mean,
-whose time counts and what to do about what is lost or malformed are decisions, and must be said in the graph.
+The problem: a topic contains bytes with a key, a place and a time. Where to begin, what the bytes mean, which
+time is the event time, and what to do about lost or malformed messages are decisions of the user, so the
+graph must declare them.
 
-Where an application begins (`start`) counts at its first start only; later it goes on where it stopped. With
-an `end` the source is bounded: it ends at the offsets that `end` means at the first start.
+`start` applies only when the application starts for the first time; later it continues where it stopped. With
+`end`, the source is bounded: at the first start, `end` is resolved to offsets, and the source ends there.
 
 Invariants:
 
 1. Building a source executes nothing and opens nothing; only the arguments themselves are checked.
 2. A source is immutable and comparable.
-3. Options, which may hold secrets, are in neither `repr`, `name` nor an error.
+3. Options may contain secrets, so they appear neither in `repr` nor in `name` nor in errors.
 
 Called by applications through `drivetrain.api.sources`; read by the planner and by the adapter.
 """
@@ -48,7 +49,7 @@ _OURS = ("bootstrap.servers", "group.id", "auto.offset.reset", "enable.auto.comm
 class Place:
     """A place in topics: `word`, or the time `ms`, or `offsets` (topic, partition, offset).
 
-    The topic of an offset may be "", which stands for the only one.
+    The topic of an offset may be "", which means the source's only topic.
     """
 
     word: Literal["earliest", "latest"] | None = None
@@ -132,7 +133,7 @@ class Kafka:
 
     @property
     def name(self) -> str:
-        """What is read, as plans and errors say it."""
+        """The topics and brokers that are read, as plans and errors show them."""
         return f"{', '.join(self.topics) or f'topics like {self.pattern}'} at {self.bootstrap}"
 
 
@@ -159,29 +160,33 @@ def kafka(
     wire: Literal["plain", "confluent"] = "plain",
     options: Mapping[str, str] | None = None,
 ) -> Kafka:
-    """Messages of Kafka topics; unbounded unless an `end` is given.
+    """Messages of Kafka topics; unbounded unless `end` is given.
 
-    `topic`, `topics` or a regular expression `pattern` say what is read; partitions that are added are found
-    while it runs, and so are topics that match the pattern. `start` and `end` are `"earliest"`, `"latest"`, a
-    time (ISO 8601, UTC without a zone, or a `datetime` with one), or offsets: `{0: 100, 1: 250}`, with
-    several topics `{"a": {0: 100}}`; partitions that offsets do not name begin at their earliest. From a time
-    on means: every message at or after it and none before, by `event_time` if there is one, else by Kafka's
-    timestamp; up to a time, every message before it that is not behind by more than `max_disorder`, and none
-    after.
+    Give `topic`, `topics`, or the regular expression `pattern`. New partitions, and new topics that match the
+    pattern, are found while the application runs.
 
-    The message has the columns of its value, then those of `columns`: `key`, `headers`, `topic`, `partition`,
-    `offset`, `timestamp`. By `format` the value is one column `value` (`text`: UTF-8; `raw`: bytes), or the
-    columns of `schema` (`json`: as in `sources.jsonl`; `avro`: an Avro schema as JSON text; `protobuf`: a
-    message's name, described by the file `descriptors`). A null value gives nulls. `wire="confluent"` skips
-    the header that Confluent's serializers write.
+    `start` and `end` are `"earliest"`, `"latest"`, a time (ISO 8601, in UTC unless it has a zone, or a
+    `datetime` with a zone), or offsets: `{0: 100, 1: 250}`, for several topics `{"a": {0: 100}}`. Partitions
+    that offsets do not name begin at their earliest offset. A time is compared with the column `event_time`
+    if there is one, otherwise with Kafka's timestamp. With a `start` time, the source reads every message at
+    or after it, and none before. With an `end` time, it reads every message before it that is at most
+    `max_disorder` out of order, and none after.
 
-    `event_time` names the column with the event time, `"timestamp"` being Kafka's; `max_disorder` says how
-    far behind the newest message of its partition another may come, `idle_timeout` after how long a partition
-    without messages no longer holds up the clock. `on_bad_record` is about what does not parse,
-    `on_data_loss` about what Kafka has deleted before it was read. After each batch its offsets are committed
-    to the consumer `group`, for Kafka's own tools to show; the application does not rely on it. What says
-    where a replay begins is kept with the state, or in the compacted topic `offset_topic`, which is made if
-    it is missing. `options` are Kafka's consumer settings.
+    A message has the columns of its value, then those of `columns`: `key`, `headers`, `topic`, `partition`,
+    `offset`, `timestamp`. By `format`, the value is one column `value` (`text`: UTF-8; `raw`: bytes)
+    or the columns of `schema` (`json`: as in `sources.json`; `avro`: an Avro schema as JSON text; `protobuf`:
+    the name of a message, described by the file `descriptors`). A null value makes these columns null.
+    `wire="confluent"` skips the header that Confluent's serializers write.
+
+    `event_time` names the column with the event time; `"timestamp"` is Kafka's own. `max_disorder` is by how
+    much a message may be older than the newest one of its partition. A partition without messages for
+    `idle_timeout` no longer stops the clock. `on_bad_record` decides about records that do not parse,
+    `on_data_loss` about messages that Kafka deleted before they were read.
+
+    After each batch, its offsets are committed to the consumer `group`, so that Kafka's own tools show them;
+    the application does not rely on them. Offsets at which a replay can begin are kept with the state, or in
+    the compacted topic `offset_topic`, which is created if it is missing. `options` are Kafka's consumer
+    settings.
 
     >>> kafka("localhost:9092", "lines").bounded
     False
@@ -215,7 +220,7 @@ def kafka(
 
 
 def place(given: KafkaPlace, name: str) -> Place:
-    """A place as the argument `name` says it; raises `GraphError` for what is none.
+    """The place that the argument `name` gives; raises `GraphError` if it is not a place.
 
     >>> place("1970-01-01T00:00:01Z", "start").ms
     1000

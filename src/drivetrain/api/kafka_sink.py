@@ -55,14 +55,14 @@ class KafkaSink:
     """Messages to Kafka: one for each row.
 
     `bootstrap` is `host:port,host:port`. Rows go to `topic`, or to the one that the column `topic_column`
-    names, where that is not null. `key`, `value` and `partition` are columns: names or expressions. Without
-    a `value` it is all columns but those that only say where a message goes. `format` says how the value
-    becomes bytes: `json` (a struct, a map or an array), `text` (any single value, as UTF-8), `raw` (binary as
-    it is), `avro` (a struct with the fields of the Avro schema, JSON text, in `schema`) or `protobuf` (one
-    with those of the message that `schema` names and the file `descriptors` describes); if it is not given,
-    what fits the column. A null value is a tombstone. Keys that are not binary
-    are text, or JSON if they are structs. `headers` maps names to columns, or names one column of type
-    `map<string, string>` or `array<struct<key: string, value: binary>>`.
+    names, where that is not null. `key`, `value` and `partition` are columns: names or expressions. By
+    default the value is an object of all columns except those for topic and partition. `format` is how the
+    value becomes bytes: `json` (a struct, a map or an array), `text` (any single value, as UTF-8), `raw`
+    (binary as it is), `avro` (a struct with the fields of the Avro schema, JSON text, in `schema`) or
+    `protobuf` (one with those of the message that `schema` names and the file `descriptors` describes); the
+    default depends on the column's type. A null value is a tombstone. Keys that are not binary are text, or
+    JSON if they are structs. `headers` maps names to columns, or names one column of type `map<string,
+    string>` or `array<struct<key: string, value: binary>>`.
 
     A message goes to `partition`, or where that is null or not given to the one that Kafka's own clients
     choose for its key; with `partitioner="round robin"` to each in turn.
@@ -124,7 +124,7 @@ class KafkaSink:
             raise _wrong("a Kafka sink needs a topic", "topic= or topic_column=")
         if self.topic is None and self.guarantee == "exactly once":
             raise _wrong(
-                "exactly once needs a topic that is known beforehand",
+                "exactly once needs a topic that is known in advance",
                 "topic= beside topic_column=",
                 remedy="name the topic of rows without one: the batch's number is kept beside it; or choose "
                 'guarantee="at least once"',

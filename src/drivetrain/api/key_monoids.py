@@ -25,13 +25,12 @@ class ColumnMonoid(Monoid[Any, Any]):
     """A built-in aggregation of one column; `count` of None counts messages.
 
     The state of a mean is its sum and count, of the others the value itself. `scalar` says that messages are
-    the values of their only column; `index` where the column is in messages that are plain tuples.
+    the values of their only column.
     """
 
     kind: Kind
     column: str | None
     scalar: bool = False
-    index: int | None = None
 
     def __str__(self) -> str:
         name = "mean" if self.kind == "avg" else self.kind
@@ -45,10 +44,7 @@ class ColumnMonoid(Monoid[Any, Any]):
         """One more message."""
         if self.column is None:
             return state + 1
-        if self.index is not None:
-            value = message[self.index]
-        else:
-            value = message if self.scalar else getattr(message, self.column)
+        value = message if self.scalar else getattr(message, self.column)
         if value is None:
             return state
         if self.kind == "count":
@@ -65,7 +61,8 @@ class ColumnMonoid(Monoid[Any, Any]):
             return right if left is None else left
         if self.kind == "sum":
             return left + right
-        return min(left, right) if self.kind == "min" else max(left, right)
+        is_left_least = _is_least(left, right)
+        return left if is_left_least == (self.kind == "min") else right
 
     def result(self, state: Any) -> Any:
         """The value; a mean is a float."""
@@ -88,10 +85,10 @@ def monoid_of(given: Monoid[Any, Any] | Aggregation) -> Monoid[Any, Any]:
             if name.isidentifier():
                 return ColumnMonoid(kind, name)
     raise GraphError(
-        "a persistent state is not made of this",
-        expected="agg.count(), agg.sum, min, max or mean of a column, or a Monoid of your own",
+        "a persistent state cannot use this aggregation",
+        expected="agg.count(), agg.sum, min, max or mean of a column, or your own Monoid",
         got=str(given),
-        remedy="compute the column before, in with_columns(...); or write a Monoid: zero, add, plus, result",
+        remedy="compute the column first, with with_columns(...); or write a Monoid: zero, add, plus, result",
     )
 
 
@@ -104,3 +101,10 @@ def _sum(left: Any, right: Any) -> Any:
     if left is None or right is None:
         return right if left is None else left
     return left + right
+
+
+def _is_least(left: Any, right: Any) -> bool:
+    """Whether `left` is not the larger one, in Spark's order: NaN is larger than any number."""
+    if right != right:
+        return True
+    return bool(left <= right)

@@ -1,10 +1,10 @@
-"""Aggregations: what a group of messages is reduced to. All are monoids: mergeable, order-free.
+"""Aggregations reduce a group of messages to one value. All are monoids: partial results can be merged.
 
-The built-in ones run as Spark's native aggregates. A custom `Monoid` is Python and runs the way of
-Tasks, on Spark's keyed state. Import the module and say `agg.count()`, `agg.mean("delay")`.
+The built-in aggregations run as Spark's native aggregates. A custom `Monoid` runs in Python, on Spark's
+keyed state, as Tasks do. Applications write `from drivetrain import agg`, and `agg.mean("delay")`.
 
-The approximate ones (`distinct_count`, `quantiles`, `frequent`) are the sketches of Apache
-DataSketches that Spark brings along.
+The approximate aggregations (`distinct_count`, `quantiles`, `frequent`) use the sketches of Apache
+DataSketches, which are part of Spark.
 """
 
 from __future__ import annotations
@@ -14,7 +14,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from drivetrain.api.columns import Column, F, col, expr, lit
+from drivetrain.api.columns import Column, col, expr, lit
+from drivetrain.api.spark_functions import F
+
+__all__ = [
+    "Aggregation",
+    "Monoid",
+    "collect_set",
+    "count",
+    "distinct_count",
+    "first",
+    "frequent",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "quantiles",
+    "sum",
+    "top_k",
+    "variance",
+]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -22,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Aggregation:
-    """A native aggregate: `column` is the Spark aggregate, `told` what the plan prints."""
+    """A native aggregate: `column` is the Spark aggregate, `told` is its text in the plan."""
 
     column: Column
     told: str
@@ -36,16 +55,16 @@ class Aggregation:
 
 
 class Monoid(ABC, Generic[T, S]):
-    """A user-defined aggregation: an identity, a way to add a message, a way to join two states.
+    """A user-defined aggregation: an empty state, a way to add a message, and a way to merge two states.
 
-    `plus` must be associative, with `zero()` as its identity; `add` must agree with it. States are
-    kept between batches by pickling. `result` turns the state into what is emitted; annotate what it
-    returns, its type becomes the column's.
+    `plus` must be associative, with `zero()` as its identity, and `add` must agree with it:
+    `add(state, message)` equals `plus(state, add(zero(), message))`. States are pickled between batches.
+    `result` computes the emitted value from the state; its return annotation is the type of the column.
     """
 
     @abstractmethod
     def zero(self) -> S:
-        """The state of no messages; a new object at each call if it is mutable."""
+        """The state before any message; if it is mutable, a new object in each call."""
 
     @abstractmethod
     def add(self, state: S, message: T) -> S:
@@ -53,11 +72,11 @@ class Monoid(ABC, Generic[T, S]):
 
     @abstractmethod
     def plus(self, left: S, right: S) -> S:
-        """The state of both sides' messages together."""
+        """The state after the messages of both sides."""
 
     @abstractmethod
     def result(self, state: S) -> Any:
-        """What is emitted for a state; its return annotation is the column type."""
+        """The value to emit for a state; the return annotation is the type of the column."""
 
 
 def _of(value: str | Column) -> Column:
@@ -65,12 +84,12 @@ def _of(value: str | Column) -> Column:
 
 
 def count(value: str | Column | None = None) -> Aggregation:
-    """How many messages, or how many where `value` is not null."""
+    """The number of messages, or of those in which `value` is not null."""
     return Aggregation(F.count(lit(1) if value is None else _of(value)), f"count({value or ''})")
 
 
 def sum(value: str | Column) -> Aggregation:
-    """The sum; null for no values."""
+    """The sum; null if there are no values."""
     return Aggregation(F.sum(_of(value)), f"sum({value})")
 
 
@@ -96,28 +115,28 @@ def variance(value: str | Column, *, sample: bool = True) -> Aggregation:
 
 
 def collect_set(value: str | Column) -> Aggregation:
-    """The distinct values, sorted, as an array; grows with their number."""
+    """The distinct values, sorted, as an array; the state grows with their number."""
     return Aggregation(F.array_sort(F.collect_set(_of(value))), f"collect_set({value})")
 
 
 def top_k(value: str | Column, *, by: str | Column, k: int) -> Aggregation:
     """The `k` values with the largest `by`: an array of struct(by, value), largest first; exact.
 
-    Keeps `k` entries a group. Ties are broken by the larger value.
+    Keeps `k` entries per group. If two messages have the same `by`, the larger value comes first.
     """
     pair = F.struct(_of(by).alias("by"), _of(value).alias("value"))
     return Aggregation(F.max_by(pair, pair, k), f"top_k({value} by {by}, {k})")
 
 
 def distinct_count(value: str | Column, *, lg_k: int = 12) -> Aggregation:
-    """About how many distinct values (HyperLogLog; error about 1.04 / √2^lg_k, 1.6 % by default)."""
+    """The approximate number of distinct values (HyperLogLog; error 1.04 / √2^lg_k, 1.6 % by default)."""
     return Aggregation(
         F.hll_sketch_estimate(F.hll_sketch_agg(_of(value), lit(lg_k))), f"distinct_count({value})"
     )
 
 
 def quantiles(value: str | Column, ranks: Sequence[float] = (0.5, 0.9, 0.99)) -> Aggregation:
-    """About the quantiles at `ranks` (KLL sketch of doubles; rank error about 1.3 %), as an array."""
+    """The approximate quantiles at `ranks`, as an array (KLL sketch of doubles; rank error about 1.3 %)."""
     sketch = F.kll_sketch_agg_double(_of(value).cast("double"))
     return Aggregation(
         F.kll_sketch_get_quantile_double(sketch, F.array(*[lit(float(r)) for r in ranks])),
@@ -126,7 +145,7 @@ def quantiles(value: str | Column, ranks: Sequence[float] = (0.5, 0.9, 0.99)) ->
 
 
 def frequent(value: str | Column, k: int = 10) -> Aggregation:
-    """About the `k` most frequent values, an array of struct(item, count)."""
+    """The approximate `k` most frequent values: an array of struct(item, count)."""
     return Aggregation(F.call_function("approx_top_k", _of(value), lit(k)), f"frequent({value}, {k})")
 
 

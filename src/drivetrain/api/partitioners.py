@@ -10,6 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+__all__ = [
+    "Partitioner",
+    "broadcast",
+    "colocation",
+    "custom",
+    "hash",
+    "shuffle",
+    "shuffle_grouping",
+]
+
 
 @dataclass(frozen=True)
 class Partitioner:

@@ -1,7 +1,7 @@
-"""Persistent Tasks: a state for each key, kept for as long as the application lives, and open to questions.
+"""Persistent Tasks: a durable state for each key, which others can query.
 
-Write a `PersistentTask` when what you count must be there tomorrow, and when somebody else asks for it: with
-`drivetrain state`, or from Python. Say what the key is and what the state is:
+Write a `PersistentTask` when a state must last as long as the application, and when others query it: with
+`drivetrain state`, or from Python. Declare the key and the state:
 
 >>> from drivetrain.api import monoids as agg
 >>> class WordCounts(PersistentTask[str, tuple[str, int]]):
@@ -13,18 +13,18 @@ Write a `PersistentTask` when what you count must be there tomorrow, and when so
 
 Drivetrain calls the hooks that you write, in this order:
 
-1. `on_start(context)` once in each process that has keys of it;
+1. `on_start(context)` once in each process that holds some of its keys;
 2. `on_window(key, start_ms, end_ms, value)` for each key of a window that has ended;
 3. `on_next(message)` for each message, in which `self.state` is that of the message's key: `update`, `get`.
-   Without an `on_next` of its own every message is merged into the state of its key, long before it travels;
+   Without an `on_next`, every message is merged into the state of its key, before the shuffle if possible;
 4. `on_change(key, value)` for each key whose state a batch has changed;
-5. `on_watermark(clock_ms)` when the clock has moved.
+5. `on_clock(clock_ms)` when the clock has moved.
 
-What they yield or return goes on, with the timestamp of the message, the window's last instant, or the clock.
-Without any hook nothing goes on: the Task is there to be asked.
+Results have the timestamp of the message, the last millisecond of the window, or the clock. A Task without
+hooks has no results and only serves queries.
 
-The state is the same however many cores or tasks there are. `as_of="1 h"` keeps exact pictures of it: what it
-was as of every full hour of application time, for as long as `keep` says.
+The state does not depend on the number of cores or tasks. `as_of="1 h"` keeps the exact state as of every
+full hour of application time, for the time `keep`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Codec(Protocol[S]):
         ...
 
     def decode(self, encoded: bytes) -> S:
-        """What `encode` was given, as an object of its own."""
+        """The state that was encoded, as a new object."""
         ...
 
 
@@ -76,11 +76,11 @@ class KeyedState(Protocol):
 class State:
     """Declares the state of a `PersistentTask`, as its class attribute `state`.
 
-    `monoid` is one of `agg.count`, `sum`, `min`, `max`, `mean` (of a column), or a `Monoid` of your own.
-    With `window` (tumbling or sliding) there is a state for each window, which ends with it. `codec` says how
-    states of your own become bytes; without it they are pickled. `as_of` is the step of application time at
-    which exact pictures are taken, `keep` for how long they can be asked for, of application time.
-    Raises `GraphError` when that cannot be.
+    `monoid` is one of `agg.count`, `sum`, `min`, `max`, `mean` (of a column), or your own `Monoid`.
+    With `window` (tumbling or sliding) there is a state for each window, which ends with it. `codec` encodes
+    states as bytes; without it they are pickled. `as_of` is the step of application time at which exact
+    states are kept, `keep` is how long they can be queried, in application time.
+    Raises `GraphError` for a declaration that is not possible.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class State:
             )
         if self.step_ms is not None and not 0 < self.step_ms <= self.keep_ms:
             raise GraphError(
-                "no picture would be kept",
-                expected="a step of more than 0, and at most as long as pictures are kept",
+                "as_of= or keep= is not possible",
+                expected="a step as_of of more than 0, and at most keep",
                 got=f"as_of={as_of!r}, keep={keep!r}",
             )
 
@@ -138,7 +138,7 @@ class State:
         running: KeyedState | None = task.__dict__.get(RUNNING)
         if running is None:
             raise GraphError(
-                f"{owner.__name__}.state is there only while Drivetrain calls a hook",
+                f"{owner.__name__}.state exists only while Drivetrain calls a hook",
                 remedy="use it in hooks",
             )
         return running
@@ -195,7 +195,7 @@ def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
         )
     if state.window is not None and kind.on_change is not PersistentTask.on_change:
         raise GraphError(
-            f"{kind.__name__} has windows, and on_change does not say of which",
+            f"{kind.__name__} has windows, so it cannot have on_change",
             expected="on_window, which is called when one ends, or on_next",
             got="on_change",
         )
@@ -204,7 +204,7 @@ def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
 
 def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:
     """The hooks that give results and that a persistent Task has written itself."""
-    names = ("on_next", "on_change", "on_window", "on_watermark", "on_stop")
+    names = ("on_next", "on_change", "on_window", "on_clock", "on_stop")
     return [getattr(kind, n) for n in names if getattr(kind, n) is not getattr(PersistentTask, n)]
 
 

@@ -1,13 +1,13 @@
-"""Where results go: the declarations a user writes.
+"""Sinks for results: the declarations that a user writes.
 
-The problem: a graph must be built, printed, compared and shipped without touching what it writes to.
-So a sink is a frozen dataclass that only *says* where and how; `drivetrain.spark.sinks` has one
-adapter per declaration that writes it.
+The problem: a graph must be built, printed, compared and sent without access to its outputs. So a sink is a
+frozen dataclass that only *declares* where and how to write; `drivetrain.connectors` has one adapter per
+declaration, which writes.
 
-Every sink says its **guarantee** when a run is killed and started again:
+Every sink declares its **guarantee** for a run that is killed and started again:
 
 - `exactly once`: each result is in the output once, and readers never see half a batch;
-- `at least once`: no result is missing; those of the batch in flight may come again, with the same
+- `at least once`: no result is missing; those of the batch in flight may be written again, with the same
   batch id, so a receiver that remembers the id can drop them.
 
 Invariants:
@@ -26,6 +26,7 @@ Called by applications; read by the planner and by the adapters.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -34,15 +35,46 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
 from drivetrain.api.kafka_sink import kafka as kafka  # re-exported beside the functions of this module
+from drivetrain.api.location import caller
 from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
 from drivetrain.api.sql_sink import SqliteSink as SqliteSink
 from drivetrain.api.sql_sink import SqlSink
 from drivetrain.api.sql_sink import postgresql as postgresql
 from drivetrain.api.sql_sink import sqlite as sqlite
+from drivetrain.config.references import without_password
+from drivetrain.config.units import duration_ms, size_bytes
 from drivetrain.errors import GraphError
+
+__all__ = [
+    "BatchesSink",
+    "ConsoleSink",
+    "CustomSink",
+    "FileSink",
+    "KafkaSink",
+    "MemorySink",
+    "NullSink",
+    "PostgresqlSink",
+    "Roll",
+    "Sink",
+    "SqlSink",
+    "SqliteSink",
+    "batches",
+    "console",
+    "csv",
+    "files",
+    "json",
+    "kafka",
+    "memory",
+    "none",
+    "parquet",
+    "postgresql",
+    "sqlite",
+    "text",
+]
 
 Guarantee: TypeAlias = Literal["exactly once", "at least once", "at most once"]
 FileFormat: TypeAlias = Literal["parquet", "csv", "json", "text"]
+_ROLLS = {"size_bytes": size_bytes(minimum_bytes=1), "age_ms": duration_ms(minimum_ms=1)}
 _FORMATS = ("parquet", "csv", "json", "text")
 _COMPRESSIONS = {
     "parquet": ("snappy", "zstd", "gzip", "none"),
@@ -52,16 +84,25 @@ _COMPRESSIONS = {
 }
 
 
+@dataclass(frozen=True)
+class Roll:
+    """A file is closed when it has `size_bytes`, or when its oldest message has waited for `age_ms`."""
+
+    size_bytes: int = 128 * 2**20
+    age_ms: int = 600_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileSink:
-    """One file per non-empty batch in one flat directory, published whole by an atomic rename.
+    """Writes one file per non-empty batch into one flat directory; an atomic rename publishes it whole.
 
-    `path` is a directory or a pyarrow file system URI; it must be empty, missing, or this
-    application's own. `format` is `parquet`, `csv` (RFC 4180, with a `header` line in every file),
+    `path` is a directory or a pyarrow file system URI; it must be missing, empty, or owned by this
+    application. `format` is `parquet`, `csv` (RFC 4180, with a `header` line in every file),
     `json` (one object per line) or `text` (exactly one string column, one line per message).
-    Timestamps in CSV and JSON are ISO 8601 in UTC. `compression` is `snappy` for Parquet and `none`
-    for the others unless given. Sinks of one application with the same `together`, a directory above all of
-    them, publish in one step for readers who ask `published_files` what is there.
+    Timestamps in CSV and JSON are ISO 8601 in UTC. By default, `compression` is `snappy` for Parquet and
+    `none` for the others. Sinks of one application with the same `together`, a directory above all of
+    them, publish in one step for readers that use `published_files`. With `roll`, a file has many batches,
+    and becomes visible when it is closed.
     """
 
     path: str
@@ -69,6 +110,7 @@ class FileSink:
     header: bool = True
     compression: str | None = None
     together: str | None = None
+    roll: Roll | None = None
     guarantee: ClassVar[Guarantee] = "exactly once"
 
     def __post_init__(self) -> None:
@@ -98,6 +140,14 @@ class FileSink:
                 got=self.path,
                 remedy="give a directory that is above all of these sinks",
             )
+        if self.together is not None and self.roll is not None:
+            raise GraphError(
+                "sinks that publish together close their files with each checkpoint",
+                where="sinks.files",
+                expected="together, or roll",
+                got="both",
+                remedy="leave roll out, and set checkpoint.interval",
+            )
 
 
 def _is_below(path: str, above: str) -> bool:
@@ -108,7 +158,7 @@ def _is_below(path: str, above: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleSink:
-    """Prints each batch as a table on standard output, at most `rows` rows of it."""
+    """Prints at most `rows` messages of each batch as a table on standard output."""
 
     rows: int = 20
     guarantee: ClassVar[Guarantee] = "at least once"
@@ -118,9 +168,9 @@ class ConsoleSink:
 class BatchesSink:
     """Calls `function(batch, batch_id)` with every non-empty batch, in the driver, in order.
 
-    `batch` is a `pyarrow.Table` or, with `frame="pandas"`, a pandas DataFrame. The batch id is the
-    same when a batch comes again after a crash: a function that remembers the last id it finished
-    is exactly once.
+    `batch` is a `pyarrow.Table` or, with `frame="pandas"`, a pandas DataFrame. If a batch is delivered
+    again after a crash, it has the same id: a function that remembers the last id it finished, and skips
+    the batch, is exactly once.
     """
 
     function: Callable[[Any, int], object]
@@ -143,13 +193,36 @@ class NullSink:
     guarantee: ClassVar[Guarantee] = "exactly once"
 
 
+@dataclass(frozen=True, kw_only=True)
+class CustomSink:
+    """A sink of an installed connector: subclass it as a frozen dataclass with your system's settings.
+
+    A subclass declares its `guarantee`, and describes its destination in `name`, for plans and errors.
+    """
+
+    guarantee: ClassVar[Guarantee] = "at least once"
+
+    @property
+    def name(self) -> str:
+        """The place that is written to."""
+        return ""
+
+
 Sink: TypeAlias = (
-    FileSink | ConsoleSink | BatchesSink | MemorySink | NullSink | KafkaSink | SqliteSink | PostgresqlSink
+    FileSink
+    | ConsoleSink
+    | BatchesSink
+    | MemorySink
+    | NullSink
+    | KafkaSink
+    | SqliteSink
+    | PostgresqlSink
+    | CustomSink
 )
 
 
 def needs_transactions(sink: Sink) -> bool:
-    """Whether a sink is meant to publish with the application's checkpoints, which are made for it then.
+    """Whether a sink publishes with the application's checkpoints, and so makes them periodic.
 
     >>> needs_transactions(sqlite("results.db", "counts")), needs_transactions(parquet("out/"))
     (True, False)
@@ -166,19 +239,45 @@ def files(
     header: bool = True,
     compression: str | None = None,
     together: str | PathLike[str] | None = None,
+    roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """Files in `path`, one per batch, exactly once; see `FileSink`.
+    """Write files in `path`, one per batch, exactly once; see `FileSink`.
+
+    With `roll`, many batches become one file, which is closed when it reaches a size or an age, whichever
+    comes first: "128 MiB" (or 10 minutes), "1 h" (or 128 MiB), ("1 GiB", "1 h").
 
     >>> files("out/", format="csv").format
     'csv'
+    >>> files("out/", roll="64 MiB").roll
+    Roll(size_bytes=67108864, age_ms=600000)
     """
     return FileSink(
-        path=fspath(path),
+        path=without_password(fspath(path)),
         format=format,
         header=header,
         compression=compression,
-        together=None if together is None else fspath(together),
+        together=None if together is None else without_password(fspath(together)),
+        roll=None if roll is None else _rolls(roll),
     )
+
+
+def _rolls(told: str | tuple[str, str]) -> Roll:
+    """The limits of a file: a size, a duration, or both."""
+    given: dict[str, int] = {}
+    limits = (told,) if isinstance(told, str) else tuple(told)
+    for limit in limits:
+        for name, parser in _ROLLS.items():
+            with contextlib.suppress(ValueError):
+                given[name] = parser.read(limit)
+    if not limits or len(given) != len(limits):
+        raise GraphError(
+            "cannot read when to close files",
+            where=str(caller()),
+            expected='a size, a duration, or both: "128 MiB", "10 min", ("1 GiB", "1 h")',
+            got=repr(told),
+            remedy="write a number and its unit",
+        )
+    return Roll(**given)
 
 
 def parquet(
@@ -186,9 +285,10 @@ def parquet(
     *,
     compression: str | None = None,
     together: str | PathLike[str] | None = None,
+    roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """Parquet files; shorthand for `files(path, format="parquet")`."""
-    return files(path, "parquet", compression=compression, together=together)
+    """Write Parquet files; shorthand for `files(path, format="parquet")`."""
+    return files(path, "parquet", compression=compression, together=together, roll=roll)
 
 
 def csv(
@@ -197,9 +297,10 @@ def csv(
     header: bool = True,
     compression: str | None = None,
     together: str | PathLike[str] | None = None,
+    roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """CSV files; shorthand for `files(path, format="csv")`."""
-    return files(path, "csv", header=header, compression=compression, together=together)
+    """Write CSV files; shorthand for `files(path, format="csv")`."""
+    return files(path, "csv", header=header, compression=compression, together=together, roll=roll)
 
 
 def json(
@@ -207,9 +308,10 @@ def json(
     *,
     compression: str | None = None,
     together: str | PathLike[str] | None = None,
+    roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """JSON lines files; shorthand for `files(path, format="json")`."""
-    return files(path, "json", compression=compression, together=together)
+    """Write JSON lines files; shorthand for `files(path, format="json")`."""
+    return files(path, "json", compression=compression, together=together, roll=roll)
 
 
 def text(
@@ -217,20 +319,21 @@ def text(
     *,
     compression: str | None = None,
     together: str | PathLike[str] | None = None,
+    roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """Text files of one string column; shorthand for `files(path, format="text")`."""
-    return files(path, "text", compression=compression, together=together)
+    """Write text files from one string column; shorthand for `files(path, format="text")`."""
+    return files(path, "text", compression=compression, together=together, roll=roll)
 
 
 def console(*, rows: int = 20) -> ConsoleSink:
-    """A table per batch on standard output; see `ConsoleSink`."""
+    """Print a table per batch on standard output; see `ConsoleSink`."""
     return ConsoleSink(rows=rows)
 
 
 def batches(
     function: Callable[[Any, int], object], *, frame: Literal["arrow", "pandas"] = "arrow"
 ) -> BatchesSink:
-    """A Python function called with every batch and its id; see `BatchesSink`.
+    """Call a Python function with every batch and its id; see `BatchesSink`.
 
     >>> seen = []
     >>> batches(lambda table, batch_id: seen.append(table.num_rows)).guarantee
@@ -240,10 +343,10 @@ def batches(
 
 
 def memory(name: str) -> MemorySink:
-    """A list in this process, for tests; see `MemorySink`."""
+    """Keep batches in the memory of this process, for tests; see `MemorySink`."""
     return MemorySink(name=name)
 
 
 def none() -> NullSink:
-    """Nowhere: every message is computed, counted and dropped."""
+    """Drop every message after computing and counting it; see `NullSink`."""
     return NullSink()

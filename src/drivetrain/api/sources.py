@@ -1,23 +1,17 @@
-"""Where messages come from: the declarations a user writes.
+"""Sources of messages: the declarations that a user writes.
 
-The problem: a graph must be built, printed, compared and shipped without touching a file, a socket
-or Spark. So a source is a frozen dataclass that only *says* what to read; `drivetrain.spark.sources`
-has one adapter per declaration that reads it.
+A graph is built, printed, compared and sent without access to files, sockets or Spark. So a source is a
+frozen dataclass that only *declares* what to read; `drivetrain.connectors` reads it.
 
-Two kinds, which decide how an application ends:
-
-- **bounded**: the input has an end that is known when the application first starts (the files that
-  are there, a number of rows, a Python iterable). All windows fire, the application finishes.
-- **unbounded**: a directory being filled (`watch=True`), a generator without `rows`, a socket, Kafka without
-  `end`. The application runs until it is stopped.
+- **bounded**: the end is known at the first start (existing files, a number of messages, an iterable). At the
+  end, all windows fire and the application finishes.
+- **unbounded**: the application runs until it is stopped (`watch=True`, no `rows`, a socket, a topic).
 
 Invariants:
 
 1. Building a source executes nothing and opens nothing; only the arguments themselves are checked.
 2. A source is immutable and comparable, except `items`, which carries the user's own iterable.
 3. `bounded` is a function of the arguments alone.
-
-Called by applications; read by the planner and by the adapters.
 
     >>> from drivetrain.api import sources
     >>> sources.csv("flights/", schema="carrier string, delay double").bounded
@@ -35,7 +29,13 @@ from typing import ClassVar, Literal, TypeAlias
 
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
+from drivetrain.config.references import without_password
 from drivetrain.errors import GraphError
+
+__all__ = [
+    "CsvFiles", "CustomSource", "FileSource", "Generator", "Items", "JsonLines", "Kafka", "ParquetFiles",
+    "Socket", "Source", "TextFiles", "csv", "generate", "items", "json", "kafka", "parquet", "socket", "text",
+]  # fmt: skip
 
 Schema: TypeAlias = str | type
 """A Spark DDL string (`"carrier string, delay double"`) or an annotated dataclass."""
@@ -49,14 +49,14 @@ class FileSource:
     """Files in one directory (or one file), in one format; use a subclass.
 
     `path` is a file, a directory or any pyarrow file system URI. Directories are read recursively;
-    names that start with `.` or `_` are ignored. With `watch`, files that arrive later are read too:
-    they must arrive by rename (write elsewhere or under a hidden name, then move), because a file is
-    taken as it is when it is first seen. Without it the input is the files present at the first start.
-    `glob` keeps only the files whose name matches.
+    names that start with `.` or `_` are ignored. Without `watch`, the source reads the files that exist
+    at the first start. With `watch`, it also reads files that arrive later. These must be complete when
+    they appear: write them elsewhere or under a hidden name, and rename them.
+    `glob` selects the files whose names match.
 
-    `event_time` names the column with the event timestamp and `max_disorder` ("1 h") how far behind
-    the newest message another may still come. `on_bad_record` decides what a record that cannot be
-    read does: stop the application (`fail`), or go to the dead letters with its raw text.
+    `event_time` names the column with the timestamp; `max_disorder` ("1 h") is by how much a timestamp
+    may be older than the newest one so far. `on_bad_record` decides about unreadable records: stop the
+    application (`fail`), or put the record's raw text into the dead letters (`dead_letter`).
     """
 
     format: ClassVar[str]
@@ -69,6 +69,7 @@ class FileSource:
     on_bad_record: BadRecordPolicy = "fail"
 
     def __post_init__(self) -> None:
+        without_password(self.path, f"sources.{self.format}")
         if not self.path:
             raise GraphError(
                 "a file source needs a path",
@@ -101,8 +102,8 @@ class CsvFiles(FileSource):
     """Delimited text. With `header`, columns are found by name; without it, by position.
 
     An unquoted field equal to one of `nulls` is null. `multiline` allows line breaks inside quotes;
-    such files are not split, so a large one is read by one core.
-    Timestamps are ISO 8601 (taken as UTC when no zone is given), or follow `timestamp_format`, a
+    such files are not split, so one core reads the whole file.
+    Timestamps are ISO 8601 (in UTC unless they have a zone), or follow `timestamp_format`, a
     `strptime` pattern.
     """
 
@@ -125,13 +126,13 @@ class CsvFiles(FileSource):
 
 @dataclass(frozen=True, kw_only=True)
 class JsonLines(FileSource):
-    """One JSON object per line. A key that is missing is null; keys outside the schema are ignored.
+    """One JSON object per line. A missing key is null; keys outside the schema are ignored.
 
-    Timestamps are ISO 8601 strings (taken as UTC when no zone is given), or follow
+    Timestamps are ISO 8601 strings (in UTC unless they have a zone), or follow
     `timestamp_format`, a `strptime` pattern.
     """
 
-    format: ClassVar[str] = "jsonl"
+    format: ClassVar[str] = "json"
 
     schema: Schema
     timestamp_format: str | None = None
@@ -139,7 +140,7 @@ class JsonLines(FileSource):
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetFiles(FileSource):
-    """Parquet files; the schema is the first file's, or `schema`, which every file must then fit."""
+    """Parquet files. The schema is `schema` or that of the first file; every file must fit it."""
 
     format: ClassVar[str] = "parquet"
 
@@ -148,12 +149,12 @@ class ParquetFiles(FileSource):
 
 @dataclass(frozen=True, kw_only=True)
 class Generator:
-    """Rows made up on the spot: `id long` (0, 1, 2, …), `ts timestamp`, and the user's own columns.
+    """Generated messages: `id long` (0, 1, 2, …), `ts timestamp`, and the user's own columns.
 
-    The row with `id` n always has `ts = start + n * step_us` microseconds and the same other columns,
-    on every run and every replay: `columns` are deterministic Spark SQL expressions over `id` and
-    `ts`, keyed by column name. `rate_per_s` rows become available per second of wall clock, or, when
-    None, as many as the consumers take. `rows` is the total number, or None for no end.
+    The message with `id` n always has `ts = start + n * step_us` microseconds and the same other columns,
+    in every run and replay: `columns` maps names to deterministic Spark SQL expressions over `id` and
+    `ts`. `rate_per_s` is how many messages become available per second; None: no limit.
+    `rows` is the total number of messages; None: there is no end.
     """
 
     rate_per_s: float | None = None
@@ -176,8 +177,8 @@ class Generator:
 class Items:
     """A Python iterable of tuples, mappings or dataclass instances that fit `schema`.
 
-    It is iterated once, in order, and stored before it is processed, because an iterable cannot be
-    replayed.
+    Elements are stored before they are processed. After a crash, the iterable is iterated again and stored
+    elements are skipped: it must produce the same elements in the same order.
     """
 
     iterable: Iterable[object]
@@ -192,9 +193,9 @@ class Items:
 class Socket:
     """Lines of UTF-8 text from a TCP server, in one column `value`; stored before they are processed.
 
-    The connection is opened by the application. The server closing it ends the stream; losing it in
-    any other way stops the application. Lines that had not arrived by then are not asked for again: a
-    socket cannot be replayed.
+    The application opens the connection. If the server closes it, the stream ends; any other loss of the
+    connection stops the application. Lines that have not been stored by then are lost, because a
+    socket cannot be read twice.
     """
 
     host: str
@@ -211,7 +212,32 @@ class Socket:
             )
 
 
-Source: TypeAlias = TextFiles | CsvFiles | JsonLines | ParquetFiles | Generator | Items | Socket | Kafka
+@dataclass(frozen=True, kw_only=True)
+class CustomSource:
+    """A source of an installed connector: subclass it as a frozen dataclass with your system's settings.
+
+    In a subclass, `bounded` is whether the input has an end, and `name` describes the input in plans and
+    errors. `event_time` and `max_disorder` have the same meaning as for files.
+    """
+
+    event_time: str | None = None
+    max_disorder: str | None = None
+    on_bad_record: BadRecordPolicy = "fail"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the input has an end that is known when the application first starts."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """The place that is read."""
+        return ""
+
+
+Source: TypeAlias = (
+    TextFiles | CsvFiles | JsonLines | ParquetFiles | Generator | Items | Socket | Kafka | CustomSource
+)
 
 
 def text(
@@ -267,7 +293,7 @@ def csv(
     )
 
 
-def jsonl(
+def json(
     path: str | PathLike[str],
     *,
     schema: Schema,
@@ -280,7 +306,7 @@ def jsonl(
 ) -> JsonLines:
     """Objects of JSON lines files; see `JsonLines`.
 
-    >>> jsonl("events/", schema="ts timestamp, user string", event_time="ts").event_time
+    >>> json("events/", schema="ts timestamp, user string", event_time="ts").event_time
     'ts'
     """
     return JsonLines(
@@ -327,7 +353,7 @@ def generate(
     step_us: int = 1000,
     columns: Mapping[str, str] | None = None,
 ) -> Generator:
-    """Rows made up on the spot, the same on every run; see `Generator`.
+    """Generated messages, the same in every run; see `Generator`.
 
     >>> generate(rows=1000, columns={"key": "id % 10"}).bounded
     True

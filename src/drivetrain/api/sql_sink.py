@@ -1,22 +1,22 @@
-"""The SQL sinks: the declarations a user writes.
+"""The SQL sinks: the declarations that a user writes.
 
-The problem: rows in a database can be added once or replaced by key, belong to a table that is there or is to
-be made, and several sinks of an application in one database must never be seen one ahead of the other. And a
-database wants a password, which must not end up in a plan, a log or the state directory.
+The problem: rows of a database are inserted once or replaced by key; their table exists already or must be
+created; and if several sinks of an application write to one database, readers must never see one ahead of
+another. Also, a database needs a password, which must not appear in a plan, a log or the state directory.
 
-Two modes to choose from:
+There are two modes:
 
-- `append`: every row is inserted once. The rows and the number of the last batch are one transaction of the
-  database, so that neither is there without the other, whatever is killed.
-- `upsert`: a row replaces the one with the same `key`. Of several rows of a batch with one key the last one
-  counts, in the order in which Spark gives them; or, with `newest`, the one with the largest value there.
+- `append`: every row is inserted once. The rows and the number of the last batch are written in one
+  transaction of the database, so neither exists without the other, even after a crash.
+- `upsert`: a row replaces the one with the same `key`. If several rows of a batch have the same key, the last
+  one counts, in Spark's order; or, with `newest`, the one with the largest value in that column.
 
-All sinks of an application on one database are published in one transaction at each of its checkpoints.
+All sinks of an application on one database are published in one transaction with each checkpoint.
 
 Invariants:
 
 1. Building a sink executes nothing and opens nothing; only the arguments themselves are checked.
-2. A declaration holds no password: one in an address is refused, and `${NAME}` is looked up when connecting.
+2. A declaration contains no password: one in an address is refused; `${NAME}` is resolved when connecting.
 
 Called by applications through `drivetrain.api.sinks`; read by the planner and by the adapters.
 """
@@ -31,29 +31,29 @@ from typing import ClassVar, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from drivetrain.api.durations import milliseconds
+from drivetrain.config.references import HOW, set_apart
 from drivetrain.errors import GraphError
 
 SqlMode: TypeAlias = Literal["append", "upsert"]
 SqlOnFresh: TypeAlias = Literal["refuse", "keep", "empty"]
 
 MARKS = "drivetrain_published"
-"""The table, in each database, that says how far each sink has published."""
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""An environment variable in an address."""
+"""The table, in each database, that records the last batch that each sink has published."""
 _PASSWORD = re.compile(r"(?i)\b(?:ssl)?password\s*=\s*('(?:[^'\\]|\\.)*'|\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqlSink:
-    """What all SQL sinks have in common.
+    """The settings that all SQL sinks have in common.
 
-    Rows go to `table`, whose name is taken as it is written (`schema.table` is two names). With `create` it
-    is made from the types of the first batch if it is missing; otherwise, and if it is there, its columns
-    must fit. `key` are the columns that tell rows apart in mode `upsert`; `newest` is the column whose
-    largest value wins where a batch has several rows of a key. `on_fresh` says what a run with
-    `--fresh` does about rows that are there already: `refuse`, `keep` them, or `empty` the table, whoever
-    wrote what is in it. It is `refuse` for `append` and `keep` for `upsert` unless given. `timeout_ms` is how
-    long a database that does not answer, or is locked by others, is waited for before the batch fails.
+    Rows go to `table`, whose name is used exactly as written (`schema.table` is two names). With `create`, a
+    missing table is created from the types of the first batch; the columns of an existing table must fit.
+
+    `key` names the columns that identify a row in mode `upsert`. If a batch has several rows with the same
+    key, the one with the largest value in the column `newest` counts. `on_fresh` decides what a run with
+    `--fresh` does if the table has rows: `refuse` to run, `keep` them, or `empty` the table, whoever wrote
+    the rows. By default it is `refuse` for `append` and `keep` for `upsert`. `timeout_ms` is how long the
+    sink waits for a database that does not answer or is locked, before the batch fails.
     """
 
     table: str
@@ -84,12 +84,12 @@ class SqlSink:
 
     @property
     def database(self) -> str:
-        """The database, as plans and errors say it."""
+        """The database, as plans and errors show it."""
         raise NotImplementedError
 
     @property
     def name(self) -> str:
-        """Where rows go, as plans and errors say it."""
+        """The table and its database, as plans and errors show them."""
         return f"{self.table} in {self.database}"
 
     @property
@@ -107,11 +107,11 @@ class SqlSink:
 
 @dataclass(frozen=True, kw_only=True)
 class SqliteSink(SqlSink):
-    """Rows to a table of the SQLite database in the file `path`, which is made if it is missing.
+    """Writes rows to a table of the SQLite database in the file `path`, which is created if it is missing.
 
-    A database that is made is set to write-ahead logging, so that readers do not wait for the sink.
-    Timestamps are text in ISO 8601 and UTC, dates likewise, decimals exact text, booleans 0 and 1; arrays,
-    maps and structs are JSON.
+    A new database uses write-ahead logging, so readers do not wait for the sink. Timestamps (in UTC) and
+    dates are written as ISO 8601 text, decimals as exact text, booleans as 0 and 1; arrays, maps and structs
+    as JSON.
     """
 
     path: str
@@ -132,12 +132,13 @@ class SqliteSink(SqlSink):
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresqlSink(SqlSink):
-    """Rows to a table of the PostgreSQL database at `url`; needs the package's extra `postgresql`.
+    """Writes rows to a table of the PostgreSQL database at `url`; needs the package's extra `postgresql`.
 
-    `url` is `postgresql://user@host:port/database`, or libpq's `host=… dbname=…`. A password comes from the
-    environment (`PGPASSWORD`), from libpq's password file, or by a reference:
-    `postgresql://user:${NAME}@host/db` takes it from the environment variable `NAME` whenever a connection is
-    made, in every process that makes one; `${NAME}` may also be the whole url.
+    `url` is `postgresql://user@host:port/database`, or libpq's `host=… dbname=…`. The password comes from the
+    environment variable `PGPASSWORD`, from libpq's password file, or from a reference in the address:
+    `postgresql://user:${NAME}@host/db` reads the environment variable `NAME`, and
+    `postgresql://user:${file:/run/secrets/db}@host/db` reads a file. Every process that connects resolves the
+    reference for each connection. The whole `url` may be a reference, too.
     """
 
     url: str
@@ -147,12 +148,12 @@ class PostgresqlSink(SqlSink):
         super().__post_init__()
         if not self.url:
             raise self._wrong("a PostgreSQL sink needs an address", "postgresql://user@host:5432/database")
-        if any(not REFERENCE.fullmatch(password) for password in _passwords(self.url)):
+        url, references = set_apart(self.url)
+        if any(password not in references for password in _passwords(url)):
             raise self._wrong(
                 "there is a password in the address",
                 "an address without one, or with a reference such as ${DB_PASSWORD} in its place",
-                remedy="set PGPASSWORD, or put it into an environment variable and write ${ITS_NAME}: an "
-                "application file is no place for secrets",
+                remedy=f"set PGPASSWORD, or {HOW}: an application file is no place for secrets",
             )
 
     @property
@@ -160,7 +161,7 @@ class PostgresqlSink(SqlSink):
         """The address, without user and options."""
         if "://" not in self.url:
             return self.url
-        parts = urlsplit(self.url)
+        parts = urlsplit(set_apart(self.url)[0])
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
@@ -172,7 +173,7 @@ def _passwords(url: str) -> list[str]:
         parts = urlsplit(url)
         found = [parts.password] if parts.password else []
     except ValueError:
-        return []  # what is wrong with it, the database's client says
+        return []  # the database's client reports what is wrong
     return found + [value for name, value in parse_qsl(parts.query) if name in ("password", "sslpassword")]
 
 
@@ -187,9 +188,9 @@ def sqlite(
     on_fresh: SqlOnFresh | None = None,
     timeout: str = "30 s",
 ) -> SqliteSink:
-    """Rows to a table of a SQLite database, exactly once; see `SqlSink` and `SqliteSink`.
+    """Write rows to a table of a SQLite database, exactly once; see `SqlSink` and `SqliteSink`.
 
-    Raises `GraphError` for arguments that cannot be meant.
+    Raises `GraphError` for invalid arguments.
 
     >>> sqlite("results.db", "counts", mode="upsert", key=["word"]).name
     'counts in results.db'
@@ -217,9 +218,9 @@ def postgresql(
     on_fresh: SqlOnFresh | None = None,
     timeout: str = "30 s",
 ) -> PostgresqlSink:
-    """Rows to a table of a PostgreSQL database, exactly once; see `SqlSink` and `PostgresqlSink`.
+    """Write rows to a table of a PostgreSQL database, exactly once; see `SqlSink` and `PostgresqlSink`.
 
-    Raises `GraphError` for arguments that cannot be meant, and for a password that is written out.
+    Raises `GraphError` for invalid arguments, and for a literal password in `url`.
 
     >>> postgresql("postgresql://app:${DB_PASSWORD}@db:5432/bank", "ledger").name
     'ledger in postgresql://db:5432/bank'

@@ -1,9 +1,12 @@
-"""Streams: handles on the nodes of a graph. Every method adds a processor and returns a new stream.
+"""Streams: handles on the nodes of a graph. Every operator adds a processor and returns a new stream.
 
-Nothing is executed and no Spark is needed: an operator takes columns (`col("delay") > 15`, SQL text)
-that run natively, or Python functions whose types come from annotations. A function of `map`,
-`filter` and `flat_map` receives the message: the value of a one-column stream, or the dataclass its
-parameter is annotated with, or else a row with the columns as attributes.
+Building a graph executes nothing and needs no Spark. An operator takes columns (`col("delay") > 15`, SQL
+text), which run natively, or Python functions, whose types come from annotations. A function of `map`,
+`filter` and `flat_map` receives the message: an instance of the dataclass that annotates its parameter, the
+bare value if the stream has one column, otherwise a row with the columns as attributes.
+
+`name` names the processor. `select`, `with_columns` and `rename` take `step` instead, because their other
+keywords are names of columns.
 """
 
 from __future__ import annotations
@@ -11,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from drivetrain.api.columns import Column, col, expr
+from drivetrain.api.columns import Column, col, expr, require_free_names
 from drivetrain.api.durations import milliseconds
-from drivetrain.api.functions import function, name_of, output_type
-from drivetrain.api.graph import (
-    Aggregate,
+from drivetrain.api.functions import function, name_of
+from drivetrain.api.graph_builder import GraphBuilder
+from drivetrain.api.grouped import Grouped
+from drivetrain.api.location import caller
+from drivetrain.api.operations import (
     Deduplicate,
+    Drop,
     EventTime,
     Filter,
     FlatMap,
-    Fold,
     Function,
     JoinKind,
     JoinStream,
@@ -29,37 +34,37 @@ from drivetrain.api.graph import (
     Log,
     Map,
     OnError,
-    Process,
+    Rename,
     Select,
     Union,
     Write,
 )
-from drivetrain.api.grouped import Grouped
-from drivetrain.api.location import caller
 from drivetrain.api.partitioners import Partitioner, shuffle
-from drivetrain.api.persistent import PersistentTask, persistence, written_hooks
+from drivetrain.api.processes import process
 from drivetrain.api.sinks import Sink
+from drivetrain.api.spelling import STREAM_WORDS, other_word
 from drivetrain.api.task import Task
-from drivetrain.api.types import MessageType, element_annotation, message_type, returned_annotation
-from drivetrain.api.windows import Window
+from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
-
-if TYPE_CHECKING:
-    from drivetrain.api.application import Application
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 class Stream(Generic[T]):
-    """The messages that one processor emits. Made by `Application.read` and by other streams."""
+    """The messages that one processor emits; returned by `Application.read` and by operators."""
 
-    def __init__(self, app: Application, id: str) -> None:
+    def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app
         self.id = id
 
     def __repr__(self) -> str:
         return f"Stream({self.id!r})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise other_word(self, name, STREAM_WORDS)
 
     # -- one message at a time ---------------------------------------------------------------------
 
@@ -71,7 +76,7 @@ class Stream(Generic[T]):
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[U]:
-        """One message out for each message in, by a Python function."""
+        """Emit one message for each message: the result of a Python function."""
         made = function("map", caller(), fn, returns, on_error=on_error)
         return self._add("map", Map(made), name, fn)
 
@@ -83,7 +88,7 @@ class Stream(Generic[T]):
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[U]:
-        """Any number of messages out for each in; `returns` is the type of one of them."""
+        """Emit any number of messages for each message; `returns` is the type of one of them."""
         made = function("flat_map", caller(), fn, returns, element=True, on_error=on_error)
         return self._add("flat_map", FlatMap(made), name, fn)
 
@@ -94,7 +99,7 @@ class Stream(Generic[T]):
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[T]:
-        """Only the messages for which the condition holds: a column, SQL text or a function."""
+        """Keep the messages for which the condition (a column, SQL text or a function) is true."""
         what: Column | Function
         if isinstance(condition, Column | str):
             what = _column(condition)
@@ -102,17 +107,43 @@ class Stream(Generic[T]):
             what = function("filter", caller(), condition, bool, on_error=on_error)
         return self._add("filter", Filter(what), name, condition)
 
-    def select(self, *columns: Column | str, name: str | None = None, **named: Any) -> Stream[Any]:
-        """Only these columns: names, SQL expressions or columns; `x=...` names a computed one."""
-        return self._add("select", Select(self._columns("select", columns, named)), name)
+    def select(self, *columns: Column | str, step: str | None = None, **named: Any) -> Stream[Any]:
+        """Keep only these columns: names, SQL expressions or columns; `x=...` is a computed column named `x`.
 
-    def with_columns(self, name: str | None = None, **named: Any) -> Stream[Any]:
-        """The same message with columns added or replaced.
-
-        A value is a column, SQL text, or a Python function whose parameters name the columns it
-        takes: `with_columns(speed=kmh)` with `def kmh(distance: float, minutes: float) -> float`.
+        `step` names the processor.
         """
-        return self._add("with_columns", Select(self._columns("with_columns", (), named), keep=True), name)
+        return self._add("select", Select(self._columns("select", columns, named)), step)
+
+    def with_columns(self, *, step: str | None = None, **named: Any) -> Stream[Any]:
+        """Add or replace columns. `step` names the processor.
+
+        A value is a column, SQL text, or a Python function whose parameters are named like the columns that
+        it needs: `with_columns(speed=kmh)` with `def kmh(distance: float, minutes: float) -> float`.
+        """
+        return self._add("with_columns", Select(self._columns("with_columns", (), named), keep=True), step)
+
+    def drop(self, *columns: str, name: str | None = None) -> Stream[Any]:
+        """Remove columns: `drop("raw", "comment")`."""
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise GraphError(
+                "drop needs names of columns",
+                where=str(caller()),
+                expected='drop("column", ...)',
+                got=", ".join(map(repr, columns)) or "nothing",
+            )
+        return self._add("drop", Drop(columns), name)
+
+    def rename(self, *, step: str | None = None, **names: str) -> Stream[Any]:
+        """Give columns new names: `rename(new="old")`. `step` names the processor."""
+        if not names or not all(isinstance(old, str) for old in names.values()):
+            raise GraphError(
+                "rename needs names of columns",
+                where=str(caller()),
+                expected='rename(new="old")',
+                got=", ".join(f"{new}={old!r}" for new, old in names.items()) or "nothing",
+            )
+        require_free_names(names)
+        return self._add("rename", Rename(tuple(names.items())), step)
 
     def event_time(
         self,
@@ -124,18 +155,18 @@ class Stream(Generic[T]):
         idle_timeout: str | None = None,
         name: str | None = None,
     ) -> Stream[T]:
-        """Take the event timestamp from a column; messages are out of order by `max_disorder` at most.
+        """Take the timestamp from a column; messages are out of order by at most `max_disorder`.
 
-        A message that is further behind the newest one may be late for its window; late messages are
-        counted. When messages come from several places, each in its own order, `partition` is the column that
-        says from which, and `partitions` its values (a number n: 0 to n - 1): each then has a clock of its
-        own, and the smallest counts. One that gives no message for `idle_timeout` ("30 s" unless given) does
-        not hold the others. Raises `GraphError` for partitions that make no sense.
+        A message that is farther out of order may be late for its window; late messages are counted. To give
+        each partition of the input its own clock, name the column with the partition in `partition`, and its
+        values in `partitions` (a number n means 0 to n - 1); the smallest of these clocks is the stream's.
+        The clock ignores a partition without messages for `idle_timeout` ("30 s" by default). Raises
+        `GraphError` for invalid partitions.
         """
         disorder_ms = milliseconds(max_disorder, "max_disorder")
         if partition is None and (partitions is not None or idle_timeout is not None):
             raise GraphError(
-                "partitions need a column that says of which one a message is",
+                "partitions= needs a column with the partition of each message",
                 where=str(caller()),
                 expected='event_time("ts", partition="shard", partitions=4)',
             )
@@ -147,38 +178,39 @@ class Stream(Generic[T]):
         return self._add("event_time", operation, name)
 
     def log(self, limit: int = 20, *, name: str | None = None) -> Stream[T]:
-        """Write up to `limit` messages of every batch to the log; the stream goes on unchanged."""
+        """Write up to `limit` messages of every batch to the log; the stream is unchanged."""
         self._add("log", Log(limit), name)
         return self
 
     # -- groups and windows ------------------------------------------------------------------------
 
-    def group_by(self, *keys: Column | str, **named: Any) -> Grouped:
+    def group_by(self, *keys: Column | str, **named: Any) -> Grouped[Stream[Any]]:
         """Group by columns, SQL expressions, or functions named by keyword (`word=normalise`)."""
         if not keys and not named:
             raise GraphError(
                 "group_by needs a key", where=str(caller()), remedy="name a column, or use .window()"
             )
-        return Grouped(self, self._columns("group_by", keys, named))
+        return Grouped(self._add, self._columns("group_by", keys, named))
 
-    key_by = group_by
-
-    def window(self, window: Window) -> Grouped:
-        """Cut the whole stream into windows, without keys."""
-        return Grouped(self, (), window)
+    def window(self, window: Window) -> Grouped[Stream[Any]]:
+        """Divide the whole stream into windows, without keys."""
+        require_window(window)
+        return Grouped(self._add, (), window)
 
     def deduplicate(self, *keys: str, within: str, name: str | None = None) -> Stream[T]:
-        """Let only the first message of each key pass; forget a key after `within` of event time."""
+        """For each key, let a message pass and drop all messages within a span of time after it.
+
+        Messages are compared in the order of their timestamps: each waits until the clock reaches its
+        timestamp. Without `keys`, all columns together are the key.
+        """
         return self._add("deduplicate", Deduplicate(keys, milliseconds(within, "within")), name)
 
     # -- several streams ---------------------------------------------------------------------------
 
     def union(self, *others: Stream[Any], name: str | None = None) -> Stream[T]:
-        """All messages of these streams; columns are matched by name."""
+        """Combine the messages of these streams; columns are matched by name."""
         self._expect_ours(*others)
         return self._add("union", Union(), name, inputs=(self.id, *(o.id for o in others)))
-
-    merge = union
 
     def join(
         self,
@@ -189,10 +221,10 @@ class Stream(Generic[T]):
         how: JoinKind = "inner",
         name: str | None = None,
     ) -> Stream[Any]:
-        """Join with a table by columns, or with a stream by columns and nearness in event time.
+        """Join with a table by columns, or with a stream by columns and time.
 
-        For two streams `within` is required: messages match when their timestamps differ by at most
-        that; it is also what bounds the state. `how` is "inner" or "left".
+        Two streams need `within`: messages match if their timestamps differ by at most this time, which
+        also limits the size of the state. `how` is "inner" or "left".
         """
         columns = (on,) if isinstance(on, str) else tuple(on)
         if how not in ("inner", "left"):
@@ -205,7 +237,7 @@ class Stream(Generic[T]):
                 "a join of two streams needs within=",
                 where=str(caller()),
                 expected='how far apart in event time matches may be, such as within="10 min"',
-                got="nothing: the join would have to remember every message for ever",
+                got="nothing: the join would have to keep all messages for ever",
             )
         within_ms = milliseconds(within, "within")
         return self._add("join", JoinStream(columns, within_ms, how), name, inputs=(self.id, other.id))
@@ -221,14 +253,14 @@ class Stream(Generic[T]):
         returns: object | None = None,
         name: str | None = None,
     ) -> Stream[U]:
-        """Run a `Task` class (or a function that makes one) in `parallelism` instances.
+        """Run a `Task` class (or a function that creates a Task) in `parallelism` instances.
 
-        A `PersistentTask` has neither parallelism nor partitioner: the same state serves any number of cores.
+        A `PersistentTask` takes neither `parallelism` nor `partitioner`: it uses any number of cores.
         """
         operation = process(task, parallelism, (partitioner or shuffle(),), returns)
         if operation.persistent is not None and partitioner is not None:
             raise GraphError(
-                f"{operation.task_name} has a key, which says where a message goes",
+                f"{operation.task_name} already distributes messages by its key",
                 where=str(caller()),
                 expected="no partitioner",
                 got=str(partitioner),
@@ -236,7 +268,7 @@ class Stream(Generic[T]):
         return self._add(operation.task_name, operation, name)
 
     def sink(self, sink: Sink, *, name: str | None = None) -> None:
-        """Write every message to a sink: the end of a stream."""
+        """Write every message to a sink; a stream may have several sinks."""
         if not hasattr(sink, "guarantee"):
             raise GraphError(
                 "not a sink", where=str(caller()), expected="one of drivetrain.sinks", got=type(sink).__name__
@@ -244,18 +276,18 @@ class Stream(Generic[T]):
         self._add("sink", Write(sink), name)
 
     def cut(self) -> Stream[T]:
-        """Ask for a channel here: what comes next runs as a query of its own and restarts alone."""
+        """Insert a channel: the following operators run as a separate query, which restarts alone."""
         self._app._cut(self.id)
         return self
 
     @property
     def late(self) -> Stream[Any]:
-        """The messages that came too late for this stream's windows, as they were before grouping."""
-        if not isinstance(self._app._nodes[self.id].operation, Aggregate | Fold):
+        """The messages that were late for this stream's windows, as they were before grouping."""
+        if self._app._nodes[self.id].operation.grouping_window is None:
             raise GraphError(
                 "only the results of a window have late messages",
                 where=f"{self.id} ({caller()})",
-                remedy="ask what .window(...) and an aggregation returned",
+                remedy="use .late of the stream that an aggregation of .window(...) returned",
             )
         return self._add("late", Late(self.id), None, inputs=())
 
@@ -276,7 +308,7 @@ class Stream(Generic[T]):
         fn: object = None,
         inputs: tuple[str, ...] | None = None,
     ) -> Stream[Any]:
-        return self._app._add(
+        made: Stream[Any] = self._app._add(
             kind
             if fn is None or not callable(fn)
             else f"{kind}-{name_of(fn)}"
@@ -286,6 +318,7 @@ class Stream(Generic[T]):
             (self.id,) if inputs is None else inputs,
             name,
         )
+        return made
 
     def _columns(
         self, operator: str, positional: Iterable[Column | str], named: dict[str, Any]
@@ -300,6 +333,7 @@ class Stream(Generic[T]):
                     got=f"{operator}({name_of(c)})",
                 )
             out.append((None, _column(c)))
+        require_free_names(named)
         for key, value in named.items():
             if isinstance(value, Column | str):
                 out.append((key, _column(value)))
@@ -316,69 +350,18 @@ class Stream(Generic[T]):
 
 
 class Table:
-    """A bounded source read whole, for `Stream.join`. Made by `Application.table`."""
+    """A bounded source that is read completely, for `Stream.join`; returned by `Application.table`."""
 
-    def __init__(self, app: Application, id: str) -> None:
+    def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app
         self.id = id
-
-
-def hears_clock(kind: type[Task[Any, Any]]) -> bool:
-    """Whether a Task class has a hook of its own for the clock or for the end."""
-    return kind.on_watermark is not Task.on_watermark or kind.on_stop is not Task.on_stop
-
-
-def process(
-    task: Callable[[], Task[Any, Any]],
-    parallelism: int,
-    partitioners: tuple[Partitioner, ...],
-    returns: object | None,
-) -> Process:
-    """The operation that runs `task`; raises `GraphError` when it is no Task or has no output type."""
-    kind = task if isinstance(task, type) else type(task())
-    where = caller()
-    if not issubclass(kind, Task):
-        raise GraphError(
-            "not a Task", where=str(where), expected="a subclass of drivetrain.Task", got=kind.__name__
-        )
-    if parallelism < 1:
-        raise GraphError(
-            f"{kind.__name__} needs a parallelism of at least 1", where=str(where), got=str(parallelism)
-        )
-    if issubclass(kind, PersistentTask):
-        return _persistent(task, kind, returns)
-    batched = hasattr(kind, "on_batch")
-    declared = returns if returns is not None else kind.output
-    out: MessageType = output_type(
-        kind.__name__, where, kind.on_next, declared, element=declared is None and not batched
-    )
-    return Process(
-        task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, hears_clock(kind)
-    )
-
-
-def _persistent(
-    task: Callable[[], Task[Any, Any]], kind: type[PersistentTask[Any, Any]], returns: object | None
-) -> Process:
-    declared = returns if returns is not None else kind.output
-    hooks = written_hooks(kind)
-    telling = [hook for hook in hooks if element_annotation(returned_annotation(hook)) is not None]
-    telling += [hook for hook in hooks if returned_annotation(hook) is None]
-    if declared is not None or telling:
-        of = (*telling, kind.on_next)[0]
-        out = output_type(kind.__name__, caller(), of, declared, element=declared is None)
-    else:
-        out = message_type(str)  # nothing leaves it, but a stream has a type
-    return Process(
-        task, kind.__name__, out, 1, (), stateful=True, batched=False, persistent=persistence(kind)
-    )
 
 
 def _partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int | str, ...]:
     names = tuple(range(partitions)) if isinstance(partitions, int) else tuple(partitions or ())
     if not names or len(set(names)) != len(names) or len({type(name) for name in names}) > 1:
         raise GraphError(
-            "the partitions of an event time are not known",
+            "partitions= of an event time cannot be read",
             where=str(caller()),
             expected='their number, or their names, each once: partitions=4, partitions=["eu", "us"]',
             got=repr(partitions),
@@ -389,4 +372,13 @@ def _partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int 
 def _column(value: Column | str) -> Column:
     if isinstance(value, Column):
         return value
-    return col(value) if value.isidentifier() else expr(value)
+    if value.isidentifier():
+        return col(value)
+    words = value.split()
+    if len(words) == 2 and words[0].lower() != "not" and all(word.isidentifier() for word in words):
+        raise GraphError(
+            f"{value!r} is neither the name of a column nor an SQL expression",
+            where=str(caller()),
+            expected=f"col({value!r}) for the column of that name, {words[1]}={words[0]!r} for another name",
+        )
+    return expr(value)

@@ -1,22 +1,22 @@
-"""Tasks: processors with a life of their own, one instance per Spark partition.
+"""Tasks: processors with their own life cycle, one instance per Spark partition.
 
-Write a `Task` when an operator is not enough: when you want to do something once at the start, react
-to the clock, or handle a batch at a time. Drivetrain calls, in this order:
+Write a `Task` when an operator is not enough: to run code once at the start, to react to the clock, or to
+handle a batch at a time. Drivetrain calls, in this order:
 
 1. `on_start(context)` when the task starts;
 2. `on_next(message)` for every message, or `on_batch(batch)` for every Arrow batch if it is defined;
-3. `on_watermark(clock_ms)` when the clock of the inputs has moved;
+3. `on_clock(clock_ms)` when the clock of the inputs has moved;
 4. `on_stop()` when the application has finished.
 
-What `on_next` and the other hooks yield (or return, as a list) goes to the next processors. The
-return annotation of `on_next` (of `on_batch`: the class attribute `output`) gives the message type.
-A result has the timestamp of the message it came from, results of the other hooks that of the
-clock; yield `At(timestamp_ms, value)` to say another.
+The next processors receive the values that `on_next` and the other hooks yield (or return, as a list). The
+return annotation of `on_next` (for `on_batch`: the class attribute `output`) declares the message type.
+A result has the timestamp of its message; results of the other hooks have the clock as their timestamp;
+yield `At(timestamp_ms, value)` to set another one.
 
 A `Task` is stateless by default: its attributes may be lost between two batches, and changing one
 outside `on_start` is an error. With `stateful = True` the instance's attributes are its state: they
-are kept by Spark's state store, part of every checkpoint, and survive a crash. They must be
-picklable; their size is paid at each batch that touches the task.
+are stored in Spark's state store, belong to every checkpoint, and survive a crash. They must be
+picklable and small: each batch that reaches the task pickles them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Out = TypeVar("Out")
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a task knows of itself: its processor, its `index` of `parallelism`, where time starts.
+    """The context of a task instance: its processor, its `index` of `parallelism`, its start on the clock.
 
-    `start_ms` is the application's clock when the task started, in ms since the epoch (UTC).
+    `start_ms` is the application's clock when the task started, in ms since the epoch (UTC); 0 without one.
     """
 
     processor: str
@@ -44,7 +44,7 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class At(Generic[Out]):
-    """A result with a timestamp of its own, in ms since the epoch (UTC)."""
+    """A result with an explicit timestamp, in ms since the epoch (UTC)."""
 
     timestamp_ms: int
     value: Out
@@ -68,8 +68,8 @@ class Task(Generic[In, Out]):
         """Called with each message; yield or return results."""
         raise TypeError(f"{type(self).__name__} defines neither on_next nor on_batch")
 
-    def on_watermark(self, clock_ms: int) -> Iterable[Any] | None:
-        """Called when the inputs' clock has moved to `clock_ms`: no earlier message will come."""
+    def on_clock(self, clock_ms: int) -> Iterable[Any] | None:
+        """Called when the inputs' clock has moved to `clock_ms`: only late messages can be older."""
 
     def on_stop(self) -> Iterable[Any] | None:
         """Called when the application has finished."""

@@ -1,6 +1,6 @@
-"""Message types: Python annotations and dataclasses, told as Spark column types.
+"""Message types: how Python annotations and dataclasses become types of Spark columns.
 
-A message is one row. What an operator's function declares decides the row's columns:
+The return type that an operator's function declares determines the columns of the message:
 
 | declared | columns |
 |---|---|
@@ -8,10 +8,10 @@ A message is one row. What an operator's function declares decides the row's col
 | `list[T]`, `dict[K, V]` | one, named `value` |
 | `tuple[K, V]` | two, named `key` and `value` |
 | a dataclass or a `NamedTuple` | one per field |
-| a DDL string such as `"carrier string, delay double"` | as it says |
+| a DDL string such as `"carrier string, delay double"` | those of the schema |
 
-`T | None` makes a column nullable in name only: Spark columns of user functions are always
-nullable. Types are told as DDL strings, so that building a graph needs no Spark.
+`T | None` is the same as `T`, because columns that user functions return are always nullable. Types are
+represented as DDL strings, so that building a graph needs no Spark.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KEY = "key"
 
 
 class UnsupportedTypeError(TypeError):
-    """An annotation has no column type; the message names it and what would do."""
+    """An annotation has no column type; the message names the annotation and the supported types."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class MessageType:
 
     `fields` maps column names to DDL types, in order; empty when `ddl` was given as text. `python`
     is the class that functions receive and return: a dataclass, a NamedTuple, `tuple`, or `None`
-    for a single value. `scalar` says that the message is the value of its only column.
+    for a single value. If `scalar` is true, functions receive the bare value of the only column.
     """
 
     ddl: str
@@ -81,7 +81,9 @@ def column_type(annotation: object) -> str:
         typing.get_origin(typing.Sequence[int]),
     ):
         if len(args) < 1:
-            raise UnsupportedTypeError(f"{_name(annotation)} does not say what it holds: write list[str]")
+            raise UnsupportedTypeError(
+                f"{_name(annotation)} has no element type: write, for example, list[str]"
+            )
         if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
             inside = ",".join(f"_{i + 1}:{column_type(a)}" for i, a in enumerate(args))
             return f"struct<{inside}>"
@@ -109,7 +111,7 @@ def record_fields(annotation: object) -> tuple[tuple[str, str], ...] | None:
     try:
         hints = typing.get_type_hints(annotation)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        raise UnsupportedTypeError(f"an annotation of {_name(annotation)} names no type: {error}") from error
+        raise UnsupportedTypeError(f"an annotation of {_name(annotation)} is not a type: {error}") from error
     return tuple((n, column_type(hints[n])) for n in names)
 
 
@@ -140,18 +142,18 @@ def schema_of(declared: object) -> str:
 
 
 def returned_annotation(fn: Callable[..., Any]) -> object | None:
-    """What a function says it returns, or None when it says nothing (lambdas never do)."""
+    """The return annotation of a function, or None if it has none, as lambdas do."""
     target = fn if hasattr(fn, "__annotations__") and not isinstance(fn, type) else type(fn).__call__
     try:
         hints = typing.get_type_hints(target)
     except (NameError, AttributeError, TypeError, SyntaxError):
-        # An annotation that names something unknown here is as good as none: the error will say so.
+        # An unresolvable annotation is treated as missing; the error asks for one.
         hints = {}
     return hints.get("return")
 
 
 def element_annotation(annotation: object) -> object | None:
-    """What one element of an iterable annotation is: `list[str]`, `Iterator[str] | None` → `str`."""
+    """The element type of an iterable annotation: `list[str]`, `Iterator[str] | None` → `str`."""
     args = typing.get_args(annotation)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         inner = [a for a in args if a is not type(None)]

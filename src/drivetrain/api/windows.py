@@ -19,7 +19,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from drivetrain.api.durations import milliseconds, told
+from drivetrain.api.location import caller
 from drivetrain.errors import GraphError
+
+__all__ = [
+    "Emission",
+    "Window",
+    "everything",
+    "session",
+    "sliding",
+    "tumbling",
+]
 
 Emission = Literal["discarding", "accumulating"]
 
@@ -59,17 +69,17 @@ def tumbling(size: str, *, emission: Emission = "discarding", allowed_lateness: 
 
 
 def sliding(
-    size: str, step: str, *, emission: Emission = "discarding", allowed_lateness: str = "0 s"
+    size: str, slide: str, *, emission: Emission = "discarding", allowed_lateness: str = "0 s"
 ) -> Window:
-    """Windows of one size that start every `step`; a message is in size / step of them.
+    """Windows of one size that start every `slide`; a message is in size / slide of them.
 
-    With size 10 and step 5, a message at 7 is in [0, 10) and [5, 15).
+    With size 10 and slide 5, a message at 7 is in [0, 10) and [5, 15).
     """
     return _checked(
         Window(
             "sliding",
             milliseconds(size, "the size of a window"),
-            milliseconds(step, "the step of a window"),
+            milliseconds(slide, "the slide of a window"),
             emission,
             milliseconds(allowed_lateness, "the allowed lateness"),
         )
@@ -79,6 +89,18 @@ def sliding(
 def session(gap: str) -> Window:
     """One window per burst of a key: it ends when `gap` passes without a message."""
     return _checked(Window("session", milliseconds(gap, "the gap of a session")))
+
+
+def require_window(window: object) -> None:
+    """Raise `GraphError` unless this is a window."""
+    if not isinstance(window, Window):
+        length = window if isinstance(window, str) else "1 h"
+        raise GraphError(
+            "window needs one of drivetrain.windows",
+            where=str(caller()),
+            expected=f"windows.tumbling({length!r}), windows.sliding(...) or windows.session(...)",
+            got=repr(window),
+        )
 
 
 def _checked(window: Window) -> Window:
@@ -92,7 +114,7 @@ def _checked(window: Window) -> Window:
         )
     if window.kind == "sliding" and not 0 < window.step_ms <= window.size_ms:
         raise GraphError(
-            "a sliding window's step leaves gaps",
+            "a sliding window's slide leaves gaps",
             expected=f"more than 0 and at most the size, {told(window.size_ms)}",
             got=told(window.step_ms),
         )

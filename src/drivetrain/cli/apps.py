@@ -10,17 +10,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import MastersOption, connected
 from drivetrain.cli.figures import show_clock
+from drivetrain.config.references import shown
+from drivetrain.terminal import Console, Table, Text
 
 if TYPE_CHECKING:
-    from drivetrain.cluster.messages.applications import ApplicationView, WorkerView
+    from drivetrain.cluster.messages.applications import ApplicationLine, ApplicationView, WorkerView
 
 STATE_STYLES: Final = {
     "pending": "yellow",
@@ -44,21 +41,22 @@ def apps_command(
         applications = client.applications()
         workers = client.workers()
     if as_json:
-        json.dump({"applications": [view_as_data(view, workers) for view in applications]}, sys.stdout)
+        json.dump({"applications": [line_as_data(view, workers) for view in applications]}, sys.stdout)
         sys.stdout.write("\n")
         return
-    show_applications(applications, workers, Console(highlight=False))
+    show_applications(applications, workers, Console())
 
 
 def show_applications(
-    applications: Sequence[ApplicationView], workers: Sequence[WorkerView], console: Console
+    applications: Sequence[ApplicationLine], workers: Sequence[WorkerView], console: Console
 ) -> None:
     """Print one row per application, and below what those that failed or wait say."""
     if not applications:
         console.print("no applications; `drivetrain submit FILE` starts one")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("name", "id", "state", "since (UTC)", "clock (UTC)"):
+    table = Table()
+    table.add_names("name", "id")
+    for heading in ("state", "since (UTC)", "clock (UTC)"):
         table.add_column(heading, no_wrap=True)
     table.add_column("workers", overflow="fold", min_width=len("workers"))
     for view in applications:
@@ -66,7 +64,7 @@ def show_applications(
         if view.why and not view.state.is_over:
             state.append(f"\n{first_line(view.why)}", "dim")
         table.add_row(
-            view.spec.name,
+            view.name,
             view.app_id,
             state,
             show_clock(since_ms(view)),
@@ -76,7 +74,7 @@ def show_applications(
     console.print(table)
 
 
-def since_ms(view: ApplicationView) -> int:
+def since_ms(view: ApplicationLine | ApplicationView) -> int:
     """When it ended, else when it was submitted; ms since the epoch."""
     return view.submitted_ms if view.ended_ms is None else view.ended_ms
 
@@ -87,7 +85,7 @@ def first_line(text: str) -> str:
     return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
 
 
-def workers_of(view: ApplicationView, workers: Sequence[WorkerView]) -> list[str]:
+def workers_of(view: ApplicationLine | ApplicationView, workers: Sequence[WorkerView]) -> list[str]:
     """The names of the workers with processes of the application; its application master's comes first."""
     from drivetrain.cluster.client import runs_on
 
@@ -101,8 +99,27 @@ def workers_of(view: ApplicationView, workers: Sequence[WorkerView]) -> list[str
     return [] if view.state.is_over else names
 
 
+def line_as_data(view: ApplicationLine, workers: Sequence[WorkerView]) -> dict[str, object]:
+    """An application in a list for `--json`; times in ms since the epoch."""
+    return {
+        "name": view.name,
+        "id": view.app_id,
+        "state": view.state.value,
+        "why": view.why,
+        "epoch": view.epoch,
+        "priority": view.priority.value,
+        "submitted_ms": view.submitted_ms,
+        "ended_ms": view.ended_ms,
+        "clock_ms": view.clock_ms,
+        "graph_version": view.graph_version,
+        "file": view.file,
+        "code": view.code,
+        "workers": workers_of(view, workers),
+    }
+
+
 def view_as_data(view: ApplicationView, workers: Sequence[WorkerView]) -> dict[str, object]:
-    """An application for `--json`; times in ms since the epoch."""
+    """An application for `--json`, with all that the masters keep; times in ms since the epoch."""
     return {
         "name": view.spec.name,
         "id": view.app_id,
@@ -115,7 +132,7 @@ def view_as_data(view: ApplicationView, workers: Sequence[WorkerView]) -> dict[s
         "clock_ms": view.clock_ms,
         "graph_version": view.graph_version,
         "file": view.spec.file,
-        "settings": view.spec.settings,
+        "settings": {name: shown(name, value) for name, value in view.spec.settings.items()},
         "code": view.spec.code,
         "workers": workers_of(view, workers),
     }

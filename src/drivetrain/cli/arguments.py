@@ -1,8 +1,8 @@
 """What several commands take: `--set`, `--config`, `--state-dir`, and the configuration they make.
 
 The configuration file is the one of `--config`, else of the environment variable DRIVETRAIN_CONFIG, else
-`drivetrain.toml` in the current directory when there is one. The masters, when nothing says who they are, are
-those of the cluster that `drivetrain local` runs in this directory.
+`drivetrain.toml` in the current directory when there is one. When nothing says who the masters are, they are
+those of the cluster that `drivetrain local` runs in this directory; its secret is found as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drivetrain.errors import ConfigError
 
 DEFAULT_FILE: Final = "drivetrain.toml"
 LOCAL_CLUSTER_FILE: Final = Path(".drivetrain/cluster.toml")
-"""Holds the masters of the cluster that `drivetrain local` runs here, while it does."""
+"""Says who the masters of the cluster are that `drivetrain local` runs here, and where its secret is."""
 
 FileArgument: TypeAlias = Annotated[
     str,
@@ -37,25 +37,23 @@ SetOption: TypeAlias = Annotated[
 ConfigOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="The configuration file; drivetrain.toml when there is one."
+        "--config", metavar="FILE", help="The configuration file; by default drivetrain.toml, if it exists."
     ),
 ]
 StateDirOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--state-dir", metavar="DIR", help="Where checkpoints and channels are kept; sets state.dir."
-    ),
+    typer.Option("--state-dir", metavar="DIR", help="Directory of checkpoints and channels; sets state.dir."),
 ]
 SavepointOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="PLACE",
-        help="Go on from this savepoint (see `drivetrain savepoint`); there must be no state yet.",
+        help="Start from this savepoint (see `drivetrain savepoint`); there must be no state yet.",
     ),
 ]
 JsonOption: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")
+    bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")
 ]
 
 
@@ -80,8 +78,11 @@ def parse_sets(given: Sequence[str] | None, state_dir: str | None = None) -> Map
     return sets
 
 
-def load_config(file: Path | None, sets: Mapping[str, str]) -> Config:
-    """Load this command's configuration; names in `sets` that are no keys are the application's."""
+def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool = True) -> Config:
+    """Load this command's configuration; names in `sets` that are no keys are the application's.
+
+    With `finds_local` it is that of the cluster that `drivetrain local` runs here, unless it names another.
+    """
     environ = os.environ
     if file is None and environ.get(CONFIG_VARIABLE):
         file = Path(environ[CONFIG_VARIABLE])
@@ -89,8 +90,15 @@ def load_config(file: Path | None, sets: Mapping[str, str]) -> Config:
         file = Path(DEFAULT_FILE)
     given = {name: raw for name, raw in sets.items() if find_key(name) is not None}
     config = Config.load(file, environ, given)
-    is_said = any(s.key.name == cluster.MASTERS.name and s.place != "default" for s in config)
-    if is_said or not LOCAL_CLUSTER_FILE.is_file():
+    if not finds_local or not LOCAL_CLUSTER_FILE.is_file():
         return config
-    masters = Config.load(LOCAL_CLUSTER_FILE)[cluster.MASTERS]
-    return Config.load(file, environ, {**given, cluster.MASTERS.name: masters})
+    local = Config.load(LOCAL_CLUSTER_FILE)
+    said = {setting.key.name for setting in config if setting.place != "default"}
+    if cluster.MASTERS.name in said and _places(config) != _places(local):
+        return config
+    found = {key.name: local[key] for key in (cluster.MASTERS, cluster.SECRET_FILE) if key.name not in said}
+    return Config.load(file, environ, {**given, **found})
+
+
+def _places(config: Config) -> set[str]:
+    return {place.strip() for place in config[cluster.MASTERS].split(",")}

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
-
 from drivetrain.cli.cluster_progress import StatusEvents
 from drivetrain.cli.run_view import LineView, LiveView, RunView, Words
 from drivetrain.cli.stop import StopSignals
-from drivetrain.core.progress import NoticeGiven
+from drivetrain.core.job.run_progress import NoticeGiven
+from drivetrain.terminal import Console
 
 if TYPE_CHECKING:
     from drivetrain.cluster.client import BlockingClient, End

@@ -15,17 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_size, show_span
+from drivetrain.terminal import Table, Text
 
 if TYPE_CHECKING:
     from drivetrain.cluster.messages.following import FragmentView
-    from drivetrain.core.channel_progress import ChannelProgress
-    from drivetrain.core.progress import FragmentProgressed
+    from drivetrain.core.channel.channel_progress import ChannelProgress
+    from drivetrain.core.job.run_progress import FragmentProgressed
 
 Figures: TypeAlias = "FragmentProgressed | FragmentView"
 """The progress of a fragment here, and a cluster's view of one: they agree in what is read here."""
@@ -69,8 +67,8 @@ def attention(figures: Figures) -> list[str]:
 
 
 def _table(channels: Sequence[ChannelProgress]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("channel", no_wrap=True)
+    table = Table()
+    table.add_names("channel")
     for heading in ("lag", "bytes", "behind", "unacked", "blocked", "losses", "replays", "on disk"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("clock (UTC)", no_wrap=True)

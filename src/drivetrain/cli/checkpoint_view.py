@@ -5,12 +5,12 @@ Called by `run_view` and `show`.
 
 from __future__ import annotations
 
-from drivetrain.cli.figures import show_counted, show_size, show_span
-from drivetrain.core.checkpoint_figures import CheckpointFailure, CheckpointFigures
+from drivetrain.cli.figures import show_clock, show_counted, show_size, show_span
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFailure, CheckpointFigures
 
 
 def last_checkpoint(figures: CheckpointFigures, now_ms: int) -> str:
-    """The newest checkpoint: which, how old, how large, how long it took, and who took longest."""
+    """The newest checkpoint: number, age, size, duration, slowest fragment, and its application time."""
     last = figures.last
     if last is None:
         return "none yet" if figures.running_ms is None else "the first is being made"
@@ -19,6 +19,8 @@ def last_checkpoint(figures: CheckpointFigures, now_ms: int) -> str:
     if last.fragment_ms:
         slowest = max(last.fragment_ms, key=lambda fragment: last.fragment_ms[fragment])
         told += f" ({slowest} {show_span(last.fragment_ms[slowest])})"
+    if last.as_of_ms is not None:
+        told += f", states as of {show_clock(last.as_of_ms)}"
     if figures.failed:
         told += f", {show_counted(figures.failed, 'failure')}"
     return told

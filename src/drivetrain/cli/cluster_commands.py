@@ -9,10 +9,8 @@ Called by `cli.main`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +22,7 @@ from drivetrain.cli.cluster_access import MastersOption, cluster_sets
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import master as master_keys
 from drivetrain.config.catalog import worker as worker_keys
+from drivetrain.config.references import log_to_standard_error
 
 
 def master_command(
@@ -34,12 +33,12 @@ def master_command(
             "--port",
             min=0,
             max=65_535,
-            help="Which entry of the masters this one is; needed when several are on this machine.",
+            help="Port of this master in the list of masters; needed with several on one machine.",
         ),
     ] = None,
     directory: Annotated[
         str | None,
-        typer.Option("--directory", metavar="DIR", help="Where it keeps its state; sets master.directory."),
+        typer.Option("--directory", metavar="DIR", help="Directory for its state; sets master.directory."),
     ] = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
@@ -48,23 +47,24 @@ def master_command(
     given = cluster_sets(sets, masters)
     _add(given, master_keys.PORT.name, port)
     _add(given, master_keys.DIRECTORY.name, directory)
-    from drivetrain.cluster.master.process import serve_master
+    from drivetrain.cluster.master.master_process import serve_master
 
-    _serve(serve_master, given, config_file)
+    _serve("master", serve_master, given, config_file)
 
 
 def worker_command(
     masters: MastersOption = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Another for each worker of the cluster; the host name unless given."),
+        typer.Option("--name", help="Name of the worker, unique in the cluster; by default the host name."),
     ] = None,
     slots: Annotated[
-        int | None, typer.Option("--slots", min=0, help="How many slots it offers; 0 means one per core.")
+        int | None,
+        typer.Option("--slots", min=0, help="Number of slots that it offers; 0 means one per core."),
     ] = None,
     directory: Annotated[
         str | None,
-        typer.Option("--directory", metavar="DIR", help="Where it keeps its files; sets worker.directory."),
+        typer.Option("--directory", metavar="DIR", help="Directory for its files; sets worker.directory."),
     ] = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
@@ -76,7 +76,7 @@ def worker_command(
     _add(given, worker_keys.DIRECTORY.name, directory)
     from drivetrain.cluster.worker import serve_worker
 
-    _serve(serve_worker, given, config_file)
+    _serve("worker", serve_worker, given, config_file)
 
 
 def _add(given: dict[str, str], key: str, value: object) -> None:
@@ -85,16 +85,19 @@ def _add(given: dict[str, str], key: str, value: object) -> None:
 
 
 def _serve(
-    serve: Callable[[Config, asyncio.Event], Awaitable[None]], given: dict[str, str], config_file: Path | None
+    process: str,
+    serve: Callable[[Config, asyncio.Event], Awaitable[None]],
+    given: dict[str, str],
+    config_file: Path | None,
 ) -> None:
+    from drivetrain.cli.local_secret import require_secret
     from drivetrain.cluster.parent import tie_to_parent
 
     tie_to_parent()
     split_sets(given, ())
     config = load_config(config_file, given)
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_standard_error()
+    require_secret(config, process)
     asyncio.run(_until_signal(serve, config))
 
 

@@ -19,9 +19,9 @@ from typing import Final
 import msgspec
 
 from drivetrain.cluster.messages.following import FragmentView, JobState, JobStatus
-from drivetrain.core.checkpoint_figures import CheckpointFigures
-from drivetrain.core.execution import ExecutionState
-from drivetrain.core.progress import (
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentProgressed,
     FragmentState,

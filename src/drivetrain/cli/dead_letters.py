@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from drivetrain.cli.arguments import (
     ConfigOption,
@@ -27,6 +24,7 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
+from drivetrain.terminal import Console, Table, Text
 
 
 def dead_letters_command(
@@ -34,34 +32,47 @@ def dead_letters_command(
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many, the newest.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Number of dead letters to show, the newest.")
+    ] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what went to the dead letters: operator, message, where it came from, and the error."""
+    """Show the dead letters: operator, message, origin and error."""
     with standard_output_reserved() as output:
         given = parse_sets(sets, state_dir)
         config = load_config(config_file, given)
         application = load_application(file, given)
-        from drivetrain.spark.dead_letters import dead_letters
+        from drivetrain.runtime.dead_letters import newest_of
+        from drivetrain.spark.batch.read_dead_letters import dead_letter_stores
 
-        letters = dead_letters(application, config)
-        newest = letters.slice(max(0, letters.num_rows - limit)).to_pylist()
+        stores = dead_letter_stores(application, config)
+        count, dropped = sum(s.messages for s in stores), sum(s.dropped.messages for s in stores)
+        newest = newest_of(stores, limit)
         if as_json:
-            json.dump({"count": letters.num_rows, "dead_letters": newest}, output, default=str)
-            output.write("\n")
+            output.write(f'{{"count": {count}, "dropped": {dropped}, "dead_letters": [')
+            for number, letter in enumerate(newest):  # one at a time: there may be many
+                output.write(f"{', ' if number else ''}{json.dumps(letter, default=str)}")
+            output.write("]}\n")
             return
-    console = Console(file=sys.stdout, highlight=False)
-    if not newest:
-        console.print("no dead letters")
+    show_letters(newest, count, dropped, Console(file=sys.stdout))
+
+
+def show_letters(newest: Iterable[Mapping[str, Any]], count: int, dropped: int, console: Console) -> None:
+    """Print the newest of `count` dead letters as a table; `dropped` more were too old to be kept."""
+    if not count:
+        console.print("no dead letters" + _dropped(dropped))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("operator", "message", "from", "error"):
-        table.add_column(heading, overflow="fold")
+    table = Table()
+    table.add_names("operator", "message", "from", "error")
     for letter in newest:
         place = f"{letter['file']}:{letter['line']}" if letter["file"] else ""
-        error = str(letter["error"]).strip().splitlines()[-1]
-        table.add_row(
-            letter["operator"], Text(str(letter["message"])), Text(place, "dim"), Text(error, "red")
-        )
+        error = str(letter["error"]).strip().rpartition("\n")[2]
+        table.add_row(letter["operator"], str(letter["message"]), Text(place, "dim"), Text(error, "red"))
     console.print(table)
-    console.print(f"{len(newest)} of {letters.num_rows} dead letters; --json has the whole tracebacks")
+    console.print(
+        f"{table.row_count} of {count} dead letters; --json has the whole tracebacks{_dropped(dropped)}"
+    )
+
+
+def _dropped(messages: int) -> str:
+    return f"; {messages} older ones were dropped" if messages else ""

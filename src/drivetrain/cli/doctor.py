@@ -14,10 +14,6 @@ from dataclasses import asdict
 from typing import Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from drivetrain.cli import machine, software
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
@@ -25,6 +21,7 @@ from drivetrain.cli.finding import Finding, Verdict
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import run, spark
 from drivetrain.errors import ConfigError
+from drivetrain.terminal import Console, Table, Text, print_line
 
 _STYLES: Final = {Verdict.OK: "green", Verdict.WARN: "bold yellow", Verdict.FAIL: "bold red"}
 
@@ -32,7 +29,7 @@ _STYLES: Final = {Verdict.OK: "green", Verdict.WARN: "bold yellow", Verdict.FAIL
 def doctor_command(
     sets: SetOption = None, config_file: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Check that this machine has what Drivetrain needs, and say how to get what it lacks."""
+    """Check that this machine has everything that Drivetrain needs, and show how to install the rest."""
     given = parse_sets(sets)
     split_sets(given, ())
     findings: list[Finding] = []
@@ -46,9 +43,9 @@ def doctor_command(
     findings += examine(config)
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if as_json:
-        print(json.dumps({"ok": not failed, "findings": [asdict(finding) for finding in findings]}))
+        print_line(json.dumps({"ok": not failed, "findings": [asdict(finding) for finding in findings]}))
     else:
-        show_findings(findings, Console(highlight=False))
+        show_findings(findings, Console())
     raise typer.Exit(1 if failed else 0)
 
 
@@ -61,6 +58,7 @@ def examine(config: Config) -> list[Finding]:
         software.check_java(environ),
         software.check_kafka(config),
         *software.check_extras(),
+        *software.check_connectors(),
         software.check_spark_home(environ),
         software.check_worker_python(environ),
         machine.check_memory(config[spark.DRIVER_MEMORY], config[spark.MASTER]),
@@ -74,7 +72,7 @@ def examine(config: Config) -> list[Finding]:
 
 def show_findings(findings: list[Finding], console: Console) -> None:
     """Print one row per finding, the remedy below what needs one, and a last line with the verdict."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table()
     table.add_column("check", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("found", overflow="fold")

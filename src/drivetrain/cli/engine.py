@@ -12,7 +12,7 @@ from typing import Protocol
 
 from drivetrain.api import Application
 from drivetrain.config import Config
-from drivetrain.core.progress import RunListener, RunResult
+from drivetrain.core.job.run_progress import RunListener, RunResult
 
 
 class Engine(Protocol):
@@ -37,6 +37,6 @@ class Engine(Protocol):
 
 def spark_engine() -> Engine:
     """The engine that runs applications on Spark."""
-    from drivetrain.spark import embedded
+    from drivetrain.spark.run import embedded
 
     return embedded.run

@@ -5,22 +5,22 @@ Called by `cli.main` for every command, and by the commands that promise JSON.
 
 from __future__ import annotations
 
-import sys
 import traceback
 from typing import Final
 
-from rich.console import Console
-from rich.text import Text
-
+from drivetrain.config.references import scrub
 from drivetrain.errors import DrivetrainError, InternalError
+from drivetrain.terminal import Console, Text, print_line
 
 _MOST_CHARACTERS: Final = 600
 _MOST_TRACEBACK_LINES: Final = 24
 
 
-def show_error(error: DrivetrainError) -> None:
+def show_error(error: DrivetrainError, console: Console | None = None) -> None:
     """Print the error to standard error, red where that is a terminal: what, expected, got, remedy."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    scrub(error)
+    console = console or Console(stderr=True)
+    console.soft_wrap = True
     where = "" if error.where is None else f"{error.where}: "
     console.print(Text.assemble(("error: ", "bold red"), (_cut(f"{where}{error.what}"), "red")))
     for label, value in _details(error):
@@ -32,14 +32,17 @@ def show_error(error: DrivetrainError) -> None:
         console.print(Text.assemble(("  remedy: ", "bold"), error.remedy))
 
 
-def show_bug(error: BaseException) -> None:
+def show_bug(error: BaseException, console: Console | None = None) -> None:
     """Print an error that Drivetrain did not raise on purpose, whole, and ask for a report."""
-    traceback.print_exception(error, file=sys.stderr)
-    show_error(InternalError(f"{type(error).__name__}: {error}"))
+    scrub(error)
+    console = console or Console(stderr=True)
+    print_line("".join(traceback.format_exception(error)), console.file, end="")
+    show_error(InternalError(f"{type(error).__name__}: {error}"), console)
 
 
 def error_as_data(error: DrivetrainError) -> dict[str, object]:
     """The error for `--json`: its code and fields; those it does not have are null."""
+    scrub(error)
     return {
         "code": error.code,
         "exit_code": error.exit_code,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -14,30 +14,31 @@ import typer
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.terminal import print_line
 
-_GONE_MS: Final = 60_000
+_GONE: Final = "1 min"
 
 
 def kill_command(
     app: AppArgument,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return only when no process of it is left, within a minute.")
+        bool, typer.Option("--wait", help="Return only when all its processes have ended, within a minute.")
     ] = False,
     masters: MastersOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End an application. What it has committed stays, and `restart` goes on from there."""
+    """End an application. Its committed batches stay, and `restart` continues after them."""
     with connected(sets, config_file, masters) as client:
         view = client.kill(app)
         if wait:
-            client.wait_gone(view.app_id, timeout_ms=_GONE_MS)
+            client.wait_gone(view.app_id, _GONE)
     if as_json:
         json.dump(view_as_data(view, ()), sys.stdout)
         sys.stdout.write("\n")
         return
-    print(
+    print_line(
         f"{view.app_id} is killed"
         if wait
         else f"{view.app_id} is killed; its processes end within some seconds"

@@ -14,16 +14,21 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich import box as boxes
-from rich.console import Console
-from rich.table import Table
 
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
+from drivetrain.cli.arguments import (
+    LOCAL_CLUSTER_FILE,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    load_config,
+    parse_sets,
+)
 from drivetrain.cli.cluster_access import quiet_actors
 from drivetrain.cli.local_cluster import HOST, LocalCluster, require_alive
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.errors import UnavailableError
+from drivetrain.terminal import Console, Table, print_line
 
 DEFAULT_DIRECTORY: Final = ".drivetrain/local"
 _READY_S: Final = 60.0
@@ -32,16 +37,19 @@ _STEP_MS: Final = 1_000
 
 
 def local_command(
-    masters: Annotated[int, typer.Option("--masters", min=1, max=9, help="How many masters.")] = 1,
-    workers: Annotated[int, typer.Option("--workers", min=0, max=64, help="How many workers.")] = 1,
+    masters: Annotated[int, typer.Option("--masters", min=1, max=9, help="Number of masters.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=0, max=64, help="Number of workers.")] = 1,
     slots: Annotated[
         int, typer.Option("--slots", min=0, help="Slots of each worker; 0 means one per core.")
     ] = 0,
     directory: Annotated[
-        Path, typer.Option("--directory", metavar="DIR", help="Where its processes keep what they keep.")
+        Path, typer.Option("--directory", metavar="DIR", help="Directory for the files of its processes.")
     ] = Path(DEFAULT_DIRECTORY),
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65_535, help="The first master's port, then the next ones.")
+        int,
+        typer.Option(
+            "--port", min=1, max=65_535, help="Port of the first master; the others use the next ports."
+        ),
     ] = 7070,
     sets: SetOption = None,
     config_file: ConfigOption = None,
@@ -50,12 +58,23 @@ def local_command(
     """Run a whole cluster on this machine: masters and workers, each a process, until Ctrl-C."""
     given = dict(parse_sets(sets))
     split_sets(given, ())
-    config = load_config(config_file, {**given, cluster_keys.HOST.name: HOST})  # a mistake is told once, here
+    local_sets = {**given, cluster_keys.HOST.name: HOST}
+    config = load_config(config_file, local_sets, finds_local=False)  # a mistake is told once, here
     stop = _Stop()
     cluster = LocalCluster(
-        masters, workers, slots=slots, directory=directory, port=port, sets=given, config_file=config_file
+        masters,
+        workers,
+        slots=slots,
+        directory=directory,
+        port=port,
+        sets=given,
+        config_file=config_file,
+        config=config,
     )
     try:
+        if cluster.secret_file is not None:
+            local_sets[cluster_keys.SECRET_FILE.name] = str(cluster.secret_file)
+            config = load_config(config_file, local_sets, finds_local=False)
         with quiet_actors():
             asyncio.run(_wait_ready(cluster, config, workers, stop))
         if not stop.requested:
@@ -63,7 +82,7 @@ def local_command(
         _wait_stopped(cluster, stop)
     finally:
         cluster.close()
-    print("the cluster has ended", file=sys.stderr)
+    print_line("the cluster has ended", file=sys.stderr)
 
 
 class _Stop:
@@ -119,7 +138,7 @@ def _wait_stopped(cluster: LocalCluster, stop: _Stop) -> None:
     while not stop.requested and len(told) < len(cluster.boxes):
         for box in cluster.ended(told):
             told.add(box.name)
-            print(
+            print_line(
                 f"{box.name} has ended (exit code {box.process.returncode}) and is not started again; "
                 f"its log is {box.log}",
                 file=sys.stderr,
@@ -141,16 +160,18 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
             }
             for box in cluster.boxes
         ]
-        print(json.dumps({"masters": cluster.masters, "processes": rows}), flush=True)
+        secret_file = None if cluster.secret_file is None else str(cluster.secret_file)
+        data = {"masters": cluster.masters, "secret_file": secret_file, "processes": rows}
+        print_line(json.dumps(data), flush=True)
         return
-    console = Console(highlight=False)
-    table = Table(box=boxes.SIMPLE_HEAD, pad_edge=False)
+    console = Console()
+    table = Table()
     for heading in ("process", "pid", "offers", "log"):
         table.add_column(heading, no_wrap=heading != "log", overflow="fold")
     for box in cluster.boxes:
         table.add_row(box.name, str(box.process.pid), box.place, str(box.log))
     console.print(table)
     console.print("submit with    drivetrain submit FILE", soft_wrap=True)
-    console.print(f"elsewhere add  --masters {','.join(cluster.masters)}", soft_wrap=True)
+    console.print(f"elsewhere add  --config {LOCAL_CLUSTER_FILE.resolve()}", soft_wrap=True)
     console.print("Ctrl-C ends it; started again, it goes on with its applications")
     sys.stdout.flush()

@@ -5,12 +5,12 @@ when it ends, however it ends, nothing may be left.
 
 Design: every box is the very command that one types on several machines, `drivetrain master` or `worker`,
 with its own directory below one. The processes are tied to this one, see `cluster.parent`: workers and
-masters end when it is killed. Their output is `<name>.log` beside their directories. While the cluster runs,
-its list of masters is in `.drivetrain/cluster.toml`, where the other commands look when nothing else says who
-the masters are.
+masters end when it is killed. Their output goes to `<name>.log` beside their directories, see `local_log`.
+While the cluster runs, its list of masters and the place of its secret are in `.drivetrain/cluster.toml`,
+where the other commands look when nothing else says who the masters are.
 
 Invariants:
-1. All processes listen on loopback.
+1. All processes listen on loopback, and share a secret unless the configuration says that they have none.
 2. When `close` has returned, no process of the cluster is left.
 
 Called by `drivetrain local`.
@@ -18,23 +18,30 @@ Called by `drivetrain local`.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from drivetrain.cli.arguments import LOCAL_CLUSTER_FILE
+from drivetrain.cli.local_log import RotatedLog, follow_output
+from drivetrain.cli.local_secret import make_secret, needs_secret
 from drivetrain.cluster.parent import PARENT_VARIABLE
+from drivetrain.config import Config
 from drivetrain.config.catalog import cluster, master, worker
 from drivetrain.errors import UnavailableError, UserError
+from drivetrain.private_files import make_private_directory
 
 HOST: Final = "127.0.0.1"
 _END_S: Final = 25.0
+_LOG_S: Final = 5.0
 _SHOWN_LINES: Final = 12
 
 
@@ -46,16 +53,14 @@ class Box:
     kind: str
     place: str
     directory: Path
+    log: Path
     process: subprocess.Popen[bytes] = field(repr=False)
-    output: BinaryIO = field(repr=False)
-
-    @property
-    def log(self) -> Path:
-        """Its log file."""
-        return Path(self.output.name)
+    logging: threading.Thread = field(repr=False)
 
     def last_lines(self) -> str:
-        """The end of its log."""
+        """The end of its log, all of it when the process has ended."""
+        if self.process.poll() is not None:
+            self.logging.join(_LOG_S)
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_SHOWN_LINES:])
 
@@ -63,8 +68,8 @@ class Box:
 class LocalCluster:
     """Starts `masters` masters from `port` on and `workers` workers of `slots` slots, below `directory`.
 
-    `sets` are configuration keys for all of them, `config_file` theirs. Raises UserError when a port is
-    taken, UnavailableError when another local cluster uses the directory.
+    `sets` are configuration keys for all of them, `config_file` theirs, and `config` is what both give.
+    Raises UserError when a port is taken, UnavailableError when another local cluster uses the directory.
     """
 
     def __init__(
@@ -77,10 +82,13 @@ class LocalCluster:
         port: int,
         sets: Mapping[str, str],
         config_file: Path | None,
+        config: Config,
     ) -> None:
         self.masters: Final = [f"{HOST}:{port + number}" for number in range(masters)]
         self.boxes: Final[list[Box]] = []
-        self._sets: Final = {
+        self.secret_file: Path | None = None
+        self._config: Final = config
+        self._sets = {
             **sets,
             cluster.MASTERS.name: ",".join(self.masters),
             cluster.HOST.name: HOST,
@@ -90,7 +98,10 @@ class LocalCluster:
         for number in range(masters):
             _require_free(port + number)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(directory, "the directory of the cluster")
+            if needs_secret(config):
+                self.secret_file = make_secret(directory)
+                self._sets[cluster.SECRET_FILE.name] = str(self.secret_file)
             for number in range(masters):
                 own = {master.PORT.name: port + number}
                 self._start(f"master-{number + 1}", "master", self.masters[number], own)
@@ -121,7 +132,7 @@ class LocalCluster:
         for kind in ("worker", "master"):
             self._end([box for box in self.boxes if box.kind == kind])
         for box in self.boxes:
-            box.output.close()
+            box.logging.join(_LOG_S)
 
     def _start(self, name: str, kind: str, place: str, own: Mapping[str, object]) -> None:
         directory = (self._directory / name).resolve()
@@ -131,16 +142,20 @@ class LocalCluster:
             arguments += ["--config", str(self._config_file)]
         for key, value in sets.items():
             arguments += ["--set", f"{key}={value}"]
-        output = (self._directory / f"{name}.log").open("ab")
+        log_file = self._directory / f"{name}.log"
+        rotated = RotatedLog(log_file, self._config[worker.LOG_SIZE], self._config[worker.LOG_COUNT])
         process = subprocess.Popen(
             arguments,
+            bufsize=0,
             stdin=subprocess.PIPE,
-            stdout=output,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
         )
-        self.boxes.append(Box(name, kind, place, directory, process, output))
+        assert process.stdout is not None
+        logging = follow_output(process.stdout, rotated, name)
+        self.boxes.append(Box(name, kind, place, directory, log_file, process, logging))
 
     def _end(self, boxes: Sequence[Box]) -> None:
         for box in boxes:
@@ -155,10 +170,12 @@ class LocalCluster:
                 box.process.wait()
 
     def _write_masters(self) -> None:
-        LOCAL_CLUSTER_FILE.parent.mkdir(exist_ok=True)
-        masters = ",".join(self.masters)
-        text = f'# written by `drivetrain local`, removed at its end\ncluster.masters = "{masters}"\n'
-        LOCAL_CLUSTER_FILE.write_text(text, encoding="utf-8")
+        make_private_directory(LOCAL_CLUSTER_FILE.parent, "the directory that names the local cluster")
+        lines = ["# written by `drivetrain local`, removed at its end"]
+        lines.append(f'cluster.masters = "{",".join(self.masters)}"')
+        if self.secret_file is not None:
+            lines.append(f"cluster.secret-file = {json.dumps(str(self.secret_file), ensure_ascii=False)}")
+        LOCAL_CLUSTER_FILE.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
     def _is_written(self) -> bool:
         return LOCAL_CLUSTER_FILE.is_file() and ",".join(self.masters) in LOCAL_CLUSTER_FILE.read_text(
@@ -174,7 +191,7 @@ def require_alive(box: Box) -> None:
             f"{box.name} ended while the cluster started",
             where=str(box.log),
             got=f"exit code {status}; its log ends with\n{box.last_lines()}",
-            remedy="correct what the log says and start again",
+            remedy="correct the cause shown in the log, and start again",
         )
 
 

@@ -14,6 +14,7 @@ import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.terminal import print_line
 
 if TYPE_CHECKING:
     from drivetrain.cluster.client import Piece
@@ -23,16 +24,14 @@ def logs_command(
     app: AppArgument,
     process: Annotated[
         str | None,
-        typer.Option(
-            "--process", metavar="P", help="Only this process; the lines of all begin with its name."
-        ),
+        typer.Option("--process", metavar="P", help="Show only this process; by default all, with names."),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on with what is written, until the application is over."),
+        typer.Option("--follow", "-f", help="Keep printing new lines until the application has ended."),
     ] = False,
     kib: Annotated[
-        int, typer.Option("--kib", min=1, max=4096, help="How much of the end of each log to show, in KiB.")
+        int, typer.Option("--kib", min=1, max=4096, help="KiB to show from the end of each log.")
     ] = 64,
     masters: MastersOption = None,
     sets: SetOption = None,
@@ -47,15 +46,15 @@ def logs_command(
                 json.dump({"logs": [_as_data(piece) for piece in pieces]}, sys.stdout)
                 sys.stdout.write("\n")
             else:
-                _print(pieces, prefixed=process is None)
+                show_pieces(pieces, prefixed=process is None)
             return
         for piece in client.follow_logs(app, process, max_bytes=kib * 1024):
             if piece is None:
                 continue
             if as_json:
-                print(json.dumps(_as_data(piece)), flush=True)
+                print_line(json.dumps(_as_data(piece)), flush=True)
             else:
-                _print([piece], prefixed=process is None)
+                show_pieces([piece], prefixed=process is None)
 
 
 def _as_data(piece: Piece) -> dict[str, str]:
@@ -66,9 +65,10 @@ def _as_data(piece: Piece) -> dict[str, str]:
     }
 
 
-def _print(pieces: Iterable[Piece], *, prefixed: bool) -> None:
+def show_pieces(pieces: Iterable[Piece], *, prefixed: bool) -> None:
+    """Print lines of logs, each after the name of its process if that is wanted."""
     for piece in pieces:
         prefix = f"{piece.process} | " if prefixed else ""
         for line in piece.data.decode("utf-8", errors="replace").splitlines():
-            print(f"{prefix}{line}")
+            print_line(f"{prefix}{line}")
     sys.stdout.flush()

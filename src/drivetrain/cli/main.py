@@ -20,6 +20,7 @@ Exit codes (also in `drivetrain --help` and the guide):
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -33,6 +34,7 @@ from drivetrain.cli import (
     cluster_commands,
     dead_letters,
     doctor,
+    key,
     kill,
     local,
     logs,
@@ -51,6 +53,8 @@ from drivetrain.cli import (
 from drivetrain.cli.failure import show_bug, show_error
 from drivetrain.cli.stop import EXIT_INTERRUPTED
 from drivetrain.errors import DrivetrainError, InternalError
+from drivetrain.runtime.durable import disk_full, is_full
+from drivetrain.terminal import print_line
 
 _EXIT_CODES = (
     "Exit codes: 0 done, 1 doctor found something missing, 2 the application, the command or the "
@@ -72,13 +76,17 @@ class _Commands(TyperGroup):
             show_error(error)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as interrupt:
-            print("interrupted", file=sys.stderr)
+            print_line("interrupted", file=sys.stderr)
             raise typer.Exit(EXIT_INTERRUPTED) from interrupt
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except Exception as error:  # the last resort: whatever is left is a bug, shown whole
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # a usage error, which typer shows itself
+            if is_full(error):
+                full = disk_full(error, "what this command writes", getattr(error, "filename", None))
+                show_error(full)
+                raise typer.Exit(full.exit_code) from error
             show_bug(error)
             raise typer.Exit(InternalError.exit_code) from error
 
@@ -97,7 +105,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"drivetrain {drivetrain.__version__}")
+        print_line(f"drivetrain {drivetrain.__version__}")
         raise typer.Exit
 
 
@@ -128,6 +136,7 @@ _commands: tuple[tuple[str, Callable[..., None]], ...] = (
     ("master", cluster_commands.master_command),
     ("worker", cluster_commands.worker_command),
     ("dead-letters", dead_letters.dead_letters_command),
+    ("key", key.key_command),
     ("doctor", doctor.doctor_command),
     ("warm-up", warm_up.warm_up_command),
     ("config", settings.config_command),
@@ -138,4 +147,7 @@ for _name, _command in _commands:
 
 def main() -> None:
     """Run the command line of this process; the entry point of the `drivetrain` program."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal with another encoding shows escapes for what it lacks; standard error does so anyway.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()

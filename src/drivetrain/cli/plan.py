@@ -14,11 +14,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from drivetrain.api.operations import How
 from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
@@ -32,11 +29,12 @@ from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.core.delivery import EXACTLY_ONCE
-from drivetrain.core.plan import Fragment, How, Plan, PlannedSink
-from drivetrain.core.planner import plan as make_plan
+from drivetrain.core.plan.delivery import EXACTLY_ONCE
+from drivetrain.core.plan.plan import Fragment, Plan, PlannedSink
+from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import OutputError
-from drivetrain.spark.checkpoints.mode import makes_checkpoints
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.terminal import Console, Table, Text, print_line
 
 HOW_STYLES: Final[dict[How, str]] = {
     "source": "cyan",
@@ -55,7 +53,7 @@ CheckOption = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Have Spark look at every operator: its columns, and whether it was lowered. Needs Java.",
+        help="Let Spark check every operator: its columns, and whether it was lowered. Needs Java.",
     ),
 ]
 
@@ -75,9 +73,9 @@ def plan_command(
             json.dump(plan.as_dict(), output)
             output.write("\n")
             return
-    show_plan(plan, Console(highlight=False))
+    show_plan(plan, Console())
     if picture is not None:
-        print(f"picture: {picture}")
+        print_line(f"picture: {picture}")
 
 
 def _plan_of(
@@ -87,7 +85,7 @@ def _plan_of(
     config = load_config(config_file, given)
     application = load_application(file, given)
     if check:
-        from drivetrain.spark import analysed
+        from drivetrain.spark.entry_points import analysed
 
         plan = analysed(application, config)
     else:
@@ -173,7 +171,7 @@ def _reasons(plan: Plan) -> Table:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table()
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading in ("", "how", "guarantee"))
     return table

@@ -16,6 +16,7 @@ from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
 from drivetrain.cli.figures import show_clock
+from drivetrain.terminal import print_line
 
 
 def replay_command(
@@ -28,13 +29,15 @@ def replay_command(
             help="The oldest event time to process again: 2013-03-01T00:00 (UTC), or ms since 1970.",
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before state is given up.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before the state is replaced.")
+    ] = False,
     masters: MastersOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Process again what is not older than TIME, in a new life of an application, whether it is over or runs.
+    """Process messages from TIME on again, in a new life of an application, which may be running or not.
 
     Its state begins anew; what it has published stays, and the new life adds to it.
     """
@@ -54,7 +57,7 @@ def replay_command(
         json.dump(view_as_data(view, ()), sys.stdout)
         sys.stdout.write("\n")
         return
-    print(
+    print_line(
         f"{view.app_id} is replayed from {show_clock(from_ms)} UTC; "
         f"`drivetrain show {view.app_id} --watch` shows how it goes"
     )

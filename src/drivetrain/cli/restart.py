@@ -11,6 +11,7 @@ import sys
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
+from drivetrain.terminal import print_line
 
 
 def restart_command(
@@ -20,11 +21,11 @@ def restart_command(
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start an application again from its last committed batches, whether it is over or runs."""
+    """Start an application again from its last committed batches, whether or not it runs."""
     with connected(sets, config_file, masters) as client:
         view = client.restart(app)
     if as_json:
         json.dump(view_as_data(view, ()), sys.stdout)
         sys.stdout.write("\n")
         return
-    print(f"{view.app_id} starts again; `drivetrain show {view.app_id} --watch` shows how it goes")
+    print_line(f"{view.app_id} starts again; `drivetrain show {view.app_id} --watch` shows how it goes")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from drivetrain.api.moments import moment_ms
 from drivetrain.cli.arguments import (
@@ -41,8 +40,9 @@ from drivetrain.cli.stop import StopSignals
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as keys
-from drivetrain.core.progress import ProgressEvent, RunOutcome, RunResult
+from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome, RunResult
 from drivetrain.errors import DrivetrainError
+from drivetrain.terminal import Console, print_line
 
 _MESSAGES: Final = logging.getLogger("drivetrain.messages")
 _CALLBACKS: Final = logging.getLogger("py4j")
@@ -55,14 +55,14 @@ def run_command(
     state_dir: StateDirOption = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Forget what earlier runs of this application did, and start over."),
+        typer.Option("--fresh", help="Delete the state and outputs of earlier runs, and start over."),
     ] = False,
     replay_from: Annotated[
         str | None,
         typer.Option(
             "--replay-from",
             metavar="TIME",
-            help="Process again what is not older than TIME (2013-03-01T00:00, UTC), in a new life of the "
+            help="Process messages from TIME on again (2013-03-01T00:00, UTC), in a new life of the "
             "application; what it has published stays.",
         ),
     ] = None,
@@ -173,7 +173,7 @@ class _ToStandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
+            print_line(self.format(record), file=sys.stderr, flush=True)
         except Exception:  # noqa: BLE001 - logging's own rule: what cannot be logged stops nothing
             self.handleError(record)
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from drivetrain.core.checkpoint_figures import CheckpointFigures
-from drivetrain.core.progress import (
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentProgressed,
     FragmentState,

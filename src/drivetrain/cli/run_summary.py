@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from drivetrain.cli.as_data import as_data
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_span
-from drivetrain.core.progress import RunOutcome, RunResult
+from drivetrain.core.job.run_progress import RunOutcome, RunResult
+from drivetrain.terminal import Console, Table, Text
 
 _SENTENCES: Final = {
     RunOutcome.FINISHED: ("finished", "bold green"),
@@ -31,7 +27,7 @@ def show_summary(result: RunResult, console: Console) -> None:
     sentence, style = _SENTENCES[result.outcome]
     if result.outcome is RunOutcome.STOPPED and result.replay_from_ms is not None:
         sentence += " (without --replay-from, which would begin again)"
-    console.print(Text.assemble((result.application, "bold"), " ", (sentence, style)), highlight=False)
+    console.print(Text.assemble((result.application, "bold"), " ", (sentence, style)))
     if result.outcome is RunOutcome.ALREADY_FINISHED:
         return
     console.print(_processors(result))
@@ -43,31 +39,27 @@ def show_summary(result: RunResult, console: Console) -> None:
         f"{show_count(taken)} messages in {show_span(result.duration_ms)} ({rate}), "
         f"{show_counted(result.batches, 'batch', 'batches')}, "
         f"clock {show_clock(result.clock_ms)}",
-        highlight=False,
     )
     if result.replay_from_ms is not None:
         console.print(
             f"life {result.life}, replayed from {show_clock(result.replay_from_ms)}: "
             f"{show_counted(result.skipped, 'older message')} skipped",
-            highlight=False,
         )
     for name, value in result.accumulators.items():
         shown = show_count(value) if isinstance(value, int) else f"{value:,.6g}"
-        console.print(f"{name}: {shown}", highlight=False)
+        console.print(f"{name}: {shown}")
     channels = [channel for fragment in result.fragments for channel in fragment.channels]
     if losses := sum(channel.losses for channel in channels):
         replays = show_counted(sum(channel.replays for channel in channels), "replay")
         console.print(
             Text(f"{show_counted(losses, 'loss', 'losses')} found in channels, {replays}", "bold yellow"),
-            highlight=False,
         )
     if result.lost:
         told = f"{show_counted(result.lost, 'message')} gone before the sources read them"
-        console.print(Text(told, "bold yellow"), highlight=False)
+        console.print(Text(told, "bold yellow"))
     if result.dead_lettered:
         console.print(
             Text(f"{show_count(result.dead_lettered)} messages are in the dead letters", "bold yellow"),
-            highlight=False,
         )
 
 
@@ -81,8 +73,8 @@ def result_as_data(result: RunResult) -> dict[str, object]:
 
 
 def _processors(result: RunResult) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("processor", no_wrap=True)
+    table = Table()
+    table.add_names("processor")
     for heading in ("in", "out", "late", "dead-lettered"):
         table.add_column(heading, justify="right", no_wrap=True)
     for processor in result.processors:
@@ -97,8 +89,8 @@ def _processors(result: RunResult) -> Table:
 
 
 def _outputs(result: RunResult) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("output", no_wrap=True)
+    table = Table()
+    table.add_names("output")
     table.add_column("messages", justify="right", no_wrap=True)
     table.add_column("where", overflow="fold")
     table.add_column("guarantee", no_wrap=True)

@@ -15,17 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from drivetrain.cli.channel_view import attention, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.cli.run_state import FragmentView, RunState
-from drivetrain.core.progress import (
+from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentState,
     FragmentStateChanged,
@@ -33,6 +31,7 @@ from drivetrain.core.progress import (
     ProgressEvent,
     RunStarted,
 )
+from drivetrain.terminal import Console, Table, Text, print_line
 
 _STOPPING: Final = "stopping after the batches in progress (Ctrl-C again stops at once)"
 _STYLES: Final = {
@@ -214,7 +213,7 @@ class LineView:
     def say(self, text: str) -> None:
         """Print a line with the time since the start."""
         elapsed_s = int(self._now_s() - self._started_s)
-        print(f"[{elapsed_s // 60:02d}:{elapsed_s % 60:02d}] {text}", file=self._stream, flush=True)
+        print_line(f"[{elapsed_s // 60:02d}:{elapsed_s % 60:02d}] {text}", file=self._stream, flush=True)
 
     @contextlib.contextmanager
     def showing(self) -> Iterator[None]:
@@ -276,7 +275,7 @@ def _line(view: FragmentView) -> str:
 def _overall(state: RunState, elapsed_ms: int, hint: str) -> RenderableType:
     if state.fraction is None:
         return Text(f"{state.application} · {show_span(elapsed_ms)} · {hint}", style="dim")
-    line = Table.grid(padding=(0, 2, 0, 0))
+    line = Table.of_facts()
     left = ""
     if 0.02 < state.fraction < 1:
         left = f" · about {show_span(int(elapsed_ms * (1 - state.fraction) / state.fraction))} left"

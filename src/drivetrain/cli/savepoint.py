@@ -16,13 +16,13 @@ from typing import Annotated
 
 import typer
 
-from drivetrain.api.durations import milliseconds
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption, load_config
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
 from drivetrain.cli.figures import show_clock, show_counted, show_size
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.terminal import print_line
 
 
 def savepoint_command(
@@ -30,30 +30,30 @@ def savepoint_command(
     place: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="PLACE", help="Where to write it; <state.dir>/savepoints/<id>-<time> if not said."
+            "--to", metavar="PLACE", help="Directory to write; by default <state.dir>/savepoints/<id>-<time>."
         ),
     ] = None,
-    timeout: Annotated[
-        str, typer.Option("--timeout", help="For how long to wait for the checkpoint.")
-    ] = "1 min",
+    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait for the checkpoint.")] = "1 min",
     masters: MastersOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a savepoint of an application, whether or not it runs: `run` and `submit` go on with --from."""
+    """Write a savepoint of an application, whether or not it runs: `run` and `submit` start from it with
+    --from.
+    """
     given = cluster_sets(sets, masters)
     if state_dir is not None:
         given[run_keys.STATE_DIR.name] = state_dir
     split_sets(given, ())
     config = load_config(config_file, given)
-    from drivetrain.spark.checkpoints.manifest import read_manifest
+    from drivetrain.runtime.checkpoints.savepoint_manifest import read_manifest
 
     if state_dir is None and _names_cluster(config):
         written = _of_cluster(app, place, timeout, config)
     else:
-        from drivetrain.spark import savepoint
+        from drivetrain.spark.entry_points import savepoint
 
         written = savepoint(app, place, config, timeout=timeout)
     manifest = read_manifest(written)
@@ -69,7 +69,7 @@ def savepoint_command(
         json.dump(told, sys.stdout)
         sys.stdout.write("\n")
         return
-    print(
+    print_line(
         f"{written}\n  checkpoint {manifest.record.txid} of {manifest.app_id}: "
         f"{show_counted(len(manifest.files), 'file')}, {show_size(manifest.bytes)}, "
         f"clock {show_clock(manifest.clock_ms)}"
@@ -86,4 +86,4 @@ def _of_cluster(app: str, place: Path | None, timeout: str, config: Config) -> P
         if place is None:
             told = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
             place = Path(config[run_keys.STATE_DIR], "savepoints", f"{view.app_id}-{told}")
-        return client.savepoint(view.app_id, place, timeout_ms=milliseconds(timeout, "--timeout"))
+        return client.savepoint(view.app_id, place, timeout)

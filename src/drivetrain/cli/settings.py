@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.console import Console
 from rich.padding import Padding
-from rich.text import Text
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config, parse_sets
-from drivetrain.config import Setting, environment_name, split_sets
+from drivetrain.config import Config, Setting, environment_name, split_sets
+from drivetrain.terminal import Console, Text, print_line
 
 
 def config_command(
@@ -24,9 +23,13 @@ def config_command(
     split_sets(given, ())
     config = load_config(config_file, given)
     if as_json:
-        print(json.dumps([_as_data(setting) for setting in config]))
+        print_line(json.dumps([_as_data(setting) for setting in config]))
         return
-    console = Console(highlight=False)
+    show_settings(config, Console())
+
+
+def show_settings(config: Config, console: Console) -> None:
+    """Print every key with its value, where that came from, and what it does."""
     for setting in config:
         changed = setting.place != "default"
         heading = Text.assemble(

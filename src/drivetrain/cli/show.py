@@ -10,10 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from drivetrain.cli.apps import STATE_STYLES, view_as_data, workers_of
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
@@ -25,7 +21,9 @@ from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_se
 from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.core.execution import ExecutionState
+from drivetrain.config.references import shown
+from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.terminal import Console, Table, Text, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +41,7 @@ def show_command(
     app: AppArgument,
     watching: Annotated[
         bool,
-        typer.Option("--watch", help="Show how it goes until it is over; Ctrl-C ends the watching only."),
+        typer.Option("--watch", help="Show progress until it has ended; Ctrl-C only ends the watching."),
     ] = False,
     masters: MastersOption = None,
     sets: SetOption = None,
@@ -59,7 +57,7 @@ def show_command(
             app = client.application(app).app_id
             end, code = watch(client, app, config[run_keys.PROGRESS_INTERVAL])
             if end is None:
-                print(how_to_come_back(app), file=sys.stderr)
+                print_line(how_to_come_back(app), file=sys.stderr)
                 raise typer.Exit(code)
         view, status = client.status(app)
         workers = client.workers()
@@ -68,7 +66,7 @@ def show_command(
         json.dump(data, sys.stdout)
         sys.stdout.write("\n")
         return
-    show_application(view, status, workers, Console(highlight=False))
+    show_application(view, status, workers, Console())
 
 
 def show_application(
@@ -95,7 +93,7 @@ def show_application(
         console.print(_accumulators(status))
     _show_errors(status, console)
     if status.printed:
-        console.print(Text(status.printed.rstrip()))
+        print_line(status.printed.rstrip(), console.file)
 
 
 def status_as_data(status: JobStatus) -> dict[str, Any]:
@@ -105,13 +103,13 @@ def status_as_data(status: JobStatus) -> dict[str, Any]:
 
 
 def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[WorkerView]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table.of_facts()
     spec = view.spec
     target = f"{spec.file}:{spec.target}" if spec.target else spec.file
     table.add_row("  name", spec.name)
     table.add_row("  file", Text.assemble(target, (f"  (code {spec.code[:12]})", "dim")))
     if spec.settings:
-        table.add_row("  settings", ", ".join(f"{k}={v}" for k, v in sorted(spec.settings.items())))
+        table.add_row("  settings", ", ".join(f"{k}={shown(k, v)}" for k, v in sorted(spec.settings.items())))
     table.add_row("  submitted", f"{show_clock(view.submitted_ms)} UTC")
     if view.ended_ms is not None:
         table.add_row("  ended", f"{show_clock(view.ended_ms)} UTC")
@@ -170,13 +168,13 @@ def _show_fragments(status: JobStatus, console: Console) -> None:
 
 
 def _fragments(status: JobStatus, *, is_wide: bool) -> Table:
-    table = _table("fragment", "state", "attempt")
+    table = _table("fragment", plain=("state", "attempt"))
     for heading in ("messages", "messages/s", "lag", "batch"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("clock (UTC)", no_wrap=True)
     if is_wide:
         table.add_column("delay", justify="right", no_wrap=True)
-        table.add_column("executor", no_wrap=True)
+        table.add_names("executor")
     for view in status.fragments:
         ran = view.batch_id >= 0
         cells = (
@@ -196,7 +194,13 @@ def _fragments(status: JobStatus, *, is_wide: bool) -> Table:
 
 
 def _executors(status: JobStatus) -> Table:
-    table = _table("executor", "state", "worker", "host", "process", "slots", "Spark")
+    table = Table()
+    table.add_names("executor")
+    table.add_column("state", no_wrap=True)
+    table.add_names("worker", "host")
+    for heading in ("process", "slots"):
+        table.add_column(heading, no_wrap=True)
+    table.add_names("Spark")
     for executor in status.executors:
         table.add_row(
             executor.executor,
@@ -260,8 +264,9 @@ def _show_error(error: ErrorView, console: Console) -> None:
         console.print(Text(f"    remedy: {error.remedy}"), soft_wrap=True)
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
+def _table(name: str, plain: Sequence[str] = ()) -> Table:
+    table = Table()
+    table.add_names(name)
+    for heading in plain:
         table.add_column(heading, no_wrap=True)
     return table

@@ -20,7 +20,8 @@ from typing import Final
 from drivetrain.cli.finding import Finding, Verdict
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError
-from drivetrain.spark.java import java_program
+from drivetrain.spark.connector.installed import GROUP, installed_connectors
+from drivetrain.spark.session.java import java_program
 
 PYTHON_AT_LEAST: Final = (3, 11)
 JAVA_AT_LEAST: Final = 17
@@ -53,6 +54,18 @@ def check_python() -> Finding:
             "Python", Verdict.FAIL, version, f"install Python {least} or later and make a new environment"
         )
     return Finding("Python", Verdict.OK, version)
+
+
+def check_connectors() -> list[Finding]:
+    """The connectors of installed packages: one finding, and one for each that cannot be loaded."""
+    installed = installed_connectors()
+    findings = []
+    if installed.connectors:
+        findings.append(Finding("connectors", Verdict.OK, ", ".join(sorted(installed.connectors))))
+    for name, why in sorted(installed.failed.items()):
+        remedy = f"mend or reinstall the package: it registers the entry point in the group {GROUP}"
+        findings.append(Finding("connectors", Verdict.WARN, f"{name}: {why}", remedy))
+    return findings
 
 
 def check_packages() -> list[Finding]:
@@ -101,7 +114,7 @@ def check_java(environ: Mapping[str, str]) -> Finding:
 
 def check_kafka(config: Config) -> Finding:
     """Spark's connector, which applications with Kafka need. Fetches nothing."""
-    from drivetrain.spark.kafka_connector import connector_jars
+    from drivetrain.spark.session.kafka_connector import connector_jars
 
     try:
         jars = connector_jars(config, fetch=False)

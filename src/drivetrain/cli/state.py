@@ -11,9 +11,6 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from drivetrain.api.moments import told_moment
 from drivetrain.cli.arguments import (
@@ -28,47 +25,53 @@ from drivetrain.cli.figures import show_clock
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.config import split_sets
 from drivetrain.errors import UserError
+from drivetrain.terminal import Console, Table
 
 if TYPE_CHECKING:
-    from drivetrain.spark.state_query import KeptState, States
+    from drivetrain.spark.state.state_query import KeptState, States
 
 
 def state_command(
     app: Annotated[str, typer.Argument(metavar="APP", help="The application: its name, or its id.")],
-    processor: Annotated[str, typer.Argument(metavar="PROCESSOR", help="Whose states, as `plan` names it.")],
+    processor: Annotated[str, typer.Argument(metavar="PROCESSOR", help="Id of the processor, as in `plan`.")],
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="K", help="Of one key only; of several columns, as a JSON list."),
+        typer.Option("--key", metavar="K", help="Show only this key; for several columns, a JSON list."),
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="Exactly as of this application time (UTC), not of now."),
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help='Exactly as of this application time (UTC); "checkpoint": of the newest checkpoint.',
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of states to show.")] = 50,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the states of a processor: of now, or exactly as of an application time."""
+    """Show the states of a processor: current, or exactly as of an application time."""
     with standard_output_reserved() as output:
         given = parse_sets(sets, state_dir)
         split_sets(given, ())
         config = load_config(config_file, given)
-        from drivetrain.spark import state
+        from drivetrain.spark.entry_points import state
 
         states = state(app, processor, config)
+        at = told_moment(states.checkpoint_ms()) if at == "checkpoint" else at
         found = states.items(at) if key is None else of_key(states, key, at)
         if as_json:
             json.dump(as_data(states, found, at), output, default=str)
             output.write("\n")
             return
-    show(states, found, at, limit, Console(file=sys.stdout, highlight=False))
+    show(states, found, at, limit, Console(file=sys.stdout))
 
 
 def of_key(states: States, written: str, at: str | None) -> list[KeptState]:
     """The states of a key that was written as text; raises `UserError` when no reading of it has any."""
-    from drivetrain.spark.state_query import KeptState
+    from drivetrain.spark.state.state_query import KeptState
 
     for key in readings(written):
         value = states.get(key, at)
@@ -104,10 +107,9 @@ def as_data(states: States, found: list[KeptState], at: str | None) -> dict[str,
 
 def show(states: States, found: list[KeptState], at: str | None, limit: int, console: Console) -> None:
     """Print states as a table, and as of when they are."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table()
     is_windowed = any(one.window is not None for one in found)
-    for heading in ("key", *(["window (UTC)"] if is_windowed else []), "value"):
-        table.add_column(heading, overflow="fold")
+    table.add_names("key", *(["window (UTC)"] if is_windowed else []), "value")
     for one in found[:limit]:
         key = ", ".join(map(str, one.key)) if isinstance(one.key, tuple) else str(one.key)
         window = (

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
-from rich.console import Console
 
 from drivetrain.cli.arguments import (
     ConfigOption,
@@ -34,8 +33,9 @@ from drivetrain.cli.run_summary import result_as_data, show_summary
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.cluster.messages.applications import Priority
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.core.progress import RunResult
+from drivetrain.core.job.run_progress import RunResult
 from drivetrain.errors import DrivetrainError
+from drivetrain.terminal import Console, print_line
 
 if TYPE_CHECKING:
     from drivetrain.cluster.client import End, Submission
@@ -46,31 +46,33 @@ _ATTACHED: Final = "Show how it goes and end with it (the default), or return on
 def submit_command(
     file: FileArgument,
     name: Annotated[
-        str | None, typer.Option("--name", help="The application's name in the cluster, else its own.")
+        str | None, typer.Option("--name", help="Name in the cluster; by default the one in the file.")
     ] = None,
     attached: Annotated[bool, typer.Option("--attached/--detached", help=_ATTACHED)] = True,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Forget what earlier runs of this application did, and start over."),
+        typer.Option("--fresh", help="Delete the state and outputs of earlier runs, and start over."),
     ] = False,
     replay_from: Annotated[
         str | None,
         typer.Option(
             "--replay-from",
             metavar="TIME",
-            help="Process again what is not older than TIME (2013-03-01T00:00, UTC), in a new life of the "
+            help="Process messages from TIME on again (2013-03-01T00:00, UTC), in a new life of the "
             "application; what it has published stays.",
         ),
     ] = None,
     savepoint: SavepointOption = None,
     priority: Annotated[
-        Priority, typer.Option("--priority", help="Whose requests for slots come first.")
+        Priority, typer.Option("--priority", help="Priority of its requests for slots.")
     ] = Priority.NORMAL,
     directory: Annotated[
         Path | None,
-        typer.Option("--directory", metavar="DIR", help="Send this whole directory; the file lies in it."),
+        typer.Option(
+            "--directory", metavar="DIR", help="Send this whole directory, which contains the file."
+        ),
     ] = None,
     archives: Annotated[
         list[Path] | None,
@@ -81,7 +83,7 @@ def submit_command(
     masters: MastersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run an application in a cluster. Attached, Ctrl-C only detaches: the application goes on."""
+    """Run an application in a cluster. Ctrl-C only detaches: the application keeps running."""
     options = {
         "name": name,
         "directory": directory,
@@ -121,10 +123,10 @@ def _submit(
         if not attached:
             _tell_accepted(app_id, output)
             return 0
-        print(f"accepted as {app_id}", file=sys.stderr, flush=True)
+        print_line(f"accepted as {app_id}", file=sys.stderr, flush=True)
         end, code = watch(client, app_id, config[run_keys.PROGRESS_INTERVAL])
     if end is None:
-        print(how_to_come_back(app_id), file=sys.stderr)
+        print_line(how_to_come_back(app_id), file=sys.stderr)
         if output is not None:
             _write(output, {"outcome": "detached", "app_id": app_id})
         return code
@@ -135,8 +137,8 @@ def _tell_accepted(app_id: str, output: TextIO | None) -> None:
     if output is not None:
         _write(output, {"outcome": "accepted", "app_id": app_id})
         return
-    print(f"accepted as {app_id}")
-    print(f"  watch it: drivetrain show {app_id} --watch", file=sys.stderr)
+    print_line(f"accepted as {app_id}")
+    print_line(f"  watch it: drivetrain show {app_id} --watch", file=sys.stderr)
 
 
 def _tell_end(end: End, submission: Submission, output: TextIO | None) -> int:
@@ -149,10 +151,10 @@ def _tell_end(end: End, submission: Submission, output: TextIO | None) -> int:
     printed = "" if end.status is None else end.status.printed
     if output is None:
         if result is None:
-            print(f"{end.app_id} has finished")
+            print_line(f"{end.app_id} has finished")
         else:
             show_summary(result, Console())
-        sys.stdout.write(printed)
+        print_line(printed, end="")
         return 0
     data: dict[str, Any] = {"outcome": "finished"} if result is None else result_as_data(result)
     _write(output, {**data, "app_id": end.app_id, "printed": printed})

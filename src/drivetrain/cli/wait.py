@@ -20,6 +20,7 @@ from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
 from drivetrain.cli.figures import show_clock
+from drivetrain.terminal import print_line
 
 _TIMEOUT: Final = "1 h"
 
@@ -31,27 +32,27 @@ def wait_command(
         typer.Option(
             "--clock",
             metavar="MOMENT",
-            help="Wait until all that happened before this moment has been processed: "
-            "2013-03-01T00:00 (UTC unless it says otherwise), or ms since 1970.",
+            help="Wait until all messages older than this moment have been processed: "
+            "2013-03-01T00:00 (UTC unless it has a zone), or ms since 1970.",
         ),
     ] = None,
-    timeout: Annotated[str, typer.Option("--timeout", help="For how long to wait.")] = _TIMEOUT,
+    timeout: Annotated[str, typer.Option("--timeout", help="How long to wait.")] = _TIMEOUT,
     masters: MastersOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Wait until an application is over, or its clock has come to a moment."""
-    timeout_ms = milliseconds(timeout, "--timeout")
+    """Wait until an application has ended, or its clock has reached a moment."""
+    milliseconds(timeout, "--timeout")  # refuses what is no duration before it connects
     with connected(sets, config_file, masters) as client:
         if clock is None:
-            view = client.wait(app, timeout_ms=timeout_ms)
+            view = client.wait(app, timeout)
             told, data = f"{view.app_id} is {view.state.value}", view_as_data(view, ())
         else:
-            clock_ms = client.wait_clock(app, clock, timeout_ms=timeout_ms)
+            clock_ms = client.wait_clock(app, clock, timeout)
             told, data = f"the clock is at {show_clock(clock_ms)}", {"clock_ms": clock_ms}
     if as_json:
         json.dump(data, sys.stdout)
         sys.stdout.write("\n")
         return
-    print(told)
+    print_line(told)

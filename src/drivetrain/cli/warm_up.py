@@ -1,6 +1,6 @@
 """`drivetrain warm-up`: makes Spark start faster on this machine.
 
-Called by `cli.main`; the work is in `spark.class_archive`.
+Called by `cli.main`. The work is done in `spark.session.class_archive`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import time
 
 from drivetrain.cli.arguments import JsonOption
+from drivetrain.terminal import print_line
 
 
 def warm_up_command(as_json: JsonOption = False) -> None:
@@ -17,15 +18,15 @@ def warm_up_command(as_json: JsonOption = False) -> None:
 
     Takes half a minute to a minute and 170 MB of the user's cache, once for every version of Java and Spark.
     """
-    from drivetrain.spark import class_archive
+    from drivetrain.spark.session import class_archive
 
     if not as_json:
-        print("running a small application, and keeping the classes that it loads …", file=sys.stderr)
+        print_line("running a small application, and keeping the classes that it loads …", file=sys.stderr)
     began_s = time.monotonic()
     path = class_archive.make()
     size_bytes = path.stat().st_size
     if as_json:
-        print(json.dumps({"archive": str(path), "bytes": size_bytes}))
+        print_line(json.dumps({"archive": str(path), "bytes": size_bytes}))
     else:
-        print(f"{path}: {size_bytes / 2**20:.0f} MiB, in {time.monotonic() - began_s:.0f} s")
-        print("every session on this machine uses it from now on; delete the file to be without it")
+        print_line(f"{path}: {size_bytes / 2**20:.0f} MiB, in {time.monotonic() - began_s:.0f} s")
+        print_line("every session on this machine uses it from now on; delete the file to be without it")

@@ -134,7 +134,7 @@ def _places(search: LeaderSearch) -> list[str]:
 
 def _nowhere(sha256: str, got: str) -> PeerViolationError:
     return PeerViolationError(
-        "the transfer of an application's code goes nowhere",
+        "the transfer of an application's code makes no progress",
         where=sha256,
         got=got,
         remedy="use one version of Drivetrain everywhere",

@@ -1,7 +1,7 @@
-"""How a process of the cluster meets the others: the list of masters, the secret, TLS.
+"""How a process of the cluster meets the others: the list of masters, keys, permissions, TLS.
 
 Invariants:
-1. The secret comes from DRIVETRAIN_SECRET or a file that only its owner can read, and is never shown.
+1. What arrives is judged by the permissions of its sender's role.
 2. TLS has all of its three files, or none.
 
 Called by masters, workers, application masters, executors and clients when they start.
@@ -9,19 +9,20 @@ Called by masters, workers, application masters, executors and clients when they
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from drivetrain.actor.remote import RemoteSettings, TlsSettings
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.access.secret_files import SECRET_VARIABLE as SECRET_VARIABLE
+from drivetrain.cluster.access.secret_files import secrets_of
+from drivetrain.cluster.access.system_names import CLIENT
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as keys
 from drivetrain.errors import ConfigError
-
-SECRET_VARIABLE: Final = "DRIVETRAIN_SECRET"  # noqa: S105 - the name of the variable
 
 _MASTER: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
 
@@ -46,54 +47,27 @@ def masters_of(config: Config) -> list[str]:
 
 
 def remote_settings(
-    config: Config, port: int = 0, *, environ: Mapping[str, str] | None = None
+    config: Config, port: int = 0, *, system: str = CLIENT, environ: Mapping[str, str] | None = None
 ) -> RemoteSettings:
     """The settings for `attach_remote`: listen on `port` of `cluster.host`, 0 means any free one.
 
-    `environ` None means the process's. Raises ConfigError and InsecureBindError.
+    `system` is the name of the actor system that they are for (see `access.system_names`). `environ` None
+    means the process's. Raises ConfigError and InsecureBindError.
     """
     return RemoteSettings.from_config(
-        config, host=config[keys.HOST], port=port, secret=read_secret(config, environ), tls=_tls(config)
+        config,
+        host=config[keys.HOST],
+        port=port,
+        keys=keyring_of(config, system, environ),
+        guard=guard_of(system),
+        tls=_tls(config),
     )
 
 
-def read_secret(config: Config, environ: Mapping[str, str] | None = None) -> str | None:
-    """The secret that all processes share; None when there is none, which will do on loopback.
-
-    Raises ConfigError for a file that cannot be read, is empty, or that others can read.
-    """
-    given = (os.environ if environ is None else environ).get(SECRET_VARIABLE, "").strip()
-    if given:
-        return given
-    name = config[keys.SECRET_FILE]
-    if not name:
-        return None
-    path = Path(name)
-    try:
-        mode = path.stat().st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(
-                "others than its owner may read the file with the secret",
-                where=name,
-                expected="mode 600",
-                got=f"mode {stat.S_IMODE(mode):o}",
-                remedy=f"chmod 600 {name}, and make a new secret if somebody may have read it",
-            )
-        secret = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            "the file with the secret cannot be read",
-            where=name,
-            got=str(error),
-            remedy="correct cluster.secret-file",
-        ) from error
-    if not secret:
-        raise ConfigError(
-            "the file with the secret is empty",
-            where=name,
-            remedy="make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-        )
-    return secret
+def keyring_of(config: Config, system: str, environ: Mapping[str, str] | None = None) -> Keyring | None:
+    """The keys of the process whose system has this name; None without a secret. Raises ConfigError."""
+    read = secrets_of(config, environ)
+    return None if read is None else Keyring(system, read)
 
 
 def _tls(config: Config) -> TlsSettings | None:
@@ -107,7 +81,7 @@ def _tls(config: Config) -> TlsSettings | None:
             where=", ".join(missing),
             expected="the path of a PEM file",
             got="nothing",
-            remedy="set all three keys, or none to do without TLS",
+            remedy="set all three keys, or none to run without TLS",
         )
     certificate, key, authority = (Path(value) for value in files.values())
     return TlsSettings(certificate=certificate, key=key, authority=authority)

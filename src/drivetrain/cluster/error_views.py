@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 
 from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.config.references import scrub
 from drivetrain.errors import DrivetrainError
 
 _MOST_CHARACTERS = 8_000
@@ -17,11 +18,12 @@ _MOST_CHARACTERS = 8_000
 def error_view(error: BaseException) -> ErrorView:
     """`error` as others are told of it, with the user's own traceback where there is one.
 
-    What is not of Drivetrain's own tree was raised by the application.
+    What is not of Drivetrain's own tree was raised by the application. Secrets are taken out of it.
     """
+    scrub(error)
     if not isinstance(error, DrivetrainError):
         told = "".join(traceback.format_exception(error))[-_MOST_CHARACTERS:]
-        what = f"{type(error).__name__}: {error}"
+        what = _cut(f"{type(error).__name__}: {error}") or ""
         return ErrorView("application", what, remedy="correct the application", user_traceback=told)
     got = error.got
     if got is None and (message := getattr(error, "message", None)) is not None:

@@ -4,7 +4,7 @@ Problem: an application master or an executor needs a page of values before it c
 they must be there to look at when it went wrong.
 
 Design: a JSON file in the process's own directory, readable by its owner only, whose path is the only
-argument of the process. Secrets are not in it: the shared secret comes in the environment
+argument of the process. Secrets are not in it: the keys of the process come in the environment
 (DRIVETRAIN_SECRET).
 
 Invariants:
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from drivetrain.cluster.access.system_names import app_master_name, executor_name
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.config import Config
@@ -80,8 +81,15 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 "not a launch file of this version of Drivetrain",
                 where=str(path),
                 got=str(error),
-                remedy="let the worker and what it starts be of one version",
+                remedy="use one version of Drivetrain for the worker and its processes",
             ) from error
+
+    @property
+    def system(self) -> str:
+        """The name of the process's actor system, which its keys prove."""
+        if self.kind is ProcessKind.APP_MASTER:
+            return app_master_name(self.app_id, self.epoch)
+        return executor_name(self.app_id, self.epoch, self.launch_id)
 
     def load_config(self) -> Config:
         """The configuration of the process; raises ConfigError."""

@@ -230,7 +230,8 @@ def require_secret(system: ActorSystem, masters: Sequence[str], *, by_all: bool 
             "the masters do not accept this process's secret",
             where=", ".join(masters),
             got=refusals[0].what,
-            remedy="set DRIVETRAIN_SECRET, or cluster.secret-file, to the secret of the masters",
+            remedy="set DRIVETRAIN_SECRET, or cluster.secret-file, to the secret of the masters or to a key "
+            "for this kind of process (drivetrain key)",
         )
 
 

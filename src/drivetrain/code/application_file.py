@@ -135,7 +135,7 @@ def _find(module: ModuleType, path: Path, name: str | None) -> Application:
     if distinct:
         names = sorted(distinct.values())
         raise ApplicationFileError(
-            "the file holds several applications",
+            "the file contains several applications",
             where=str(path),
             got=", ".join(names),
             remedy=f"name the one to take: {path}:{names[0]}",
@@ -143,7 +143,7 @@ def _find(module: ModuleType, path: Path, name: str | None) -> Application:
     if inspect.isfunction(getattr(module, _BUILD, None)):
         return _named(module, path, _BUILD)
     raise ApplicationFileError(
-        "the file holds no application",
+        "the file contains no application",
         where=str(path),
         expected='a module-level variable such as app = Application("name"), or a function build()',
         remedy=f"add one, or name the function that builds it: {path}:function",
@@ -165,7 +165,7 @@ def _named(module: ModuleType, path: Path, name: str) -> Application:
         raise ApplicationFileError(
             f'"{name}" is not an application',
             where=str(path),
-            expected="an Application, or a function that returns one or fills the one it is given",
+            expected="an Application, or a function that returns one or fills its argument",
             got=type(value).__name__,
             remedy="return the Application",
         )

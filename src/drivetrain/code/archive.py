@@ -155,10 +155,10 @@ class _Members:
             f"{self._places[name]} ({len(self.content[name]) // 2**10} KiB)" for name in largest
         )
         return ArchiveError(
-            "the application's files are too large to be sent around",
+            "the application's files are too large to send",
             expected=f"at most {self._largest_bytes // 2**20} MiB in {MOST_FILES} files",
             got=f"more; so far {len(self.content)} files, the largest are {sizes}",
-            remedy="keep data out of the application's folder: on storage that all machines share",
+            remedy="move data out of the application's folder, to storage that all machines share",
         )
 
 
@@ -227,11 +227,11 @@ def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise ArchiveError(
-                "a file is too large to be sent around",
+                "a file is too large to send",
                 where=str(path),
                 expected=f"at most {LARGEST_BYTES // 2**20} MiB",
                 got=f"{path.stat().st_size // 2**20} MiB",
-                remedy="keep data out of the application's folder",
+                remedy="move data out of the application's folder",
             )
         return path.read_bytes()
     except OSError as error:

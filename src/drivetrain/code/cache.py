@@ -27,6 +27,7 @@ from typing import Final
 
 from drivetrain.code.archive import BadArchiveError, unpack
 from drivetrain.errors import UnavailableError
+from drivetrain.private_files import make_private_directory, private
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -35,7 +36,7 @@ class CodeCache:
     """The archives in `directory`, which is created, locked and emptied; raises UnavailableError, OSError."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory, "the code of applications")
         self._directory: Final = directory
         self._lock: Final = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -84,7 +85,7 @@ class CodeCache:
 
     def append(self, sha256: str, data: bytes) -> None:
         """Add what arrived next; blocking. Raises OSError."""
-        with self._part(sha256).open("ab") as file:
+        with open(self._part(sha256), "ab", opener=private) as file:
             file.write(data)
 
     def install(self, sha256: str) -> Path:

@@ -17,7 +17,6 @@ Called by the commands, the Spark session and the actor systems.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 from drivetrain.config.catalog import ALL_KEYS
 from drivetrain.config.key import ENVIRONMENT_PREFIX, Key, environment_name
 from drivetrain.config.nearest import did_you_mean
+from drivetrain.config.references import is_written_out, shown, without_password
 from drivetrain.config.toml_file import read_toml
 from drivetrain.errors import ConfigError
 
@@ -35,12 +35,16 @@ T = TypeVar("T")
 CONFIG_VARIABLE: Final = "DRIVETRAIN_CONFIG"
 """The environment variable that names the TOML file; it is read by the commands and is not a key."""
 
-_SECRET: Final = re.compile(
-    r"secret|password|token|credential|jaas|access[.-]?key|ssl\.key(store\.key|\.pem)?$", re.IGNORECASE
-)
-
 _NO_KEYS: Final = frozenset(
-    {CONFIG_VARIABLE, "DRIVETRAIN_SECRET", "DRIVETRAIN_SEEDS", "DRIVETRAIN_SEED", "DRIVETRAIN_TRACE"}
+    {
+        CONFIG_VARIABLE,
+        "DRIVETRAIN_SECRET",
+        "DRIVETRAIN_APPLICATIONS",
+        "DRIVETRAIN_SEEDS",
+        "DRIVETRAIN_SEED",
+        "DRIVETRAIN_TRACE",
+        "DRIVETRAIN_CRASH_AT",
+    }
 )
 """Variables that begin like a key's and are none: the last three are read by `drivetrain.testing`, the secret
 by `drivetrain.cluster.connection`, since a configuration is shown and a secret is not."""
@@ -64,13 +68,11 @@ class Setting(Generic[T]):
 
     @property
     def shown(self) -> str:
-        """The value as a user would write it, with what looks like a secret blotted out."""
+        """The value as a user would write it, but for secrets that are written out."""
         if not self.key.is_table:
             return self.key.parse.show(self.value)
         entries = cast(Mapping[str, str], self.value)
-        return json.dumps(
-            {name: "***" if _SECRET.search(name) else entries[name] for name in sorted(entries)}
-        )
+        return json.dumps({name: shown(name, entries[name]) for name in sorted(entries)})
 
 
 class Config:
@@ -130,6 +132,16 @@ class Config:
         changed = ", ".join(f"{s.key.name}={s.shown}" for s in self if s.place != "default")
         return f"Config({changed})"
 
+    def written_out(self) -> list[tuple[str, str]]:
+        """The entries of tables that hold a secret and not a reference, with the places they came from."""
+        return [
+            (f"{setting.key.name}.{name}", setting.place)
+            for setting in self
+            if setting.key.is_table
+            for name, value in sorted(setting.value.items())
+            if is_written_out(name, str(value))
+        ]
+
     def _values(self) -> Mapping[str, object]:
         return {setting.key.name: setting.value for setting in self}
 
@@ -181,6 +193,8 @@ def _key_of(written: str, origin: Origin) -> Key[Any]:
 def _read(key: Key[Any], written: str, origin: Origin, earlier: Setting[Any] | None) -> Setting[Any]:
     entry = written.removeprefix(key.name).removeprefix(".") if key.is_table else ""
     raw = {entry: origin.raw} if entry else origin.raw
+    if isinstance(raw, str):
+        without_password(raw, f"{written} ({origin.place})")
     try:
         value = key.parse.read(raw)
     except ValueError as error:

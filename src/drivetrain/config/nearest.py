@@ -9,11 +9,17 @@ import difflib
 from collections.abc import Iterable
 
 
+def nearest(wrong: str, known: Iterable[str]) -> str | None:
+    """The closest of `known`; None when none is close."""
+    return next(iter(difflib.get_close_matches(wrong, list(known), n=1)), None)
+
+
 def did_you_mean(wrong: str, known: Iterable[str], *, otherwise: str) -> str:
     """A remedy that names the closest of `known`, or `otherwise` when none is close."""
     names = list(known)
-    found = difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
-    if not found:
+    found = nearest(wrong, names)
+    if found is None:
         # The last word alone: "timeout" and "driver-memory" are typed without their topic often enough.
-        found = [name for name in names if name.rsplit(".", 1)[-1] == wrong.rsplit(".", 1)[-1]][:1]
-    return f'did you mean "{found[0]}"? Otherwise {otherwise}' if found else otherwise
+        last = wrong.rsplit(".", 1)[-1]
+        found = next((name for name in names if name.rsplit(".", 1)[-1] == last), None)
+    return otherwise if found is None else f'did you mean "{found}"? Otherwise {otherwise}'

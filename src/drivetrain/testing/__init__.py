@@ -1,7 +1,13 @@
 """The deterministic simulator and other tools for testing, shipped to users."""
 
 from drivetrain.testing.disk import SimulatedDisk
-from drivetrain.testing.errors import (
+from drivetrain.testing.faults import DiskFaults, NetworkFaults
+from drivetrain.testing.loop import SimulatedLoop
+from drivetrain.testing.network import SimulatedNetwork
+from drivetrain.testing.node import Node
+from drivetrain.testing.simulate import simulate
+from drivetrain.testing.simulation import Simulation
+from drivetrain.testing.simulation_errors import (
     BackgroundFailureError,
     DeadlockError,
     LivelockError,
@@ -10,12 +16,6 @@ from drivetrain.testing.errors import (
     RealWorldError,
     SimulationError,
 )
-from drivetrain.testing.faults import DiskFaults, NetworkFaults
-from drivetrain.testing.loop import SimulatedLoop
-from drivetrain.testing.network import SimulatedNetwork
-from drivetrain.testing.node import Node
-from drivetrain.testing.simulate import simulate
-from drivetrain.testing.simulation import Simulation
 from drivetrain.testing.trace import Trace
 from drivetrain.testing.transport import SimulatedTransport
 

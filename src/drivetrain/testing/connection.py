@@ -19,8 +19,8 @@ from contextvars import Context
 from typing import Final
 
 from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, ConnectionEvents
-from drivetrain.testing.life import Life
 from drivetrain.testing.network import SimulatedNetwork
+from drivetrain.testing.process_life import Life
 
 HIGH_WATER_BYTES: Final = 1 << 20
 LOW_WATER_BYTES: Final = 1 << 18

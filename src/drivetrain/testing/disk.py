@@ -164,7 +164,7 @@ class SimulatedDisk:
         grown = len(write.on(file.content)) - len(file.content)
         used = sum(len(other.content) for other in self._files.values())
         if self.capacity_bytes is not None and used + grown > self.capacity_bytes:
-            raise DiskFullError("no room is left on the disk", where=self._name, remedy="free some space")
+            raise DiskFullError("no space is left on the disk", where=self._name, remedy="free some space")
         file.add(write)
         self._files[name] = file
         await self._after(f"{what} {name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
-from drivetrain.testing.errors import SimulationError
+from drivetrain.testing.simulation_errors import SimulationError
 
 
 class _Odds:

@@ -34,10 +34,10 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast
 
-from drivetrain.testing.errors import DeadlockError, LivelockError, OverrunError, RealWorldError
-from drivetrain.testing.lanes import Lanes, Ready
-from drivetrain.testing.life import CURRENT_LIFE, Life
+from drivetrain.testing.process_life import CURRENT_LIFE, Life, Ready
+from drivetrain.testing.ready_callbacks import Lanes
 from drivetrain.testing.real_world import NoRealWorld
+from drivetrain.testing.simulation_errors import DeadlockError, LivelockError, OverrunError, RealWorldError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -146,7 +146,8 @@ class SimulatedLoop(NoRealWorld):
     # ---- running
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until the future is done; its result. Raises the errors of `drivetrain.testing.errors`."""
+        """Run until the future is done; its result. Raises the errors of
+        `drivetrain.testing.simulation_errors`."""
         task = future if asyncio.isfuture(future) else self.create_task(future)
         self._run(task.done)
         return task.result()

@@ -24,17 +24,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from drivetrain.testing.errors import SimulationError
+from drivetrain.actor.remote.transport import Opener
 from drivetrain.testing.faults import NetworkFaults
-from drivetrain.testing.life import Life
 from drivetrain.testing.loop import SimulatedLoop
+from drivetrain.testing.process_life import Life
+from drivetrain.testing.simulation_errors import SimulationError
 from drivetrain.testing.trace import Trace
-
-if TYPE_CHECKING:
-    from drivetrain.testing.connection import SimulatedConnection
-    from drivetrain.testing.transport import SimulatedListener
 
 Describe = Callable[[bytes], str]
 
@@ -45,6 +42,35 @@ _HELD_ODDS: Final = 0.5
 def describe_size(frame: bytes) -> str:
     """Say how large a frame is and what its checksum is, for the trace."""
     return f"{len(frame)} B crc {zlib.crc32(frame):08x}"
+
+
+class OpenPort(Protocol):
+    """What the network asks of a port on which a process listens."""
+
+    @property
+    def life(self) -> Life | None:
+        """The process; None: one that is not simulated."""
+
+    @property
+    def context(self) -> Context:
+        """The context in which it accepts connections."""
+
+    @property
+    def accept(self) -> Opener:
+        """Called with its end of a new connection."""
+
+
+class OpenEnd(Protocol):
+    """What the network asks of an end of a connection."""
+
+    is_open: bool
+
+    @property
+    def life(self) -> Life | None:
+        """The process that has it; None: one that is not simulated."""
+
+    def end_with_process(self) -> None:
+        """Close it, because its process has died."""
 
 
 class SimulatedNetwork:
@@ -60,8 +86,8 @@ class SimulatedNetwork:
         self.random: Final = random
         self.trace: Final = trace
         self.describe = describe
-        self.listeners: Final[dict[tuple[str, int], SimulatedListener]] = {}
-        self.connections: Final[list[SimulatedConnection]] = []
+        self.listeners: Final[dict[tuple[str, int], OpenPort]] = {}
+        self.connections: Final[list[OpenEnd]] = []
         self._hosts: Final[dict[str, bool]] = {}
         self._faults = NetworkFaults()
         self._link_faults: Final[dict[tuple[str, str], NetworkFaults]] = {}
@@ -175,7 +201,7 @@ class SimulatedNetwork:
         self._next_port += 1
         return self._next_port - 1
 
-    def add_connection(self, connection: SimulatedConnection) -> None:
+    def add_connection(self, connection: OpenEnd) -> None:
         """Keep track of an open end."""
         if len(self.connections) > 64 and len(self.connections) > 2 * sum(
             c.is_open for c in self.connections
@@ -192,7 +218,7 @@ class SimulatedNetwork:
         """Write a line of the network to the trace."""
         self.trace.write(self.loop.time(), "network", what)
 
-    def _connections_of(self, life: Life) -> Iterator[SimulatedConnection]:
+    def _connections_of(self, life: Life) -> Iterator[OpenEnd]:
         return (
             connection
             for connection in list(self.connections)

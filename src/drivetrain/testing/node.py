@@ -18,16 +18,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from drivetrain.testing.disk import SimulatedDisk
-from drivetrain.testing.errors import ProcessEndedError, SimulationError
-from drivetrain.testing.life import CURRENT_LIFE, Life
-from drivetrain.testing.loop import START_S
+from drivetrain.testing.loop import START_S, SimulatedLoop
+from drivetrain.testing.network import SimulatedNetwork
+from drivetrain.testing.process_life import CURRENT_LIFE, Life
+from drivetrain.testing.simulation_errors import ProcessEndedError, SimulationError
+from drivetrain.testing.trace import Trace
 from drivetrain.testing.transport import SimulatedTransport
-
-if TYPE_CHECKING:
-    from drivetrain.testing.simulation import Simulation
 
 T = TypeVar("T")
 
@@ -35,10 +34,30 @@ EPOCH_MS: Final = 1_700_000_000_000
 """What a wall clock without skew shows when a simulation starts."""
 
 
+class Surroundings(Protocol):
+    """What a node asks of the simulation that it is in."""
+
+    @property
+    def seed(self) -> int:
+        """The number from which all randomness is drawn."""
+
+    @property
+    def loop(self) -> SimulatedLoop:
+        """The loop of all processes, with virtual time."""
+
+    @property
+    def trace(self) -> Trace:
+        """The lines of what happened."""
+
+    @property
+    def network(self) -> SimulatedNetwork:
+        """The network of all nodes."""
+
+
 class Node:
     """One simulated machine with one process; `name` is its host name too."""
 
-    def __init__(self, simulation: Simulation, name: str) -> None:
+    def __init__(self, simulation: Surroundings, name: str) -> None:
         self._simulation: Final = simulation
         self._random: Final = Random(f"{simulation.seed}:node:{name}")
         self._life: Life | None = None
@@ -130,6 +149,11 @@ class Node:
         """End the process as a power cut does: as `crash`, but peers hear nothing until the next start."""
         self._simulation.network.set_power(self.name, is_on=False)
         self._end("loses power")
+
+    def step_clock(self, by_ms: int) -> None:
+        """Set this machine's wall clock forward, or back (negative); timers go on as before."""
+        self.clock_skew_ms += by_ms
+        self._record(f"sets its clock by {by_ms} ms")
 
     def freeze(self) -> None:
         """Stop the process as SIGSTOP does."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NoReturn
 
-from drivetrain.testing.errors import RealWorldError
+from drivetrain.testing.simulation_errors import RealWorldError
 
 
 def _refusal(name: str) -> Any:

@@ -23,9 +23,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from drivetrain.actor.remote.wire import describe as describe_frame
-from drivetrain.testing.errors import SimulationError
 from drivetrain.testing.network import Describe
 from drivetrain.testing.simulation import Simulation
+from drivetrain.testing.simulation_errors import SimulationError
 
 SEEDS_VARIABLE: Final = "DRIVETRAIN_SEEDS"
 SEED_VARIABLE: Final = "DRIVETRAIN_SEED"

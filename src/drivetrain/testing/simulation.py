@@ -24,11 +24,11 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from drivetrain.actor.remote.wire import describe as describe_frame
-from drivetrain.testing.errors import BackgroundFailureError, SimulationError
-from drivetrain.testing.life import CURRENT_LIFE
 from drivetrain.testing.loop import START_S, SimulatedLoop
 from drivetrain.testing.network import Describe, SimulatedNetwork
 from drivetrain.testing.node import Node
+from drivetrain.testing.process_life import CURRENT_LIFE
+from drivetrain.testing.simulation_errors import BackgroundFailureError, SimulationError
 from drivetrain.testing.trace import Trace
 
 T = TypeVar("T")

@@ -18,11 +18,11 @@ import asyncio
 from contextvars import Context, copy_context
 from typing import Final
 
-from drivetrain.actor.remote.errors import AddressInUseError, ConnectError
+from drivetrain.actor.remote.remote_errors import AddressInUseError, ConnectError
 from drivetrain.actor.remote.transport import Connection, Opener
 from drivetrain.testing.connection import SimulatedConnection
-from drivetrain.testing.life import CURRENT_LIFE, Life
 from drivetrain.testing.network import SimulatedNetwork
+from drivetrain.testing.process_life import CURRENT_LIFE, Life
 
 
 class SimulatedListener:

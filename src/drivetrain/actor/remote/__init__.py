@@ -1,6 +1,9 @@
 """Actor systems over the network: transports, authentication, associations and death watch."""
 
-from drivetrain.actor.remote.errors import (
+from drivetrain.actor.remote.arrivals import Arrival, Guard
+from drivetrain.actor.remote.keys import Keys, SharedSecrets
+from drivetrain.actor.remote.remote import Remote, attach_remote
+from drivetrain.actor.remote.remote_errors import (
     AddressInUseError,
     BindError,
     ConnectError,
@@ -10,27 +13,30 @@ from drivetrain.actor.remote.errors import (
     ProtocolViolationError,
     TlsConfigError,
 )
-from drivetrain.actor.remote.remote import Remote, attach_remote
-from drivetrain.actor.remote.settings import RemoteSettings
+from drivetrain.actor.remote.remote_settings import RemoteSettings
 from drivetrain.actor.remote.tcp import TcpTransport
 from drivetrain.actor.remote.tls import TlsSettings
 from drivetrain.actor.remote.transport import Connection, ConnectionEvents, Frame, Listener, Opener, Transport
 
 __all__ = [
     "AddressInUseError",
+    "Arrival",
     "BindError",
     "ConnectError",
     "Connection",
     "ConnectionEvents",
     "Frame",
+    "Guard",
     "HandshakeError",
     "InsecureBindError",
+    "Keys",
     "Listener",
     "MessageTooLargeError",
     "Opener",
     "ProtocolViolationError",
     "Remote",
     "RemoteSettings",
+    "SharedSecrets",
     "TcpTransport",
     "TlsConfigError",
     "TlsSettings",

@@ -30,15 +30,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivetrain.actor.path import Address
 from drivetrain.actor.provider import Envelope, UndeliverableReason
+from drivetrain.actor.remote.association_owner import Owner
 from drivetrain.actor.remote.backoff import Backoff
-from drivetrain.actor.remote.errors import ConnectError, HandshakeError
 from drivetrain.actor.remote.handshake import Agreement
 from drivetrain.actor.remote.link import Link
 from drivetrain.actor.remote.outbox import Outgoing
+from drivetrain.actor.remote.remote_errors import ConnectError, HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.session import Session
 from drivetrain.actor.remote.wire import (
     AnyFrame,
@@ -50,9 +51,6 @@ from drivetrain.actor.remote.wire import (
     SystemAck,
 )
 from drivetrain.errors import DrivetrainError, PeerViolationError
-
-if TYPE_CHECKING:
-    from drivetrain.actor.remote.remote import Remote
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +70,7 @@ class State(Enum):
 class Association:
     """The association with `place`, an address with `ANY_INCARNATION`."""
 
-    def __init__(self, remote: Remote, place: Address) -> None:
+    def __init__(self, remote: Owner, place: Address) -> None:
         settings = remote.settings
         self._remote: Final = remote
         self._loop: Final = remote.loop
@@ -185,7 +183,7 @@ class Association:
 
     async def _run_dial(self) -> None:
         try:
-            await self._remote.wait_dialed(self)
+            await self._remote.wait_dialed(self.place, self.session.number)
         except (ConnectError, HandshakeError, TimeoutError) as error:
             if self.state is State.DIALING:
                 self._dial_failed(error)
@@ -279,7 +277,7 @@ class Association:
             case Goodbye():
                 self._remote.system_over(peer, "it has stopped")
             case _:
-                log.warning("%s sent %s in a session", peer, type(frame).__name__)
+                raise ProtocolViolationError(f"{peer} sent {type(frame).__name__} in a session")
 
     def link_closed(self, link: Link, error: DrivetrainError) -> None:
         """The connection is gone: make a new one if there is something to say."""

@@ -10,6 +10,9 @@ the same transcript both ends derive one key per direction, and every later fram
 tag. Replays within a connection are refused by the frames' own numbers, those of another connection by its
 keys. Sealing authenticates, it does not encrypt: use TLS for that.
 
+Both sides may know several keys. The dialer sends a proof for each; the acceptor takes the first of its own
+keys that one of them proves, and that key seals the session.
+
 Invariants:
 1. Nothing that is compared with a proof or tag is compared in variable time.
 2. A frame that was not sealed by the peer in this connection and direction does not open.
@@ -22,9 +25,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Final
 
-from drivetrain.actor.remote.errors import ProtocolViolationError
+from drivetrain.actor.remote.remote_errors import ProtocolViolationError
 from drivetrain.actor.remote.transport import Frame
 
 NONCE_BYTES: Final = 32
@@ -45,9 +49,18 @@ def proof_of(secret: bytes, role: bytes, transcript: bytes) -> bytes:
     return hmac.digest(secret, b"proof|" + role + b"|" + transcript, "sha256")
 
 
-def is_proof(claimed: bytes, secret: bytes, role: bytes, transcript: bytes) -> bool:
-    """Whether the claimed proof is right."""
-    return hmac.compare_digest(claimed, proof_of(secret, role, transcript))
+def proven_key(
+    claimed: Sequence[bytes], keys: Sequence[bytes], role: bytes, transcript: bytes
+) -> bytes | None:
+    """The first of `keys` that one of the claimed proofs proves; None when there is none."""
+    proven: bytes | None = None
+    for key in keys:
+        right = proof_of(key, role, transcript)
+        # All are compared, whichever fits: how long it takes says nothing.
+        fits = [hmac.compare_digest(claim, right) for claim in claimed]
+        if proven is None and any(fits):
+            proven = key
+    return proven
 
 
 class Seal:
@@ -66,7 +79,7 @@ class Seal:
         frame = view[TAG_BYTES:]
         if not hmac.compare_digest(view[:TAG_BYTES], self._tag(frame)):
             raise ProtocolViolationError(
-                "a frame was not sealed by the peer", remedy="somebody is between the two ends: use TLS"
+                "a frame was not sealed by the peer", remedy="the connection may be intercepted: use TLS"
             )
         return frame
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from drivetrain.actor.remote.errors import ProtocolViolationError
+from drivetrain.actor.remote.remote_errors import ProtocolViolationError
 
 HEADER_BYTES: Final = 4
 _LARGEST: Final = 2**32 - 1

@@ -9,7 +9,7 @@ end, an `Agreement`.
     dialer                                   acceptor
       Hello(address, target, nonce, session)  ─▶
       ◀─  Challenge(address, nonce, session)
-      Proof(hmac)  ─▶                          session begins here for the acceptor
+      Proof(hmac for each key)  ─▶             session begins here for the acceptor
       ◀─  Welcome(hmac)                        and here for the dialer
 
 If both name the same session, it is resumed; otherwise a new one begins, whose number both derive from the
@@ -17,8 +17,8 @@ transcript. The acceptor's incarnation may be another than the one wanted: that 
 then knows that the wanted one is over.
 
 Invariants:
-1. There is an `Agreement` only after the peer proved that it knows the secret, if there is a secret; if
-   only one side has one, both refuse.
+1. There is an `Agreement` only after the peer proved that it knows a key that this side has for a system of
+   its name, if this side has keys; if only one side has keys, both refuse.
 2. Both sides of one handshake agree on the number of the session and on whether it is new.
 3. Any other frame than the expected one raises `HandshakeError`, and the machine takes nothing more.
 
@@ -28,23 +28,25 @@ Called by `Link`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from drivetrain.actor.errors import InvalidPathError
+from drivetrain.actor.actor_errors import InvalidPathError
 from drivetrain.actor.path import Address
 from drivetrain.actor.remote.auth import (
     ACCEPTOR,
     DIALER,
     NONCE_BYTES,
     Seal,
-    is_proof,
     proof_of,
+    proven_key,
     transcript_of,
 )
-from drivetrain.actor.remote.errors import HandshakeError, ProtocolViolationError
+from drivetrain.actor.remote.complaints import printable
+from drivetrain.actor.remote.keys import MOST_KEYS, Keys
+from drivetrain.actor.remote.remote_errors import HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.transport import Frame
 from drivetrain.actor.remote.wire import (
     PROTOCOL_VERSION,
@@ -61,10 +63,10 @@ from drivetrain.actor.remote.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Self:
-    """What this side says of itself; `secret` is None when it does not authenticate."""
+    """What this side says of itself; `keys` is None when it does not authenticate."""
 
     address: Address
-    secret: bytes | None
+    keys: Keys | None
     frame_limit_bytes: int
 
 
@@ -73,7 +75,7 @@ class Agreement:
     """What both sides know at the end.
 
     `send_limit_bytes` is the largest message that the peer takes, `receive_limit_bytes` the largest that we
-    do. `seal` and `opener` are None without a secret.
+    do. `seal` and `opener` are None without keys.
     """
 
     peer: Address
@@ -123,8 +125,8 @@ class Handshake(ABC):
             ) from error
         if isinstance(frame, Refusal):
             raise HandshakeError(
-                f"the other side refused: {_printable(frame.what[:300])}",
-                reason=_printable(frame.reason[:40]),
+                f"the other side refused: {printable(frame.what, 300)}",
+                reason=printable(frame.reason, 40),
                 remedy=_REMEDIES.get(frame.reason),
                 is_from_peer=True,
             )
@@ -140,21 +142,40 @@ class Handshake(ABC):
         """Take the frame if it is the one due in `stage`; None when it is not."""
 
     def _require_same_mode(self, is_authenticating: bool) -> None:
-        if is_authenticating != (self._me.secret is not None):
+        if is_authenticating != (self._me.keys is not None):
             who = ("the other side", "this side") if is_authenticating else ("this side", "the other side")
             raise _refusal("secret", f"{who[0]} has a shared secret and {who[1]} has none")
 
-    def _proof(self, role: bytes, transcript: bytes) -> bytes:
-        return b"" if self._me.secret is None else proof_of(self._me.secret, role, transcript)
+    def _keys(self, peer: Address) -> tuple[bytes, ...]:
+        """The keys shared with that system; empty without authentication."""
+        if self._me.keys is None:
+            return ()
+        keys = self._me.keys.keys_for(peer.system)[:MOST_KEYS]
+        if not keys:
+            me = self._me.address.system
+            raise _refusal("secret", f"the system {me} has no key for the system {peer.system[:120]}")
+        return keys
 
-    def _require_proof(self, proof: bytes, role: bytes, transcript: bytes) -> None:
-        if self._me.secret is not None and not is_proof(proof, self._me.secret, role, transcript):
+    def _proven(
+        self, claimed: Sequence[bytes], keys: tuple[bytes, ...], role: bytes, transcript: bytes
+    ) -> bytes | None:
+        """The key that the peer has proved; None without authentication."""
+        if self._me.keys is None:
+            return None
+        key = proven_key(claimed, keys, role, transcript)
+        if key is None:
             raise _refusal("secret", "the shared secrets differ")
+        return key
 
     def _agree(
-        self, mine: bytes, theirs: bytes, transcript: bytes, hello: Hello, challenge: Challenge
+        self,
+        mine: bytes,
+        theirs: bytes,
+        transcript: bytes,
+        hello: Hello,
+        challenge: Challenge,
+        key: bytes | None,
     ) -> Agreement:
-        secret = self._me.secret
         is_resumed = hello.session == challenge.session != 0
         return Agreement(
             peer=_address(challenge.address if mine is DIALER else hello.address),
@@ -162,8 +183,8 @@ class Handshake(ABC):
             is_resumed=is_resumed,
             send_limit_bytes=min(hello.frame_limit, challenge.frame_limit),
             receive_limit_bytes=self._me.frame_limit_bytes,
-            seal=None if secret is None else Seal(secret, mine, transcript),
-            opener=None if secret is None else Seal(secret, theirs, transcript),
+            seal=None if key is None else Seal(key, mine, transcript),
+            opener=None if key is None else Seal(key, theirs, transcript),
         )
 
 
@@ -180,9 +201,10 @@ class DialerHandshake(Handshake):
             nonce,
             session,
             me.frame_limit_bytes,
-            me.secret is not None,
+            me.keys is not None,
         )
         self._challenge: Challenge | None = None
+        self._mine: tuple[bytes, ...] = ()
         self._transcript = b""
 
     def begin(self) -> bytes:
@@ -195,13 +217,15 @@ class DialerHandshake(Handshake):
             peer, wanted = _address(frame.address), self._target
             if (peer.system, peer.host, peer.port) != (wanted.system, wanted.host, wanted.port):
                 raise _refusal("target", f"{peer} answered where {wanted} was expected")
+            self._mine = self._keys(peer)
             self._challenge, self._transcript = frame, transcript_of(self.begin(), data)
             self.stage = Stage.WELCOME
-            return Step(encode(Proof(self._proof(DIALER, self._transcript))))
+            return Step(encode(Proof(tuple(proof_of(k, DIALER, self._transcript) for k in self._mine))))
         if stage is Stage.WELCOME and isinstance(frame, Welcome) and self._challenge is not None:
-            self._require_proof(frame.proof, ACCEPTOR, self._transcript)
-            agreement = self._agree(DIALER, ACCEPTOR, self._transcript, self._hello, self._challenge)
-            return Step(agreement=agreement)
+            key = self._proven([frame.proof], self._mine, ACCEPTOR, self._transcript)
+            return Step(
+                agreement=self._agree(DIALER, ACCEPTOR, self._transcript, self._hello, self._challenge, key)
+            )
         return None
 
 
@@ -219,6 +243,7 @@ class AcceptorHandshake(Handshake):
         super().__init__(me, Stage.HELLO, nonce)
         self._admit: Final = admit
         self._begun: tuple[Hello, Challenge] | None = None
+        self._mine: tuple[bytes, ...] = ()
         self._transcript = b""
 
     @property
@@ -230,9 +255,10 @@ class AcceptorHandshake(Handshake):
         if stage is Stage.HELLO and isinstance(frame, Hello):
             return self._challenge(frame, data)
         if stage is Stage.PROOF and isinstance(frame, Proof) and self._begun is not None:
-            self._require_proof(frame.proof, DIALER, self._transcript)
-            agreement = self._agree(ACCEPTOR, DIALER, self._transcript, *self._begun)
-            return Step(encode(Welcome(self._proof(ACCEPTOR, self._transcript))), agreement)
+            key = self._proven(frame.proofs, self._mine, DIALER, self._transcript)
+            agreement = self._agree(ACCEPTOR, DIALER, self._transcript, *self._begun, key)
+            proof = b"" if key is None else proof_of(key, ACCEPTOR, self._transcript)
+            return Step(encode(Welcome(proof)), agreement)
         return None
 
     def _challenge(self, hello: Hello, data: bytes) -> Step:
@@ -242,9 +268,10 @@ class AcceptorHandshake(Handshake):
         dialer, wanted, me = _address(hello.address), _address(hello.target), self._me.address
         if (wanted.system, wanted.host, wanted.port) != (me.system, me.host, me.port):
             raise _refusal("target", f"{wanted} is wanted, but this is {me}")
+        self._mine = self._keys(dialer)
         session = self._admit(dialer)
         challenge = Challenge(
-            str(me), self._nonce, session, self._me.frame_limit_bytes, self._me.secret is not None
+            str(me), self._nonce, session, self._me.frame_limit_bytes, self._me.keys is not None
         )
         answer = encode(challenge)
         self._begun, self._transcript = (hello, challenge), transcript_of(data, answer)
@@ -253,7 +280,7 @@ class AcceptorHandshake(Handshake):
 
 
 _REMEDIES: Final = {
-    "secret": "give both systems the same shared secret",
+    "secret": "give both systems the same shared secret, or keys that were made from it",
     "version": "run compatible versions of Drivetrain on both sides",
     "target": "use the host, port and system name that the other system gives as its address",
     "stale": "a newer life of this system is known at its host and port: start it again",
@@ -262,11 +289,6 @@ _REMEDIES: Final = {
 
 def _refusal(reason: str, what: str) -> HandshakeError:
     return HandshakeError(what, reason=reason, remedy=_REMEDIES.get(reason))
-
-
-def _printable(text: str) -> str:
-    # It goes into our log, and comes from a stranger.
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _address(text: str) -> Address:

@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from drivetrain.actor.remote.auth import TAG_BYTES
-from drivetrain.actor.remote.errors import ConnectError, HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.handshake import Agreement, DialerHandshake, Handshake, Step
+from drivetrain.actor.remote.remote_errors import ConnectError, HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, Connection, Frame
 from drivetrain.actor.remote.wire import AnyFrame, Refusal, decode, encode
 from drivetrain.errors import DrivetrainError

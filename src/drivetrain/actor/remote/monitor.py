@@ -15,7 +15,7 @@ Invariants:
 2. A system is declared dead once; then it is unknown until it is watched again.
 3. An answer to a heartbeat that was answered before, or never sent, counts for nothing.
 
-Called by `Remote`. Source: phi-accrual as in Akka and Flink; see `drivetrain.core.detector`.
+Called by `Remote`. Source: phi-accrual as in Akka and Flink; see `drivetrain.core.liveness.phi_detector`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import Final
 from drivetrain.actor.path import ANY_UID, ActorPath, Address
 
 _MOST_KEPT: Final = 4096
+_LONGEST_KEPT: Final = 512
 
 
 class PathWriter:
@@ -53,5 +54,6 @@ class PathReader:
             path = ActorPath.parse(self._prefix + text if text.startswith("/") else text)
             if len(self._paths) >= _MOST_KEPT:
                 self._paths.clear()
-            self._paths[text] = path
+            if len(text) <= _LONGEST_KEPT:
+                self._paths[text] = path
         return path

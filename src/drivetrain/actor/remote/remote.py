@@ -11,7 +11,9 @@ Invariants:
 1. The rules of `drivetrain.actor.provider`.
 2. An incarnation that was replaced or said goodbye is never talked to again; one that was declared dead can
    come back with a new session.
-3. What a peer or a stranger sends is refused with one line in the log, and disturbs nobody else.
+3. What a peer or a stranger sends is refused with a line in the log, of which there are few, and disturbs
+   nobody else.
+4. Nothing is kept of a system that has not proved its name, beyond its connection.
 
 Called by the kernel, and by whoever connects a system with `attach_remote`.
 """
@@ -25,24 +27,27 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.actor.errors import InvalidPathError, MalformedMessageError, UnknownMessageError
-from drivetrain.actor.messages import Failure, Terminated, Unwatch, Watch
-from drivetrain.actor.path import ANY_INCARNATION, SCHEME, Address
+from drivetrain.actor.actor_errors import InvalidPathError, MalformedMessageError, UnknownMessageError
+from drivetrain.actor.kernel_messages import Failure, Terminated, Unwatch, Watch
+from drivetrain.actor.path import SCHEME, Address
 from drivetrain.actor.provider import Envelope, UndeliverableReason
+from drivetrain.actor.remote.arrivals import Arrival
 from drivetrain.actor.remote.association import Association
 from drivetrain.actor.remote.auth import NONCE_BYTES
-from drivetrain.actor.remote.errors import HandshakeError
+from drivetrain.actor.remote.complaints import Complaints
 from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, DialerHandshake, Self
 from drivetrain.actor.remote.link import Link
 from drivetrain.actor.remote.monitor import DeclareDead, HeartbeatMonitor
+from drivetrain.actor.remote.places import Places
+from drivetrain.actor.remote.remote_errors import HandshakeError
+from drivetrain.actor.remote.remote_settings import RemoteSettings
 from drivetrain.actor.remote.session import Session
-from drivetrain.actor.remote.settings import RemoteSettings
-from drivetrain.actor.remote.strangers import Dial, Strangers
 from drivetrain.actor.remote.tcp import TcpTransport
 from drivetrain.actor.remote.transport import Connection, ConnectionEvents, Listener, Transport
+from drivetrain.actor.remote.unproven_connections import Dial, Strangers
 from drivetrain.actor.remote.watches import OpenWatches
 from drivetrain.actor.remote.wire import Item
-from drivetrain.core.detector import PhiAccrualDetector
+from drivetrain.core.liveness.phi_detector import PhiAccrualDetector
 from drivetrain.errors import DrivetrainError
 
 if TYPE_CHECKING:
@@ -55,6 +60,8 @@ Entropy = Callable[[int], bytes]
 
 _FLUSH_POLL_S: Final = 0.005
 _PRUNE_TICKS: Final = 100
+REFUSED: Final = "refused"
+"""The code of the `Failure` with which a message is answered that the guard does not let in."""
 
 
 class Remote:
@@ -65,13 +72,13 @@ class Remote:
     ) -> None:
         self._transport: Final = transport
         self._entropy: Final = entropy
-        self._associations: Final[dict[Address, Association]] = {}
-        self._by_address: Final[dict[Address, Association]] = {}
+        self._places: Final = Places(lambda place: Association(self, place))
         self._watches: Final = OpenWatches()
         self._watchers: Final[dict[Address, None]] = {}
         self._listener: Listener | None = None
         self._ticker: asyncio.TimerHandle | None = None
         self._ticks = 0
+        self._keys: Final = settings.shared_keys
         self.system: Final = system
         self.settings: Final = settings
         self.loop: Final = system.loop
@@ -83,6 +90,7 @@ class Remote:
         self._strangers: Final = Strangers(
             self.loop, settings.max_strangers, settings.connect_timeout_ms / 1000, self._admitted
         )
+        self._dropped: Final = Complaints(log, self.loop.time)
 
     # ---- RemoteProvider
 
@@ -103,11 +111,13 @@ class Remote:
         address = envelope.target.address
         if self.is_stopping:
             self.system.undeliverable(envelope, UndeliverableReason.STOPPED)
-        elif not address.is_remote_capable or self._is_here(address):
+        elif (
+            not address.is_remote_capable or self._is_here(address) or not self._places.has_room_for(address)
+        ):
             self.system.undeliverable(envelope, UndeliverableReason.UNREACHABLE)
         else:
             tag, body = self.system.codec.serialize(envelope.message)
-            association = self._by_address.get(address) or self._association(address)
+            association = self._places.find(address)
             if isinstance(envelope.message, Terminated | Watch | Unwatch):
                 association.deliver_system(envelope, tag, body)
             else:
@@ -120,7 +130,7 @@ class Remote:
             self.is_stopping
             or not address.is_remote_capable
             or self._is_here(address)
-            or self._association(address).is_stale(address)
+            or self._places.find(address).is_stale(address)
         )
         if is_over:
             # Later, since the kernel is in the middle of opening the watch.
@@ -141,7 +151,7 @@ class Remote:
         if self.is_stopping:
             return
         self.is_stopping = True
-        for association in self._associations.values():
+        for association in self._places:
             association.prepare_to_stop()
         if self._ticker is not None:
             self._ticker.cancel()
@@ -149,15 +159,15 @@ class Remote:
             await self._listener.wait_closed()
         self._strangers.close()
         end_s = self.loop.time() + self.settings.stop_timeout_ms / 1000
-        while self.loop.time() < end_s and any(one.unsent_bytes for one in self._associations.values()):
+        while self.loop.time() < end_s and any(one.unsent_bytes for one in self._places):
             await asyncio.sleep(_FLUSH_POLL_S)
-        for association in self._associations.values():
+        for association in self._places:
             association.close()
 
     def trouble_with(self, system: str, place: str) -> Exception | None:
         """Why the last attempt to connect to `system` at HOST:PORT failed; None when it did not."""
         address = Address.parse(f"{SCHEME}{system}@{place}")
-        association = self._associations.get(address)
+        association = self._places.get(address)
         return None if association is None else association.trouble
 
     # ---- starting
@@ -186,38 +196,31 @@ class Remote:
             raise HandshakeError("this system stops", reason="stopping")
         if self._is_here(dialer):
             raise HandshakeError(f"{dialer} claims the address of this system", reason="claim")
-        return self._association(dialer).admits(dialer)
+        association = self._places.get(dialer)
+        # Nothing is proven yet: nothing is kept of what was claimed.
+        return 0 if association is None else association.admits(dialer)
+
+    def _dialed(self, link: Link, agreement: Agreement) -> None:
+        self._strangers.know(link)
+        self._admitted(link, agreement)
 
     def _admitted(self, link: Link, agreement: Agreement) -> None:
-        self._association(agreement.peer).link_opened(link, agreement)
+        self._places.find(agreement.peer).link_opened(link, agreement)
 
-    async def wait_dialed(self, association: Association) -> Link:
-        """Connect to the association's place; raises `ConnectError`, `HandshakeError`, TimeoutError."""
-        place = association.place
-        handshake = DialerHandshake(
-            self._self(), place, association.session.number, self._entropy(NONCE_BYTES)
-        )
-        dial = Dial(self._transport, handshake, association.link_opened)
+    async def wait_dialed(self, place: Address, session: int) -> Link:
+        """Connect to a place, for a session; raises `ConnectError`, `HandshakeError`, TimeoutError."""
+        handshake = DialerHandshake(self._self(), place, session, self._entropy(NONCE_BYTES))
+        dial = Dial(self._transport, handshake, self._dialed)
         return await dial.wait_opened(
             place.host or "", place.port or 0, self.settings.connect_timeout_ms / 1000
         )
 
     def _self(self) -> Self:
-        return Self(self.system.address, self.settings.secret_bytes, self.settings.frame_limit_bytes)
+        return Self(self.system.address, self._keys, self.settings.frame_limit_bytes)
 
     def _is_here(self, address: Address) -> bool:
         me = self.system.address
         return (address.host, address.port) == (me.host, me.port)
-
-    def _association(self, address: Address) -> Association:
-        association = self._by_address.get(address)
-        if association is None:
-            place = Address(address.system, address.host, address.port, ANY_INCARNATION)
-            association = self._associations.get(place)
-            if association is None:
-                association = self._associations[place] = Association(self, place)
-            self._by_address[address] = association
-        return association
 
     # ---- what comes in
 
@@ -227,20 +230,36 @@ class Remote:
             message = self.system.codec.deserialize(item[2], memoryview(item[3]))
             envelope = session.read(item, message)
         except (UnknownMessageError, MalformedMessageError, InvalidPathError) as error:
-            log.warning("dropped a message from %s: %s", session.peer, error.what)
-            self._answer_failure(session, item, error)
+            self._dropped.warn(f"dropped a message from {session.peer}: {error.what}")
+            self._answer_failure(session, item, Failure.of(error))
             return
-        if isinstance(message, Watch | Terminated) and session.peer is not None:
-            if isinstance(message, Watch):
-                self._watchers[session.peer] = None
-                self.monitor.watch(session.peer, self._now_ms())
-            elif message.actor.path.address != session.peer:
-                log.warning("dropped a message from %s: it speaks for %s", session.peer, message.actor.path)
-                return
-            elif self._watches.close(message.actor, self.system.reference(envelope.target)):
-                # The kernel's `unwatch` then finds nothing to tell the other side, which knows.
-                self._forget_if_unwatched(session.peer)
+        peer = session.peer
+        if peer is None:
+            return
+        refusal = self._refusal(peer, envelope)
+        if refusal is not None:
+            self._dropped.warn(f"dropped a message from {peer}: {item[2]}: {refusal}")
+            self._answer_failure(session, item, Failure(REFUSED, refusal))
+            return
+        match message:
+            case Watch():
+                self._watchers[peer] = None
+                self.monitor.watch(peer, self._now_ms())
+            case Terminated(actor):
+                if self._watches.close(actor, self.system.reference(envelope.target)):
+                    # The kernel's `unwatch` then finds nothing to tell the other side, which knows.
+                    self._forget_if_unwatched(peer)
         self.system.deliver_inbound(envelope)
+
+    def _refusal(self, peer: Address, envelope: Envelope) -> str | None:
+        """Why a message must not arrive; None when it may."""
+        match envelope.message:
+            case Terminated(actor) | Watch(actor) | Unwatch(actor) if actor.path.address != peer:
+                return f"it speaks for {actor.path}"
+        guard = self.settings.guard
+        if guard is None:
+            return None
+        return guard(Arrival(peer, envelope.target, envelope.sender, envelope.message))
 
     def refuse(self, envelope: Envelope, error: DrivetrainError) -> None:
         """Take back a message that turned out impossible to send."""
@@ -251,13 +270,13 @@ class Remote:
         else:
             self.system.undeliverable(envelope, UndeliverableReason.UNREACHABLE)
 
-    def _answer_failure(self, session: Session, item: Item, error: DrivetrainError) -> None:
+    def _answer_failure(self, session: Session, item: Item, failure: Failure) -> None:
         try:
             sender = None if item[1] is None else self.system.reference(session.read_sender(item[1]))
         except InvalidPathError:
             return
         if sender is not None and sender.expects_answer:
-            sender.tell(Failure.of(error))
+            sender.tell(failure)
 
     # ---- who is alive
 
@@ -284,7 +303,7 @@ class Remote:
 
     def system_over(self, address: Address, why: str) -> None:
         """An incarnation is over for good."""
-        association = self._association(address)
+        association = self._places.find(address)
         if not association.is_stale(address):
             association.retire(address)
             self._end_life(address, why, logging.INFO)
@@ -294,7 +313,7 @@ class Remote:
         self.monitor.forget(address)
         self._watches.end(address)
         self._watchers.pop(address, None)
-        self._association(address).life_over(address)
+        self._places.find(address).life_over(address)
         self.system.address_terminated(address)
 
     def _forget_if_unwatched(self, address: Address) -> None:
@@ -311,20 +330,12 @@ class Remote:
                 why = f"no heartbeat was answered for {effect.silent_ms} ms"
                 self._end_life(effect.address, why, logging.WARNING)
             else:
-                self._association(effect.address).send_heartbeat(effect.count)
-        for association in self._associations.values():
+                self._places.find(effect.address).send_heartbeat(effect.count)
+        for association in self._places:
             association.send_again()
         self._ticks += 1
         if self._ticks % _PRUNE_TICKS == 0:
-            self._prune()
-
-    def _prune(self) -> None:
-        """Forget the places that nobody has talked to or about for a while."""
-        for place, association in list(self._associations.items()):
-            if association.is_unused():
-                del self._associations[place]
-                for address in [key for key, value in self._by_address.items() if value is association]:
-                    del self._by_address[address]
+            self._places.prune()
 
     def _now_ms(self) -> int:
         return int(self.loop.time() * 1000)

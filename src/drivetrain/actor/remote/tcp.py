@@ -1,12 +1,15 @@
 """The transport over TCP, with or without TLS.
 
-Design: one asyncio protocol per connection, no task, no stream objects: a piece of bytes that comes in is
-cut into frames and handed on in the same call; a frame that goes out is one write. Buffering and its
-high-water mark are asyncio's. Keep-alive and the user timeout let the kernel find peers that are gone while
-nothing is sent and while what was sent is not acknowledged.
+Design: one asyncio protocol per connection, no stream objects: a piece of bytes that comes in is cut into
+frames and handed on in the same call; a frame that goes out is one write. An accepted connection is handed to
+its owner at once, also when it has to become a TLS connection first, so that the owner counts it and its
+deadline ends it; a task sees it through that. Buffering and its high-water mark are asyncio's. Keep-alive and
+the user timeout let the kernel find peers that are gone while nothing is sent and while what was sent is not
+acknowledged.
 
 Invariants: those of `drivetrain.actor.remote.transport`, and
 1. A connection that breaks the framing is closed at once; its owner learns why.
+2. With TLS nothing is sent to, or taken from, an accepted connection before it is a TLS connection.
 
 Called by `Remote`, through `Transport`.
 """
@@ -16,13 +19,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Final, cast
 
-from drivetrain.actor.remote.errors import AddressInUseError, BindError, ConnectError, ProtocolViolationError
 from drivetrain.actor.remote.framing import FrameReader, header_of
-from drivetrain.actor.remote.tls import TlsSettings
+from drivetrain.actor.remote.remote_errors import (
+    AddressInUseError,
+    BindError,
+    ConnectError,
+    ProtocolViolationError,
+)
+from drivetrain.actor.remote.tls import TlsContexts, TlsSettings
 from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, Connection, ConnectionEvents, Opener
 
 HIGH_WATER_BYTES: Final = 1 << 20
@@ -30,13 +40,20 @@ COPIED_BYTES: Final = 1 << 16
 KEEP_ALIVE_IDLE_S: Final = 30
 KEEP_ALIVE_PROBES: Final = 3
 UNACKNOWLEDGED_MS: Final = 60_000
+ACCEPTED_AT_ONCE: Final = 2
+"""New connections in one turn of the event loop: those that are there already must not wait for a flood."""
+WAITING: Final = 1024
+"""Connections that the operating system keeps until they are accepted."""
 
 
 class TcpConnection(asyncio.Protocol):
     """One TCP connection; asyncio calls the protocol's methods, the owner those of `Connection`."""
 
-    def __init__(self, opener: Opener) -> None:
+    def __init__(self, opener: Opener, secured_by: Callable[[], ssl.SSLContext] | None = None) -> None:
         self._opener: Final = opener
+        self._secured_by: Final = secured_by
+        self._securing: asyncio.Task[None] | None = None
+        self._early = b""
         self._reader: Final = FrameReader(UNPROVEN_FRAME_BYTES)
         self._transport: asyncio.Transport | None = None
         self._events: ConnectionEvents | None = None
@@ -62,7 +79,7 @@ class TcpConnection(asyncio.Protocol):
     def send(self, frame: bytes) -> None:
         """Send one frame."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._securing is not None:
             return
         if len(frame) < COPIED_BYTES:
             transport.write(header_of(frame) + frame)
@@ -87,13 +104,41 @@ class TcpConnection(asyncio.Protocol):
         """Take the transport; asyncio calls this first."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        if self._secured_by is not None:
+            self._transport.pause_reading()
         name = transport.get_extra_info("peername")
         self._peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unknown"
         _watch_over(transport.get_extra_info("socket"))
         self._events = self._opener(self)
+        if self._secured_by is not None and not self._transport.is_closing():
+            self._securing = asyncio.get_running_loop().create_task(self._secure(self._secured_by))
+
+    async def _secure(self, context: Callable[[], ssl.SSLContext]) -> None:
+        """Make it a TLS connection; the owner ends it if that takes too long."""
+        raw, loop = self._transport, asyncio.get_running_loop()
+        assert raw is not None
+        try:
+            secured = await loop.start_tls(raw, self, context(), server_side=True)
+        except (OSError, ssl.SSLError) as error:
+            self._violation = ProtocolViolationError(f"no TLS connection: {_reason(error)}")
+            raw.abort()
+            self.connection_lost(None)
+            return
+        if secured is None or raw.is_closing():
+            self.connection_lost(None)
+            return
+        secured.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._transport, self._securing = secured, None
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
         """Cut a piece into frames and hand them on."""
+        if self._securing is not None:
+            # It came with the end of the TLS handshake, which the task has not noticed yet.
+            self._early += data
+            return
         events, transport = self._events, self._transport
         if events is None or transport is None or transport.is_closing():
             return
@@ -146,16 +191,20 @@ class TcpTransport:
     """Listens and connects over TCP; with `tls` every connection is encrypted and mutually verified."""
 
     def __init__(self, tls: TlsSettings | None = None) -> None:
-        self._server_tls: Final = None if tls is None else tls.server_context()
-        self._client_tls: Final = None if tls is None else tls.client_context()
+        self._tls: Final = None if tls is None else TlsContexts(tls)
 
     async def wait_listening(self, host: str, port: int, accept: Opener) -> TcpListener:
         """Open a port; raises `AddressInUseError` or `BindError`."""
         loop = asyncio.get_running_loop()
+        secured_by = None if self._tls is None else self._tls.server
         try:
             server = await loop.create_server(
-                lambda: TcpConnection(accept), host, port, ssl=self._server_tls, backlog=1024
+                lambda: TcpConnection(accept, secured_by), host, port, backlog=ACCEPTED_AT_ONCE
             )
+            for listening in server.sockets:
+                # asyncio takes as many at once as may wait; here more may wait than are taken at once.
+                with socket.socket(fileno=os.dup(listening.fileno())) as same:
+                    same.listen(WAITING)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise AddressInUseError(host, port) from error
@@ -171,11 +220,14 @@ class TcpTransport:
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
-                lambda: TcpConnection(opened), host, port, ssl=self._client_tls
+                lambda: TcpConnection(opened),
+                host,
+                port,
+                ssl=None if self._tls is None else self._tls.client(),
             )
         except ssl.SSLError as error:
             raise ConnectError(
-                f"no TLS connection: {error.reason or error}",
+                f"no TLS connection: {_reason(error)}",
                 where=f"{host}:{port}",
                 remedy="check that both sides use TLS and certificates of one authority",
             ) from error
@@ -185,7 +237,13 @@ class TcpTransport:
                 where=f"{host}:{port}",
                 remedy="check that the process runs and listens there",
             ) from error
+        except (ValueError, OverflowError) as error:  # a peer may name any text as its host
+            raise ConnectError(f"not a host to connect to: {error}", where=f"{host[:200]}:{port}") from error
         return connection
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or str(error) or type(error).__name__
 
 
 def _watch_over(sock: object) -> None:

@@ -1,19 +1,31 @@
 """TLS between actor systems: files in, contexts out.
 
+Problem: everybody must show a certificate, and certificates end: new ones are put in place while systems run.
+
 Design: both ends show a certificate of one authority (mutual TLS), since every system both connects and is
-connected to. The shared secret is used all the same: TLS keeps others from reading, the secret says who
-belongs.
+connected to. Keys are used all the same: TLS keeps others from reading, a key says who belongs. `TlsContexts`
+looks at the files before every handshake and reads them anew when they have changed; files that cannot be
+used are left alone, with a line in the log, and what was read before goes on.
+
+Invariants:
+1. A private key that others than its owner may read is refused.
+2. Each handshake begins with the newest files that could be used.
 
 Called by `TcpTransport`.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from drivetrain.actor.remote.errors import TlsConfigError
+from drivetrain.actor.remote.remote_errors import TlsConfigError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class TlsSettings:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
         try:
+            self._require_private()
             context.load_cert_chain(self.certificate, self.key)
             context.load_verify_locations(self.authority)
         except (OSError, ssl.SSLError) as error:
@@ -54,3 +67,60 @@ class TlsSettings:
                 remedy="check that the files are readable and that the key belongs to the certificate",
             ) from error
         return context
+
+    def _require_private(self) -> None:
+        mode = self.key.stat().st_mode
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise TlsConfigError(
+                "users other than the owner can read the private key for TLS",
+                where=str(self.key),
+                expected="mode 600",
+                got=f"mode {stat.S_IMODE(mode):o}",
+                remedy=f"chmod 600 {self.key}, and make a new key if someone may have read it",
+            )
+
+
+class TlsContexts:
+    """The contexts of `settings` as its files are now; raises `TlsConfigError` when made from bad ones."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings: Final = settings
+        self._seen = _look(settings)
+        self._server = settings.server_context()
+        self._client = settings.client_context()
+
+    def server(self) -> ssl.SSLContext:
+        """For accepted connections."""
+        self._renew()
+        return self._server
+
+    def client(self) -> ssl.SSLContext:
+        """For own connections."""
+        self._renew()
+        return self._client
+
+    def _renew(self) -> None:
+        seen = _look(self._settings)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._server, self._client = self._settings.server_context(), self._settings.client_context()
+        except TlsConfigError as error:
+            # Perhaps only some of the files are in place yet: they are tried again when they change.
+            log.warning("the new files for TLS are not used, those from before are: %s", error)
+        else:
+            log.info("read the files for TLS anew: %s has changed", self._settings.certificate)
+
+
+def _look(settings: TlsSettings) -> tuple[tuple[int, int, int, int] | None, ...]:
+    """What changes when a file does: of the certificate, the key and the authority."""
+    return tuple(_stamp(path) for path in (settings.certificate, settings.key, settings.authority))
+
+
+def _stamp(path: Path) -> tuple[int, int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode

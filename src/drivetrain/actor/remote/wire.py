@@ -18,16 +18,17 @@ Called by handshakes and associations, and by the simulator to describe frames.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from drivetrain.actor.remote.auth import TAG_BYTES
-from drivetrain.actor.remote.errors import ProtocolViolationError
+from drivetrain.actor.remote.keys import MOST_KEYS
+from drivetrain.actor.remote.remote_errors import ProtocolViolationError
 from drivetrain.actor.remote.transport import Frame
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 Item: TypeAlias = tuple[str, str | None, str, Raw]
 """Target path, sender path, tag, and the body as the codec made it."""
@@ -60,13 +61,13 @@ class Challenge(_Frame, tag=2):
 
 
 class Proof(_Frame, tag=3):
-    """Dialer to acceptor: I know the secret; empty when neither side authenticates."""
+    """Dialer to acceptor: I know these keys, one proof for each; empty when neither side authenticates."""
 
-    proof: bytes
+    proofs: Annotated[tuple[bytes, ...], Meta(max_length=MOST_KEYS)]
 
 
 class Welcome(_Frame, tag=4):
-    """Acceptor to dialer: so do I; the session begins."""
+    """Acceptor to dialer: I know one of them, which is now the session's; the session begins."""
 
     proof: bytes
 

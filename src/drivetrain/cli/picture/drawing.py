@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from drivetrain.api.operations import How
 from drivetrain.cli.picture.fragment_layout import PlacedFragment
 from drivetrain.cli.picture.lettering import FONT_FAMILY, fitted, text_width, wrapped
 from drivetrain.cli.picture.scene import Scene, place
 from drivetrain.cli.picture.shapes import GUTTER, HEADING, PADDING, Line, Rectangle
-from drivetrain.core.plan import How, Plan, PlannedChannel
+from drivetrain.core.plan.plan import Plan, PlannedChannel
 
 MARGIN: Final = 24.0
 TITLE_HEIGHT: Final = 66.0

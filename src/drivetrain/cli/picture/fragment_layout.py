@@ -32,7 +32,7 @@ from drivetrain.cli.picture.shapes import (
     Rectangle,
     Size,
 )
-from drivetrain.core.plan import Fragment, Plan
+from drivetrain.core.plan.plan import Fragment, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from itertools import pairwise
 from drivetrain.cli.picture.fragment_layout import Block, FragmentLayout, PlacedFragment
 from drivetrain.cli.picture.layered import Link, arrange
 from drivetrain.cli.picture.shapes import BAND_GAP, GAP, LANE, STRAIGHT, Key, Line, Point, Rectangle, Size
-from drivetrain.core.plan import Plan, PlannedChannel
+from drivetrain.core.plan.plan import Plan, PlannedChannel
 
 
 @dataclass(frozen=True, slots=True)

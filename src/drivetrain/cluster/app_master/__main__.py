@@ -20,18 +20,20 @@ from typing import Final
 from drivetrain.actor import Actor, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
-from drivetrain.cluster.app_master.custom_file import load_app_master
-from drivetrain.cluster.app_master.local import Setup
-from drivetrain.cluster.app_master.planned import load
-from drivetrain.cluster.app_master.restarting import policies
-from drivetrain.cluster.app_master.stream_app_master import StreamAppMaster
+from drivetrain.cluster.app_master.custom.custom_file import load_app_master
+from drivetrain.cluster.app_master.own_messages import Setup
+from drivetrain.cluster.app_master.stream.planned_application import load
+from drivetrain.cluster.app_master.stream.restart_policy import policies
+from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
 from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.cluster.parent import wait_for_launch_file
+from drivetrain.config.references import log_to_standard_error
 from drivetrain.errors import DrivetrainError
+from drivetrain.terminal import print_line
 
 log = logging.getLogger("drivetrain.app_master")
 
@@ -52,22 +54,20 @@ def main() -> int:
     """Be the application master of the launch file; returns the exit code."""
     try:
         launch = wait_for_launch_file()
-        logging.basicConfig(
-            level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
+        log_to_standard_error()
         return asyncio.run(_serve(launch))
     except DrivetrainError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print_line(f"error: {error}", file=sys.stderr, flush=True)
         return 2
 
 
 async def _serve(launch: LaunchFile) -> int:
     config = launch.load_config()
-    settings = remote_settings(config, 0)
+    settings = remote_settings(config, system=launch.system)
     os.environ.pop(SECRET_VARIABLE, None)  # what the user's file starts need not know it
     if os.path.isdir(launch.spec.directory):
         os.chdir(launch.spec.directory)  # relative paths mean what they meant to the client
-    system = ActorSystem("app", config=config)
+    system = ActorSystem(launch.system, config=config)
     await attach_remote(system, settings)
     setup = Setup(
         launch.app_id,

@@ -28,17 +28,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-import msgspec
-
 from drivetrain.actor import Actor, ActorRef, Message, Terminated
-from drivetrain.cluster.app_master import waiting
-from drivetrain.cluster.app_master.executor_pool import ExecutorPool, Member
-from drivetrain.cluster.app_master.executors import Executors
-from drivetrain.cluster.app_master.failures import code_of
+from drivetrain.cluster.access.permissions import TAKEN
+from drivetrain.cluster.access.system_names import Role
+from drivetrain.cluster.app_master import waiting_reasons
+from drivetrain.cluster.app_master.ask_failures import code_of
+from drivetrain.cluster.app_master.executors.executor_pool import ExecutorPool, Member
+from drivetrain.cluster.app_master.executors.executor_requests import Executors
 from drivetrain.cluster.app_master.followers import Followers
-from drivetrain.cluster.app_master.local import Answered, Beat, Call, Setup, Wake
+from drivetrain.cluster.app_master.last_status import encode_within
+from drivetrain.cluster.app_master.own_messages import Answered, Beat, Call, Setup, Wake
 from drivetrain.cluster.app_master.registrar import Registrar
 from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.guarded import Mishaps, refuse
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import (
@@ -53,6 +55,7 @@ from drivetrain.cluster.messages.following import (
 )
 from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
 from drivetrain.config import Config
+from drivetrain.core.cluster.record_limits import RecordLimits
 
 BEAT_MS: Final = 1_000
 FOLLOW_MS: Final = 250
@@ -61,6 +64,7 @@ GRACE_MS: Final = 8_000
 END_MS: Final = 30_000
 """How long to wait for workers to say that executors have ended."""
 _LATEST_ERRORS: Final = 20
+_OF_CLIENTS: Final = tuple(TAKEN[Role.APP_MASTER, Role.CLIENT])
 
 
 class ApplicationMaster(Actor):
@@ -83,6 +87,7 @@ class ApplicationMaster(Actor):
         self._end_error: ErrorView | None = None
         self._end_since_ms = 0
         self._is_stopping = False
+        self._mishaps = Mishaps()
         self._followers = Followers(self.context)
         self._registrar = Registrar(self.setup, self.context, self)
         self._executors = Executors(self.setup, self.context, self._registrar, self)
@@ -147,7 +152,7 @@ class ApplicationMaster(Actor):
 
     def waiting_for(self) -> str | None:
         """What the application waits for, in words that fit behind "waiting for"; by default executors."""
-        return None if self.pool.ready else waiting.executors(self.pool)
+        return None if self.pool.ready else waiting_reasons.executors(self.pool)
 
     # ---- for subclasses: what they can do
 
@@ -229,7 +234,7 @@ class ApplicationMaster(Actor):
         final = _JOB_STATES.get(self.end_state) if self.end_state is not None else None
         awaited = None
         if self.end_state is None:
-            awaited = waiting.LEADER if self.registered is None else self.waiting_for()
+            awaited = waiting_reasons.LEADER if self.registered is None else self.waiting_for()
         return JobStatus(
             app_id=self.setup.app_id,
             epoch=self.setup.epoch,
@@ -258,11 +263,15 @@ class ApplicationMaster(Actor):
     # ---- messages
 
     def receive(self, message: Message) -> None:
-        """Handle one message; what a hook raises ends the application."""
+        """Handle one message; what it raises ends the application, unless a client sent it."""
         try:
             if not self._registrar.handle(message):
                 self._handle(message)
         except Exception as error:  # noqa: BLE001 - the application's code: it fails, and says why
+            if isinstance(message, _OF_CLIENTS):
+                self._mishaps.note(f"an application master could not handle {type(message).__name__}", error)
+                refuse(self.context.me, self.context.sender, error)
+                return
             view = error_view(error)
             if self.end_state is not None:
                 self.note(view)
@@ -316,7 +325,7 @@ class ApplicationMaster(Actor):
             self.clock_to_report(),
             0 if self.registered is None else self.registered.graph_version,
             self._end_error.what if is_end and self._end_error is not None else None,
-            msgspec.msgpack.encode(self.status()) if is_end else None,
+            encode_within(self.status(), RecordLimits().result_bytes) if is_end else None,
             self.restarts(),
             self.has_prepared(),
         )

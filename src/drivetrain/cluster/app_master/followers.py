@@ -16,6 +16,9 @@ from drivetrain.actor import ActorRef, Context
 from drivetrain.cluster.messages.following import JobStatus, Status
 from drivetrain.errors import DrivetrainError
 
+_MOST = 1_000
+"""Who has followed for longest makes room for one more; it may ask again."""
+
 
 class Followers:
     """The followers of the actor whose context is given; `is_behind` when they have not heard the latest."""
@@ -27,6 +30,8 @@ class Followers:
 
     def add(self, follower: ActorRef, status: JobStatus) -> None:
         """From now on tell `follower`; harmless when repeated."""
+        if follower not in self._followers and len(self._followers) >= _MOST:
+            self.forget(next(iter(self._followers)))
         self._context.watch(follower)
         self._followers[follower] = None
         follower.tell(Status(status), self._context.me)

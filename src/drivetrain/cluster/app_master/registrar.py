@@ -3,8 +3,8 @@
 Problem: leaders change, are out of reach, or do not answer; what was reported counts only once the registry
 of a majority has it; and an application master that was replaced must end without a word.
 
-Design: `core.registration` says when to register, `LeaderLink` with whom. One report is under way at a time;
-`report` sends one unless that is so, and its owner is asked what to say.
+Design: `core.cluster.registration` says when to register, `LeaderLink` with whom. One report is under way at
+a time; `report` sends one unless that is so, and its owner is asked what to say.
 
 Invariants:
 1. Nothing is reported before this application master is registered with the leader.
@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Message
-from drivetrain.cluster.app_master.local import Answered, Setup, Wake
+from drivetrain.cluster.app_master.own_messages import Answered, Setup, Wake
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.registration import (
     AppMasterRegistered,
@@ -28,7 +28,7 @@ from drivetrain.cluster.messages.registration import (
     ReportTaken,
 )
 from drivetrain.config.catalog import application as keys
-from drivetrain.core import registration as registering
+from drivetrain.core.cluster import registration as registering
 
 STALE_EPOCH: Final = "stale-epoch"
 REPORT_MS: Final = 5_000

@@ -3,7 +3,7 @@
 from drivetrain.cluster.client.attachment import End, Say, Show
 from drivetrain.cluster.client.blocking import BlockingClient, connect
 from drivetrain.cluster.client.client import Client, runs_on
-from drivetrain.cluster.client.errors import (
+from drivetrain.cluster.client.client_errors import (
     AlreadyOverError,
     ApplicationFailedError,
     ApplicationKilledError,
@@ -12,12 +12,13 @@ from drivetrain.cluster.client.errors import (
     ApplicationOverError,
     MasterFailureError,
     NoLogError,
+    SpecificationTooLargeError,
     StillUnderWayError,
     UnknownApplicationError,
 )
-from drivetrain.cluster.client.failures import error_of_end, error_of_view
-from drivetrain.cluster.client.logs import Piece
-from drivetrain.cluster.client.opening import open_client
+from drivetrain.cluster.client.open_client import open_client
+from drivetrain.cluster.client.process_logs import Piece
+from drivetrain.cluster.client.refusals import error_of_end, error_of_view
 from drivetrain.cluster.client.submission import Submission, prepare_submission
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError, SecretRefusedError
 
@@ -39,6 +40,7 @@ __all__ = [
     "Say",
     "SecretRefusedError",
     "Show",
+    "SpecificationTooLargeError",
     "StillUnderWayError",
     "Submission",
     "UnknownApplicationError",

@@ -190,7 +190,7 @@ class Attachment:
         if effects or self._leader_is_missing:
             return effects
         self._leader_is_missing = True
-        return [Say("no master leads right now; the application goes on without one")]
+        return [Say("no master leads right now; the application keeps running")]
 
     def _status_told(self, status: JobStatus, now_ms: int) -> list[Effect]:
         if status.epoch < self._epoch or status.app_id != self.app_id:

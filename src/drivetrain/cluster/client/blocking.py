@@ -17,17 +17,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from drivetrain.api.durations import milliseconds
 from drivetrain.cluster.client.attachment import End, Say, Show
 from drivetrain.cluster.client.client import Client
-from drivetrain.cluster.client.logs import Piece
-from drivetrain.cluster.client.opening import open_client
+from drivetrain.cluster.client.open_client import open_client
+from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.submission import Submission, prepare_submission
-from drivetrain.cluster.messages.applications import ApplicationView, MasterView, Priority, WorkerView
+from drivetrain.cluster.messages.applications import (
+    ApplicationLine,
+    ApplicationView,
+    MasterView,
+    Priority,
+    WorkerView,
+)
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
 
 T = TypeVar("T")
 
+DEFAULT_TIMEOUT: Final = "5 min"
 _CLOSE_S: Final = 15
 
 
@@ -39,7 +47,7 @@ def connect(config: Config | None = None) -> BlockingClient:
     >>> def run(file: str) -> str:
     ...     with connect() as cluster:
     ...         app = cluster.submit(file, sets={"input": "/some/text"})
-    ...         return cluster.wait(app, timeout_ms=60_000).state.value
+    ...         return cluster.wait(app, "1 min").state.value
     """
     return BlockingClient(config if config is not None else Config())
 
@@ -109,7 +117,7 @@ class BlockingClient:
         """Hand a prepared application to the cluster; see `Client.submit`."""
         return self._wait(self._client.submit(submission, submission_id=submission_id))
 
-    def applications(self) -> tuple[ApplicationView, ...]:
+    def applications(self) -> tuple[ApplicationLine, ...]:
         """All applications; see `Client.applications`."""
         return self._wait(self._client.applications())
 
@@ -133,21 +141,21 @@ class BlockingClient:
         """Process again what is not older than that; see `Client.replay`."""
         return self._wait(self._client.replay(app, replay_from))
 
-    def wait(self, app: str, *, timeout_ms: int) -> ApplicationView:
-        """Wait until an application is over; see `Client.wait`."""
-        return self._wait(self._client.wait(app, timeout_ms=timeout_ms))
+    def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
+        """Wait until an application has ended, for `timeout` ("5 min") at most; see `Client.wait`."""
+        return self._wait(self._client.wait(app, timeout_ms=milliseconds(timeout, "timeout")))
 
-    def savepoint(self, app: str, place: str | os.PathLike[str], *, timeout_ms: int = 60_000) -> Path:
+    def savepoint(self, app: str, place: str | os.PathLike[str], timeout: str = "1 min") -> Path:
         """Have an application write a savepoint to a directory; see `Client.savepoint`."""
-        return self._wait(self._client.savepoint(app, place, timeout_ms=timeout_ms))
+        return self._wait(self._client.savepoint(app, place, timeout_ms=milliseconds(timeout, "timeout")))
 
-    def wait_clock(self, app: str, moment: str | int | datetime, *, timeout_ms: int) -> int:
+    def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Wait until everything before `moment` has been processed; see `Client.wait_clock`."""
-        return self._wait(self._client.wait_clock(app, moment, timeout_ms=timeout_ms))
+        return self._wait(self._client.wait_clock(app, moment, timeout_ms=milliseconds(timeout, "timeout")))
 
-    def wait_gone(self, app: str, *, timeout_ms: int) -> None:
+    def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
         """Wait until nothing of it runs; see `Client.wait_gone`."""
-        self._wait(self._client.wait_gone(app, timeout_ms=timeout_ms))
+        self._wait(self._client.wait_gone(app, timeout_ms=milliseconds(timeout, "timeout")))
 
     def workers(self) -> tuple[WorkerView, ...]:
         """All workers; see `Client.workers`."""

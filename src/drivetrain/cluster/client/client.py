@@ -42,36 +42,34 @@ from drivetrain.cluster.client.attachment import (
     ViewSeen,
     status_of,
 )
-from drivetrain.cluster.client.errors import ApplicationOverError, StillUnderWayError
-from drivetrain.cluster.client.failures import error_of_answer, error_of_view, require_name
+from drivetrain.cluster.client.client_errors import ApplicationOverError, StillUnderWayError
 from drivetrain.cluster.client.follower import Follower, FollowThis
-from drivetrain.cluster.client.leader import LeaderLine
-from drivetrain.cluster.client.logs import LogReader, Piece
+from drivetrain.cluster.client.leader_asks import LeaderLine
+from drivetrain.cluster.client.listing import all_applications, all_workers
+from drivetrain.cluster.client.process_logs import LogReader, Piece
+from drivetrain.cluster.client.refusals import error_of_answer, error_of_view, require_name, require_small
 from drivetrain.cluster.client.submission import Submission
 from drivetrain.cluster.code_transfer import NO_CODE, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
 from drivetrain.cluster.messages.applications import (
     Accepted,
-    Applications,
+    ApplicationLine,
     ApplicationState,
     ApplicationView,
     FoundApplication,
     GetApplication,
-    GetApplications,
     GetMasters,
-    GetWorkers,
     Kill,
     Masters,
     MasterView,
     Restart,
     Submit,
-    Workers,
     WorkerView,
 )
 from drivetrain.cluster.messages.checkpoints import MakeSavepoint, SavepointMade
 from drivetrain.cluster.messages.following import GetStatus, JobStatus, Status
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.clock_actor import ClockSeen, WaitClock
+from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -104,11 +102,12 @@ class Client:
         """Hand an application to the cluster; returns its id once it is accepted, before it runs.
 
         Call it again with the same `submission_id` and it is the same submission. Raises
-        ApplicationNameError, ApplicationNameTakenError, and what every request may raise: NoLeaderError,
-        NoMasterError, SecretRefusedError, MasterFailureError.
+        ApplicationNameError, ApplicationNameTakenError, SpecificationTooLargeError, and what every request
+        may raise: NoLeaderError, NoMasterError, SecretRefusedError, MasterFailureError.
         """
         spec = submission.spec
         require_name(spec.name)
+        require_small(spec)
         request = Submit(uuid.uuid4().hex if submission_id is None else submission_id, spec)
         end_s = self.system.loop.time() + self.line.timeout_ms / 1000
         await upload(self.line.ask, submission.archive)
@@ -121,9 +120,9 @@ class Client:
                     raise
                 await upload(self.line.ask, submission.archive)
 
-    async def applications(self) -> tuple[ApplicationView, ...]:
-        """All applications, over or not, newest first."""
-        return (await self._ask(GetApplications(), Applications)).applications
+    async def applications(self) -> tuple[ApplicationLine, ...]:
+        """All applications, over or not, newest first, in short."""
+        return await all_applications(self._ask)
 
     async def application(self, app: str) -> ApplicationView:
         """The application of this id, or the live one (else the newest) of this name.
@@ -214,10 +213,10 @@ class Client:
                 return view.clock_ms
             if view.state.is_over:
                 raise ApplicationOverError(
-                    f"the application is over, and its clock has not come to {told_moment(wanted_ms)}",
+                    f"the application has ended before its clock reached {told_moment(wanted_ms)}",
                     where=app,
                     got=f"{view.state.value}, {_told_clock(view.clock_ms)}",
-                    remedy=f"`drivetrain restart {app}` lets it go on; `drivetrain show {app}` says why",
+                    remedy=f"`drivetrain restart {app}` continues it; `drivetrain show {app}` shows why",
                 )
             left_ms = int((end_s - self.system.loop.time()) * 1000)
             if view.app_master is None or left_ms <= 0:
@@ -244,10 +243,10 @@ class Client:
         view = await self.application(app)
         if view.state.is_over:
             raise ApplicationOverError(
-                "the application is over: there is nobody to ask for a savepoint",
+                "the application has ended, so it can take no savepoint",
                 where=app,
                 got=view.state.value,
-                remedy="`drivetrain savepoint` with --state-dir makes one of what is in its state directory",
+                remedy="`drivetrain savepoint` with --state-dir takes one from its state directory",
             )
         made: SavepointMade | None = None
         if view.app_master is not None:
@@ -259,7 +258,7 @@ class Client:
                 "no application master has answered",
                 where=app,
                 expected=f"a savepoint within {timeout_ms / 1000:g} s",
-                remedy=f"try again; `drivetrain show {app}` says what it does",
+                remedy=f"try again; `drivetrain show {app}` shows its progress",
             )
         if made.error is not None:
             raise error_of_view(made.error)
@@ -279,7 +278,7 @@ class Client:
 
     async def workers(self) -> tuple[WorkerView, ...]:
         """All registered workers, by name."""
-        return (await self._ask(GetWorkers(), Workers)).workers
+        return await all_workers(self._ask)
 
     async def masters(self) -> tuple[MasterView, ...]:
         """All masters on the list, as the first one to answer knows them; needs no majority."""
@@ -361,8 +360,7 @@ class Client:
                 raise
             known: list[str] = []
             if error.failure_code == "unknown-application":
-                answer = await self.line.ask(GetApplications(), Applications)
-                known = [name for view in answer.applications for name in (view.spec.name, view.app_id)]
+                known = [name for line in await self.applications() for name in (line.name, line.app_id)]
             raise error_of_answer(error, app, known) from error
 
     async def _wait_for(
@@ -383,7 +381,7 @@ class Client:
                     otherwise,
                     where=app,
                     got=f"after {timeout_ms / 1000:g} s",
-                    remedy=f"wait longer; `drivetrain show {app}` says what it does",
+                    remedy=f"wait longer; `drivetrain show {app}` shows its progress",
                 )
             await asyncio.sleep(POLL_S)
 

@@ -20,22 +20,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from drivetrain.api.application import Setting
 from drivetrain.api.moments import moment_ms
-from drivetrain.cluster.app_master.custom_file import declared_app_master, spelled
-from drivetrain.cluster.client.failures import require_name
+from drivetrain.api.written_out import refuse_written_out, settings_written_out, written_out
+from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
+from drivetrain.cluster.client.refusals import require_name
 from drivetrain.cluster.messages.applications import ApplicationSpec, Priority
 from drivetrain.code.application_file import ApplicationFileError, load_application, split_target
 from drivetrain.code.archive import Archive, pack
 from drivetrain.config import Config, split_sets
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan as make_plan
-from drivetrain.core.replay import replay_of
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.core.replay.replay import replay_of
 
 _OWN: Final = ("cluster.", "client.")
 """Keys of these topics say how this process meets the cluster; workers have their own."""
@@ -70,7 +72,7 @@ def prepare_submission(
     `sets` holds its settings, and may hold keys of the configuration, which `config` has read already.
     `name` None means the application's own; `directory` and `archives` are as for `code.archive.pack`.
     Raises ApplicationFileError with the user's traceback, GraphError, ReplayError, ConfigError,
-    ApplicationNameError, and what packing raises.
+    SecretWrittenOutError, ApplicationNameError, and what packing raises.
     """
     file, attribute = split_target(target)
     found = _load(target, sets)
@@ -78,6 +80,12 @@ def prepare_submission(
     from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
     if from_ms is not None and found.plan is not None:
         replay_of(found.plan.graph, from_ms)
+    refuse_written_out(
+        [
+            *written_out(None if found.plan is None else found.plan.graph, config),
+            *settings_written_out(settings, found.settings),
+        ]
+    )
     chosen = found.name if name is None else name
     require_name(chosen)
     archive = pack(file, archives, directory=directory)
@@ -103,7 +111,7 @@ class _Found:
     """What a file holds: a graph that was planned, or an application master's class."""
 
     name: str
-    settings: Collection[str]
+    settings: Mapping[str, Setting]
     plan: Plan | None = None
     app_master: str | None = None
 
@@ -117,7 +125,8 @@ def _load(target: str, sets: Mapping[str, str]) -> _Found:
         if custom is None:
             raise
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", file.stem)
-        return _Found(name, custom.settings, app_master=spelled(file, custom))
+        own = {known: Setting(known, str, None, False, "", None) for known in custom.settings}
+        return _Found(name, own, app_master=spelled(file, custom))
     return _Found(application.name, application.settings, make_plan(application.graph()))
 
 

@@ -29,8 +29,10 @@ from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.parent import wait_for_launch_file
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as cluster_keys
-from drivetrain.core.supervision import Directive, SupervisionPolicy
+from drivetrain.config.references import log_to_standard_error
+from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 from drivetrain.errors import DrivetrainError, PeerViolationError
+from drivetrain.terminal import print_line
 
 _CLOSE_S: Final = 20.0
 """How long Spark may take to stop before this process ends without waiting for it."""
@@ -41,21 +43,19 @@ def main() -> int:
     try:
         launch = wait_for_launch_file()
         if launch.spec.app_master is not None:
-            from drivetrain.cluster.app_master.custom_executor import main as custom
+            from drivetrain.cluster.app_master.custom.custom_executor import main as custom
 
             return int(custom(launch) or 0)
         _log()
         _settle(launch)
         return asyncio.run(_serve(launch))
     except DrivetrainError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print_line(f"error: {error}", file=sys.stderr, flush=True)
         return 2
 
 
 def _log() -> None:
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_standard_error()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would tell every error of a batch twice
 
 
@@ -70,17 +70,17 @@ def _settle(launch: LaunchFile) -> None:
 
 async def _serve(launch: LaunchFile) -> int:
     from drivetrain.cluster.executor.executor import EndNow, Executor
-    from drivetrain.cluster.executor.work import Work, executor_config
+    from drivetrain.cluster.executor.spark_work import Work, executor_config
 
     if launch.app_master is None:
         raise PeerViolationError(
             "an executor was launched without an application master", where=launch.app_id
         )
     config = executor_config(launch)
-    settings = remote_settings(_at(launch), 0)
+    settings = remote_settings(_at(launch), system=launch.system)
     os.environ.pop(SECRET_VARIABLE, None)  # what the user's code starts need not know it
     escalate = SupervisionPolicy(directives={Exception: Directive.ESCALATE})
-    system = ActorSystem("executor", config=config, supervision=escalate)
+    system = ActorSystem(launch.system, config=config, supervision=escalate)
     await attach_remote(system, settings)
     app_master = system.reference(ActorPath.parse(launch.app_master))
     work = Work(launch, config, f"{launch.app_id}/{launch.epoch}/{launch.app_master}")

@@ -26,19 +26,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from drivetrain.actor import (
-    Actor,
-    ActorRef,
-    Failure,
-    Message,
-    Terminated,
-)
+from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.cluster.error_views import error_view
-from drivetrain.cluster.executor.attempt import Attempt, AttemptChanged
-from drivetrain.cluster.executor.failures import error_of, is_retryable
-from drivetrain.cluster.executor.outbox import STALE_EPOCH, Outbox
-from drivetrain.cluster.executor.registering import register
-from drivetrain.cluster.executor.work import Work
+from drivetrain.cluster.executor.executor_registration import register
+from drivetrain.cluster.executor.failure_views import error_of, is_retryable
+from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
+from drivetrain.cluster.executor.report_outbox import STALE_EPOCH, Outbox
+from drivetrain.cluster.executor.spark_work import Work
+from drivetrain.cluster.guarded import GuardedActor
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointTold, FragmentMoved
 from drivetrain.cluster.messages.executing import (
@@ -55,13 +50,21 @@ from drivetrain.cluster.messages.executing import (
     RegisterExecutor,
 )
 from drivetrain.cluster.messages.flow import FlowTold
-from drivetrain.core.checkpoint import Event, SourceReported
-from drivetrain.core.flow import Word
-from drivetrain.core.transaction import ActionAcked, ActionFailed, Command, StateLost
-from drivetrain.spark import session as spark_session
-from drivetrain.spark.flow_actor import FlowController, FlowWord
+from drivetrain.core.checkpoint.transaction import (
+    ActionAcked,
+    ActionFailed,
+    BatchesRan,
+    Command,
+    ParticipantEvent,
+    StateLost,
+)
+from drivetrain.core.cluster.record_limits import cut
+from drivetrain.core.flow.flow import Word
+from drivetrain.spark.flow.flow_actor import FlowController, FlowWord
+from drivetrain.spark.session import spark_session as spark_session
 
 _FLUSH_S: Final = 3.0
+_PRINTED_CHARACTERS: Final = 64_000
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +95,20 @@ class EndNow(Message, frozen=True, tag="dt.local.executor-end-now"):
     why: str
 
 
-class Executor(Actor):
+_FROM_OUTSIDE: Final = (
+    FlowTold,
+    CheckpointTold,
+    FragmentMoved,
+    Prepare,
+    Deploy,
+    CancelFragment,
+    Conclude,
+    EndExecutor,
+)
+"""What other processes may send. What the executor tells itself must not fail: then it ends, and says so."""
+
+
+class Executor(GuardedActor):
     """`/user/executor`. `end` is called once with the exit code, when all of its attempts are over."""
 
     def __init__(
@@ -122,7 +138,14 @@ class Executor(Actor):
             lambda error: EndNow(f"not registered: {error}"),
         )
 
-    def receive(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
+    def receive(self, message: Message) -> Awaitable[None] | None:
+        """Handle one message; one from outside that raises is refused, and the fragments run on."""
+        if isinstance(message, _FROM_OUTSIDE):
+            return super().receive(message)
+        self.act(message)
+        return None
+
+    def act(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
         """Handle one message."""
         match message:
             case _Registered(report_interval_ms):
@@ -180,7 +203,7 @@ class Executor(Actor):
         told = CheckpointTold(self._launch.epoch, fragment, input, command)
         self.context.system.tell_threadsafe(self._app_master, told)
 
-    def _answer_checkpoint(self, event: Event) -> None:
+    def _answer_checkpoint(self, event: ParticipantEvent) -> None:
         """From any thread: something for the coordinator of checkpoints."""
         epoch = self._launch.epoch
         match event:
@@ -190,10 +213,8 @@ class Executor(Actor):
                 told = CheckpointAnswered(epoch, fragment, failed=event)
             case StateLost(fragment):
                 told = CheckpointAnswered(epoch, fragment, lost=event)
-            case SourceReported(fragment, largest_ts_ms):
-                told = CheckpointAnswered(epoch, fragment, is_report=True, largest_ts_ms=largest_ts_ms)
-            case _:
-                return  # the coordinator makes the others itself
+            case BatchesRan(fragment):
+                told = CheckpointAnswered(epoch, fragment, has_run=True)
         self.context.system.tell_threadsafe(self._app_master, told)
 
     def _refuse(self, epoch: int) -> None:
@@ -222,7 +243,8 @@ class Executor(Actor):
     async def _conclude(self, message: Conclude, asker: ActorRef | None) -> None:
         answer: Message
         try:
-            answer = Concluded(await self.context.system.run_blocking(partial(self._work.conclude, message)))
+            printed = await self.context.system.run_blocking(partial(self._work.conclude, message))
+            answer = Concluded(cut(printed, _PRINTED_CHARACTERS) or "")
         except Exception as raised:  # noqa: BLE001 - as above: the user's hook, mostly
             answer = _failed(raised, running=True)
         if asker is not None:

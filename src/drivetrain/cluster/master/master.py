@@ -18,13 +18,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from drivetrain.actor import Actor, ActorRef, Failure, Message, Terminated
+from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.actor.disk import Disk
-from drivetrain.cluster.master.agreement import Agreement
-from drivetrain.cluster.master.applications import AppManager
-from drivetrain.cluster.master.code_store import CodeStore
-from drivetrain.cluster.master.election import ElectionActor, VoteStore
-from drivetrain.cluster.master.local import (
+from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.master.applications.application_manager import AppManager
+from drivetrain.cluster.master.applications.code_store import CodeStore
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import (
     LeadershipBegan,
     LeadershipEnded,
     OfficeFailed,
@@ -32,11 +32,12 @@ from drivetrain.cluster.master.local import (
     Standing,
     TakenOver,
 )
-from drivetrain.cluster.master.registry import RegistryActor
-from drivetrain.cluster.master.replica import Replica, ReplicaStore
-from drivetrain.cluster.master.scheduler import Scheduler
-from drivetrain.cluster.master.settings import MasterSettings
-from drivetrain.cluster.master.workers import WorkerManager
+from drivetrain.cluster.master.registry.election_actor import ElectionActor, VoteStore
+from drivetrain.cluster.master.registry.master_list import Agreement
+from drivetrain.cluster.master.registry.registry import RegistryActor
+from drivetrain.cluster.master.registry.replica import Replica, ReplicaStore
+from drivetrain.cluster.master.workers.scheduler import Scheduler
+from drivetrain.cluster.master.workers.worker_manager import WorkerManager
 from drivetrain.cluster.messages.applications import (
     GetApplication,
     GetApplications,
@@ -67,6 +68,7 @@ from drivetrain.cluster.messages.replication import (
     ReadEntries,
     ReplicateCode,
     Vote,
+    WriteBase,
     WriteEntries,
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots
@@ -74,7 +76,7 @@ from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots
 log = logging.getLogger("drivetrain.cluster")
 
 _ELECTION: Final = (AskVote, Vote, AskLease, Lease)
-_REPLICA: Final = (WriteEntries, ReadDigest, ReadEntries, Gossip)
+_REPLICA: Final = (WriteEntries, WriteBase, ReadDigest, ReadEntries, Gossip)
 _FOR_APPLICATIONS: Final = (
     Submit,
     GetApplications,
@@ -92,7 +94,7 @@ _FOR_APPLICATIONS: Final = (
 _FOR_WORKERS: Final = (RegisterWorker, WorkerReport, GetWorkers)
 
 
-class Master(Actor):
+class Master(GuardedActor):
     """One master; `store` and `standing` are shared with its children."""
 
     def __init__(
@@ -124,7 +126,7 @@ class Master(Actor):
             lambda: ElectionActor(settings, self._votes, standing, self._agreement), "election"
         )
 
-    def receive(self, message: Message) -> None:
+    def act(self, message: Message) -> None:
         """Route one message."""
         match message:
             case LeadershipBegan(term):

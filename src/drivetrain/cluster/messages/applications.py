@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.core.applications import ApplicationState as ApplicationState
+from drivetrain.core.cluster.application_record import ApplicationState as ApplicationState
 
 APPLICATION_NAME = r"[a-zA-Z_][a-zA-Z0-9_-]{0,99}"
 
@@ -56,8 +56,8 @@ class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
 class Submit(Message, frozen=True, tag="cluster.submit"):
     """Register and start an application; answered with `Accepted` or a `Failure`.
 
-    Failures: `name-taken`, `bad-name`, `no-code`, `no-quorum`. `submission_id` is the client's own: sent
-    again (after a lost answer, to a new leader), the same submission is accepted with the same id.
+    Failures: `name-taken`, `bad-name`, `too-large`, `no-code`, `no-quorum`. `submission_id` is the client's
+    own: sent again (after a lost answer, to a new leader), the same submission is accepted with the same id.
     """
 
     submission_id: str
@@ -93,14 +93,36 @@ class ApplicationView(msgspec.Struct, frozen=True, array_like=True):
     """The final `following.JobStatus` as msgpack, when it is over."""
 
 
+class ApplicationLine(msgspec.Struct, frozen=True, array_like=True):
+    """An application in a list: what of an `ApplicationView` is short; `why` and `file` are cut."""
+
+    app_id: str
+    name: str
+    state: ApplicationState
+    epoch: int
+    submitted_ms: int
+    ended_ms: int | None = None
+    worker: str | None = None
+    why: str | None = None
+    clock_ms: int | None = None
+    graph_version: int = 0
+    priority: Priority = Priority.NORMAL
+    file: str = ""
+    code: str = ""
+
+
 class GetApplications(Message, frozen=True, tag="cluster.get-applications"):
-    """Asks for all applications, over or not; answered with `Applications`."""
+    """Asks for applications, over or not; answered with `Applications`: the newest, or those that follow
+    `before` of the answer before."""
+
+    before: int | None = None
 
 
 class Applications(Message, frozen=True, tag="cluster.applications"):
-    """All applications, newest first."""
+    """A page of all applications, newest first; `before` asks for the next one, None on the last."""
 
-    applications: tuple[ApplicationView, ...]
+    applications: tuple[ApplicationLine, ...]
+    before: int | None = None
 
 
 class GetApplication(Message, frozen=True, tag="cluster.get-application"):
@@ -140,7 +162,9 @@ class Restart(Message, frozen=True, tag="cluster.restart"):
 
 
 class GetWorkers(Message, frozen=True, tag="cluster.get-workers"):
-    """Asks for the workers; answered with `Workers`."""
+    """Asks for the workers; answered with `Workers`: the first, or those that follow the name `after`."""
+
+    after: str | None = None
 
 
 class WorkerView(msgspec.Struct, frozen=True, array_like=True):
@@ -159,9 +183,10 @@ class WorkerView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Workers(Message, frozen=True, tag="cluster.workers"):
-    """All registered workers, by name."""
+    """A page of all registered workers, by name; `after` asks for the next one, None on the last."""
 
     workers: tuple[WorkerView, ...]
+    after: str | None = None
 
 
 class GetMasters(Message, frozen=True, tag="cluster.get-masters"):

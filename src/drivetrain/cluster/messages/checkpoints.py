@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.following import ErrorView
-from drivetrain.core.transaction import ActionAcked, ActionFailed, Command, StateLost
+from drivetrain.cluster.messages.numbers import Count, DurationMs
+from drivetrain.core.checkpoint.transaction import ActionAcked, ActionFailed, Command, StateLost
 
 
 class CheckpointTold(Message, frozen=True, tag="cluster.checkpoint-told"):
@@ -14,29 +15,30 @@ class CheckpointTold(Message, frozen=True, tag="cluster.checkpoint-told"):
     It may be lost: the coordinator has it told again.
     """
 
-    epoch: int
+    epoch: Count
     fragment: str
     input: str
     command: Command
 
 
 class CheckpointAnswered(Message, frozen=True, tag="cluster.checkpoint-answered"):
-    """What the coordinator is to hear of a fragment: one of `acked`, `failed`, `lost`, or a report that its
-    sources have seen timestamps up to `largest_ts_ms` (None: they have none). It may be lost."""
+    """A fragment tells the coordinator one of `acked`, `failed`, `lost`, or that it `has_run` batches.
 
-    epoch: int
+    It may be lost.
+    """
+
+    epoch: Count
     fragment: str
     acked: ActionAcked | None = None
     failed: ActionFailed | None = None
     lost: StateLost | None = None
-    is_report: bool = False
-    largest_ts_ms: int | None = None
+    has_run: bool = False
 
 
 class FragmentMoved(Message, frozen=True, tag="cluster.fragment-moved"):
     """A fragment is deployed elsewhere: its part in checkpoints here is over. Told to executors."""
 
-    epoch: int
+    epoch: Count
     fragment: str
 
 
@@ -45,7 +47,7 @@ class MakeSavepoint(Message, frozen=True, tag="cluster.make-savepoint"):
     is. Asked of an application master; answered with `SavepointMade`."""
 
     place: str
-    timeout_ms: int
+    timeout_ms: DurationMs
 
 
 class SavepointMade(Message, frozen=True, tag="cluster.savepoint-made"):

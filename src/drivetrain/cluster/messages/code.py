@@ -7,6 +7,7 @@ the frame limit, so that control messages are not held up behind it.
 from __future__ import annotations
 
 from drivetrain.actor import Message
+from drivetrain.cluster.messages.numbers import Count
 
 CHUNK_BYTES = 256 * 1024
 
@@ -15,8 +16,8 @@ class PutCode(Message, frozen=True, tag="cluster.put-code"):
     """A chunk of an archive, at byte `offset` of `size_bytes`; answered with `CodeStored` or a `Failure`."""
 
     sha256: str
-    offset: int
-    size_bytes: int
+    offset: Count
+    size_bytes: Count
     data: bytes
 
 
@@ -27,7 +28,7 @@ class CodeStored(Message, frozen=True, tag="cluster.code-stored"):
     """
 
     sha256: str
-    stored_bytes: int
+    stored_bytes: Count
     complete: bool
 
 
@@ -35,13 +36,13 @@ class GetCode(Message, frozen=True, tag="cluster.get-code"):
     """Asks a master for a chunk; answered with `CodeChunk`, or `Failure("no-code", …)`."""
 
     sha256: str
-    offset: int
+    offset: Count
 
 
 class CodeChunk(Message, frozen=True, tag="cluster.code-chunk"):
     """A chunk of an archive of `size_bytes`."""
 
     sha256: str
-    offset: int
-    size_bytes: int
+    offset: Count
+    size_bytes: Count
     data: bytes

@@ -14,7 +14,8 @@ import msgspec
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView, OutputView
-from drivetrain.core.channel_progress import ChannelProgress
+from drivetrain.cluster.messages.numbers import Count, DurationMs
+from drivetrain.core.channel.channel_progress import ChannelProgress
 
 
 class RegisterExecutor(Message, frozen=True, tag="cluster.register-executor"):
@@ -25,9 +26,9 @@ class RegisterExecutor(Message, frozen=True, tag="cluster.register-executor"):
 
     executor_id: str
     app_id: str
-    epoch: int
+    epoch: Count
     executor: ActorRef
-    pid: int
+    pid: Count
     host: str
 
 
@@ -35,7 +36,7 @@ class ExecutorRegistered(Message, frozen=True, tag="cluster.executor-registered"
     """What the executor works for, and how often it reports."""
 
     spec: ApplicationSpec
-    report_interval_ms: int
+    report_interval_ms: DurationMs
 
 
 class Prepare(Message, frozen=True, tag="cluster.prepare"):
@@ -44,7 +45,7 @@ class Prepare(Message, frozen=True, tag="cluster.prepare"):
     `savepoint` is a place where it goes on from. Asked; answered with `Prepared` or `PrepareFailed`."""
 
     app_id: str
-    epoch: int
+    epoch: Count
     fresh: bool
     replay_from_ms: int | None = None
     savepoint: str | None = None
@@ -78,15 +79,15 @@ class Deploy(Message, frozen=True, tag="cluster.deploy"):
     `FragmentChanged`."""
 
     fragment: str
-    attempt: int
-    epoch: int
+    attempt: Count
+    epoch: Count
 
 
 class CancelFragment(Message, frozen=True, tag="cluster.cancel-fragment"):
     """Stop a fragment: at its next batch boundary (`drain`) or now; told."""
 
     fragment: str
-    attempt: int
+    attempt: Count
     drain: bool = False
 
 
@@ -104,7 +105,7 @@ class FragmentChanged(Message, frozen=True, tag="cluster.fragment-changed"):
 
     executor_id: str
     fragment: str
-    attempt: int
+    attempt: Count
     outcome: FragmentOutcome
     error: ErrorView | None = None
     retryable: bool = True
@@ -120,7 +121,7 @@ class Known(Message, frozen=True, tag="cluster.known"):
 
 
 class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
-    """How far an attempt has come, since it began; see `core.progress.FragmentProgressed`.
+    """How far an attempt has come, since it began; see `core.job.run_progress.FragmentProgressed`.
 
     `out` and `into` are messages that left each processor and that reached each sink, `late` and `dead` those
     late and dead-lettered, by processor id. `taken` of `total` is the bounded input (bytes or rows), if
@@ -130,7 +131,7 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
     """
 
     fragment: str
-    attempt: int
+    attempt: Count
     batch_id: int
     rows_total: int
     rows_per_s: float
@@ -160,7 +161,7 @@ class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):
     """
 
     executor_id: str
-    epoch: int
+    epoch: Count
     fragments: tuple[FragmentProgress, ...]
     accumulators: dict[str, dict[str, int | float]]
 
@@ -169,7 +170,7 @@ class Conclude(Message, frozen=True, tag="cluster.conclude"):
     """All fragments have finished: note it in the state directory and call the application's `when_finished`
     with these counts. Asked; answered with `Concluded` or `PrepareFailed`."""
 
-    epoch: int
+    epoch: Count
     counts: dict[str, tuple[int, int, int, int]]
     outputs: tuple[OutputView, ...]
     duration_ms: int
@@ -185,5 +186,5 @@ class Concluded(Message, frozen=True, tag="cluster.concluded"):
 class EndExecutor(Message, frozen=True, tag="cluster.end-executor"):
     """Drain the fragments that run, stop Spark, end the process; told."""
 
-    epoch: int
+    epoch: Count
     why: str

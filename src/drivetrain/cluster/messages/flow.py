@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from drivetrain.actor import Message
-from drivetrain.core.flow import Word
+from drivetrain.cluster.messages.numbers import Count
+from drivetrain.core.flow.flow import Word
 
 
 class FlowTold(Message, frozen=True, tag="cluster.flow-told"):
@@ -12,5 +13,5 @@ class FlowTold(Message, frozen=True, tag="cluster.flow-told"):
     It may be lost: who runs the fragment may not be known, or not run it yet. It is said again.
     """
 
-    epoch: int
+    epoch: Count
     word: Word

@@ -7,12 +7,13 @@ from enum import Enum
 import msgspec
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.core.channel_progress import ChannelProgress
-from drivetrain.core.checkpoint_figures import CheckpointFigures
+from drivetrain.cluster.messages.numbers import Count
+from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 
 
 class JobState(Enum):
-    """The life of an application's job within its application master; see `core.job`."""
+    """The life of an application's job within its application master; see `core.job.job`."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -37,7 +38,8 @@ class ErrorView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FragmentView(msgspec.Struct, frozen=True, array_like=True):
-    """A fragment: its execution's state, which attempt, where, and its progress (see `core.progress`)."""
+    """A fragment: its execution's state, which attempt, where, and its progress (see
+    `core.job.run_progress`)."""
 
     fragment: str
     state: str
@@ -60,7 +62,7 @@ class FragmentView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OutputView(msgspec.Struct, frozen=True, array_like=True):
-    """What a sink wrote, as `core.progress.OutputResult`."""
+    """What a sink wrote, as `core.job.run_progress.OutputResult`."""
 
     processor: str
     target: str
@@ -139,5 +141,5 @@ class Unfollow(Message, frozen=True, tag="cluster.unfollow"):
 class StopApplication(Message, frozen=True, tag="cluster.stop-application"):
     """The leader, or a worker on its behalf, tells an application master to cancel its job and to end."""
 
-    epoch: int
+    epoch: Count
     why: str

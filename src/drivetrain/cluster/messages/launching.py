@@ -10,6 +10,7 @@ from enum import Enum
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.cluster.messages.numbers import Count, DurationMs, Slots
 
 
 class ProcessKind(Enum):
@@ -29,9 +30,9 @@ class Launch(Message, frozen=True, tag="cluster.launch"):
     launch_id: str
     kind: ProcessKind
     app_id: str
-    epoch: int
+    epoch: Count
     spec: ApplicationSpec
-    slots: int
+    slots: Slots
     owner: ActorRef
     app_master: str | None = None
 
@@ -41,7 +42,7 @@ class Launched(Message, frozen=True, tag="cluster.launched"):
 
     launch_id: str
     worker_id: str
-    pid: int
+    pid: Count
 
 
 class LaunchFailed(Message, frozen=True, tag="cluster.launch-failed"):
@@ -67,7 +68,7 @@ class StopProcess(Message, frozen=True, tag="cluster.stop-process"):
     """End a launched process and all its descendants: asked to end first, killed after `grace_ms`."""
 
     launch_id: str
-    grace_ms: int = 5_000
+    grace_ms: DurationMs = 5_000
 
 
 class ReadLog(Message, frozen=True, tag="cluster.read-log"):
@@ -78,8 +79,8 @@ class ReadLog(Message, frozen=True, tag="cluster.read-log"):
 
     app_id: str
     process: str | None = None
-    offset: int | None = None
-    max_bytes: int = 64 * 1024
+    offset: Count | None = None
+    max_bytes: Count = 64 * 1024
 
 
 class LogChunk(Message, frozen=True, tag="cluster.log-chunk"):
@@ -87,5 +88,5 @@ class LogChunk(Message, frozen=True, tag="cluster.log-chunk"):
 
     process: str
     data: bytes
-    next_offset: int
+    next_offset: Count
     processes: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from drivetrain.actor import ActorRef, Message
+from drivetrain.cluster.messages.numbers import Count
 
 
 class GetLeader(Message, frozen=True, tag="cluster.get-leader"):
@@ -15,7 +16,7 @@ class Leader(Message, frozen=True, tag="cluster.leader"):
     `address` is `host:port`, as the list of masters has it; `master` is its actor.
     """
 
-    term: int
+    term: Count
     address: str | None
     master: ActorRef | None
 

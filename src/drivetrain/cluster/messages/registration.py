@@ -10,6 +10,7 @@ import msgspec
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationState
+from drivetrain.cluster.messages.numbers import Count, Slots, TimeMs
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -18,9 +19,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     worker_id: str
     name: str
     host: str
-    slots: int
+    slots: Slots
     version: str
-    clock_ms: int
+    clock_ms: TimeMs
 
 
 class HeldSlots(msgspec.Struct, frozen=True, array_like=True):
@@ -28,23 +29,25 @@ class HeldSlots(msgspec.Struct, frozen=True, array_like=True):
 
     allocation_id: str
     app_id: str
-    slots: int
+    slots: Slots
     kind: str
 
 
 class RegisterWorker(Message, frozen=True, tag="cluster.register-worker"):
-    """A worker, with what it holds already: a new leader learns from it."""
+    """A worker, with what it holds already: a new leader learns from it. `was_registered` once a leader has
+    had it, in this life of the worker."""
 
     info: WorkerInfo
     worker: ActorRef
     held: tuple[HeldSlots, ...] = ()
+    was_registered: bool = False
 
 
 class WorkerRegistered(Message, frozen=True, tag="cluster.worker-registered"):
     """The worker is known in this term; `already` when it was before."""
 
     worker_id: str
-    term: int
+    term: Count
     already: bool = False
 
 
@@ -62,7 +65,7 @@ class WorkerReport(Message, frozen=True, tag="cluster.worker-report"):
     worker_id: str
     held: tuple[HeldSlots, ...]
     cpu: float
-    memory_free: int
+    memory_free: Count
 
 
 class RegisterAppMaster(Message, frozen=True, tag="cluster.register-app-master"):
@@ -70,7 +73,7 @@ class RegisterAppMaster(Message, frozen=True, tag="cluster.register-app-master")
     `Failure("stale-epoch", …)` upon which it stops itself."""
 
     app_id: str
-    epoch: int
+    epoch: Count
     app_master: ActorRef
 
 
@@ -78,10 +81,10 @@ class AppMasterRegistered(Message, frozen=True, tag="cluster.app-master-register
     """Go: what to run, and the clock and graph version to go on from."""
 
     app_id: str
-    epoch: int
+    epoch: Count
     spec: ApplicationSpec
     clock_ms: int | None
-    graph_version: int
+    graph_version: Count
     restarts: bytes | None = None
     """What `AppMasterReport.restarts` last said, so that restart strategies go on counting."""
 
@@ -91,10 +94,10 @@ class AppMasterReport(Message, frozen=True, tag="cluster.app-master-report"):
     be in the registry: answered with `ReportTaken` or a `Failure` (`stale-epoch`, `no-quorum`)."""
 
     app_id: str
-    epoch: int
+    epoch: Count
     state: ApplicationState
     clock_ms: int | None = None
-    graph_version: int = 0
+    graph_version: Count = 0
     why: str | None = None
     result: bytes | None = None
     restarts: bytes | None = None

@@ -7,10 +7,11 @@ sender's list of masters: masters with different lists do not deal with each oth
 from __future__ import annotations
 
 from drivetrain.actor import Message
-from drivetrain.core.replicated_map import MapDigest, MapEntry
+from drivetrain.cluster.messages.numbers import Count
+from drivetrain.core.cluster.replicated_map import Base, MapDigest, MapEntry
 
 CHUNK_BYTES = 1024 * 1024
-"""About how many bytes of entries go into one message."""
+"""At most about how many bytes of entries or of a digest go into one message; see `MasterSettings`."""
 
 
 class GetMasterList(Message, frozen=True, tag="masters.get-list"):
@@ -31,7 +32,7 @@ class MasterList(Message, frozen=True, tag="masters.list"):
     age_ms: int = 0
 
 
-# ---- elections, see `core.election`; `sender` is the address of the master that says it
+# ---- elections, see `core.cluster.election`; `sender` is the address of the master that says it
 
 
 class AskVote(Message, frozen=True, tag="masters.ask-vote"):
@@ -39,7 +40,7 @@ class AskVote(Message, frozen=True, tag="masters.ask-vote"):
 
     sender: str
     list_id: int
-    term: int
+    term: Count
     is_trial: bool
 
 
@@ -48,8 +49,8 @@ class Vote(Message, frozen=True, tag="masters.vote"):
 
     sender: str
     list_id: int
-    term: int
-    known_term: int
+    term: Count
+    known_term: Count
     is_trial: bool
     granted: bool
 
@@ -59,7 +60,7 @@ class AskLease(Message, frozen=True, tag="masters.ask-lease"):
 
     sender: str
     list_id: int
-    term: int
+    term: Count
     sent_ms: int
 
 
@@ -68,27 +69,31 @@ class Lease(Message, frozen=True, tag="masters.lease"):
 
     sender: str
     list_id: int
-    term: int
-    known_term: int
+    term: Count
+    known_term: Count
     sent_ms: int
     granted: bool
 
 
-# ---- the registry, see `core.replicated_map`
+# ---- the registry, see `core.cluster.replicated_map`
 
 
 class ReadDigest(Message, frozen=True, tag="masters.read-digest"):
     """A new leader asks what a replica holds, and fences off older terms; answered with `Digest`, or
     `TermRefused`."""
 
-    term: int
+    term: Count
 
 
 class Digest(Message, frozen=True, tag="masters.digest"):
-    """What the answering replica holds; `term` is that of the question, 0 in gossip."""
+    """A piece, number `piece` of `pieces` from 0, of what the answering replica holds; `term` is that of the
+    question. A higher `series` is a later answer."""
 
     master: str
-    term: int
+    term: Count
+    series: int
+    piece: int
+    pieces: int
     digest: MapDigest
 
 
@@ -106,53 +111,67 @@ class Entries(Message, frozen=True, tag="masters.entries"):
 
 class WriteEntries(Message, frozen=True, tag="masters.write-entries"):
     """A leader's write, number `round` of its term; answered with `EntriesWritten`, `TermRefused` or
-    `WriteFailed` if `is_last` of its round. `base` makes the entries so far the base of the term."""
+    `WriteFailed`. Round 0 brings what a `WriteBase` found missing, and is not answered."""
 
-    term: int
-    round: int
+    term: Count
+    round: Count
     entries: tuple[MapEntry, ...]
-    is_last: bool = True
-    base: MapDigest | None = None
+
+
+class WriteBase(Message, frozen=True, tag="masters.write-base"):
+    """A piece, number `piece` of `pieces` from 0, of what a leader makes the base of the map; answered as
+    `WriteEntries` once all pieces have come."""
+
+    term: Count
+    round: Count
+    piece: int
+    pieces: int
+    digest: MapDigest
 
 
 class EntriesWritten(Message, frozen=True, tag="masters.entries-written"):
     """The whole round is durable on `master`."""
 
     master: str
-    term: int
-    round: int
+    term: Count
+    round: Count
 
 
 class WriteFailed(Message, frozen=True, tag="masters.write-failed"):
-    """`master` could not make the round durable, or has not got all of it."""
+    """`master` could not make the round durable, or lacks entries of the base: `missing` are the first of
+    them."""
 
     master: str
-    term: int
-    round: int
+    term: Count
+    round: Count
     why: str
+    missing: tuple[str, ...] = ()
 
 
 class TermRefused(Message, frozen=True, tag="masters.term-refused"):
     """A leader of a higher term has fenced off the sender's."""
 
     master: str
-    term: int
-    fence: int
+    term: Count
+    fence: Count
 
 
 class Gossip(Message, frozen=True, tag="masters.gossip"):
-    """Told now and then to another master: who holds something else sends its `Digest`, and asks for what
-    it lacks."""
+    """Told now and then to another master: whoever holds something else sends a `GossipDigest`, and asks for
+    what it lacks."""
 
     master: str
-    base: int
+    base: Base
     summary: int
 
 
 class GossipDigest(Message, frozen=True, tag="masters.gossip-digest"):
-    """The answer to a `Gossip` that differs; who gets it reads what it lacks."""
+    """A piece, as in `Digest`, of the answer to a `Gossip` that differs; its receiver reads what it lacks."""
 
     master: str
+    series: int
+    piece: int
+    pieces: int
     digest: MapDigest
 
 
@@ -163,6 +182,6 @@ class ReplicateCode(Message, frozen=True, tag="masters.replicate-code"):
     """A chunk of an archive from the leader; answered with `CodeStored` as `PutCode` is."""
 
     sha256: str
-    offset: int
-    size_bytes: int
+    offset: Count
+    size_bytes: Count
     data: bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.messages.applications import Priority
+from drivetrain.cluster.messages.numbers import Count, DurationMs, Slots
 
 
 class RequestSlots(Message, frozen=True, tag="cluster.request-slots"):
@@ -16,14 +17,14 @@ class RequestSlots(Message, frozen=True, tag="cluster.request-slots"):
 
     request_id: str
     app_id: str
-    epoch: int
-    slots: int
+    epoch: Count
+    slots: Slots
     requester: ActorRef
     priority: Priority = Priority.NORMAL
     policy: str = "spread"
     hosts: tuple[str, ...] = ()
     worker: str | None = None
-    timeout_ms: int = 120_000
+    timeout_ms: DurationMs = 120_000
 
 
 class SlotsAllocated(Message, frozen=True, tag="cluster.slots-allocated"):
@@ -35,7 +36,7 @@ class SlotsAllocated(Message, frozen=True, tag="cluster.slots-allocated"):
     worker_name: str
     host: str
     worker: ActorRef
-    slots: int
+    slots: Slots
 
 
 class SlotsRefused(Message, frozen=True, tag="cluster.slots-refused"):

@@ -32,18 +32,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from drivetrain.actor import ActorSystem
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.system_names import app_master_name, executor_name
 from drivetrain.cluster.code_transfer import NO_CODE, fetch
 from drivetrain.cluster.connection import SECRET_VARIABLE
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.launching import Launch, LogChunk, ProcessKind
 from drivetrain.cluster.worker import orphans
-from drivetrain.cluster.worker.launching import LaunchError, OnEnd, Surroundings
-from drivetrain.cluster.worker.logs import Logs, is_plain_name
-from drivetrain.cluster.worker.process import LaunchedProcess
-from drivetrain.cluster.worker.records import Record, Records, boot_id
-from drivetrain.cluster.worker.settings import WorkerSettings, config_for
+from drivetrain.cluster.worker.key_locks import KeyLocks
+from drivetrain.cluster.worker.launch_records import Record, Records, boot_id
+from drivetrain.cluster.worker.launch_requests import LaunchError, OnEnd, Surroundings
+from drivetrain.cluster.worker.launched_process import LaunchedProcess
+from drivetrain.cluster.worker.worker_logs import Logs, is_plain_name
+from drivetrain.cluster.worker.worker_settings import WorkerSettings, config_for
 from drivetrain.code.cache import CodeCache
 from drivetrain.errors import ConfigError, DrivetrainError
+from drivetrain.private_files import make_private_directory
 
 COMMANDS: Final[Mapping[ProcessKind, tuple[str, ...]]] = {
     ProcessKind.APP_MASTER: ("-m", "drivetrain.cluster.app_master"),
@@ -76,16 +80,16 @@ class ProcessLauncher:
         self,
         system: ActorSystem,
         settings: WorkerSettings,
-        secret: str | None,
+        keyring: Keyring | None,
         commands: Mapping[ProcessKind, Sequence[str]] = COMMANDS,
     ) -> None:
         self._system: Final = system
         self._settings: Final = settings
-        self._secret: Final = secret
+        self._keyring: Final = keyring
         self._commands: Final = commands
         self._running: Final[dict[str, _Running]] = {}
         self._finishing: Final[set[asyncio.Task[None]]] = set()
-        self._fetching: Final[dict[str, asyncio.Lock]] = {}
+        self._fetching: Final = KeyLocks()
         directory = settings.directory
         self._work: Final = directory / "work"
         self._logs: Final = Logs(directory / "logs", settings.log_size_bytes, settings.log_count)
@@ -123,10 +127,11 @@ class ProcessLauncher:
         return list(self._cleaned)
 
     def _open(self) -> list[str]:
+        make_private_directory(self._settings.directory, "the worker's directory")
         self._code = CodeCache(self._settings.directory / "code")
         self._records = Records(self._settings.directory / "launches")
         cleaned = self._records.clean_up()
-        self._work.mkdir(exist_ok=True)
+        make_private_directory(self._work, "the directories of processes")
         for left in self._work.iterdir():
             if not self._records.has(left.name):  # made for a launch that came no further
                 shutil.rmtree(left, ignore_errors=True)
@@ -150,7 +155,7 @@ class ProcessLauncher:
                 raise LaunchError(
                     f"the process cannot be started: {error}",
                     failure_code="no-directory" if error.filename else _NO_PROCESS,
-                    remedy=f"make room and rights below {self._settings.directory}",
+                    remedy=f"free space and check permissions below {self._settings.directory}",
                 ) from error
             raise
         assert running.process is not None
@@ -159,8 +164,7 @@ class ProcessLauncher:
     async def _wait_for_code(self, launch: Launch, surroundings: Surroundings) -> Path:
         assert self._code is not None
         sha256 = launch.spec.code
-        lock = self._fetching.setdefault(sha256, asyncio.Lock())
-        async with lock:
+        async with self._fetching.hold(sha256):
             path = self._code.path(sha256)
             if path is None:
                 try:
@@ -209,7 +213,7 @@ class ProcessLauncher:
         running.process = LaunchedProcess(
             [sys.executable, *self._commands[launch.kind], str(work / "launch.json")],
             work,
-            self._environ(),
+            self._environ(launch),
             tag,
             output,
             ended,
@@ -227,17 +231,18 @@ class ProcessLauncher:
             running.recorded.set()
 
     def _prepare(self, file: LaunchFile, work: Path, record: Record, name: str) -> Any:
-        work.mkdir(parents=True)
+        work.mkdir(parents=True, mode=0o700)
         file.save(work / "launch.json")
         assert self._records is not None
         self._records.put(record)
         return self._logs.writer(file.app_id, name)
 
-    def _environ(self) -> dict[str, str]:
+    def _environ(self, launch: Launch) -> dict[str, str]:
         # The configuration is in the launch file: what the worker's environment says of it is in there.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("DRIVETRAIN_")}
-        if self._secret is not None:
-            environ[SECRET_VARIABLE] = self._secret
+        if self._keyring is not None:
+            # Its own keys, not ours: it runs its users' code.
+            environ[SECRET_VARIABLE] = self._keyring.text_for(_system_of(launch))
         environ["PYTHONUNBUFFERED"] = "1"
         return environ
 
@@ -315,7 +320,7 @@ class ProcessLauncher:
         assert self._code is not None
         now_s = self._system.loop.time()
         for sha256 in self._code.unused(now_s, self._settings.code_retention_ms / 1000):
-            async with self._fetching.setdefault(sha256, asyncio.Lock()):
+            async with self._fetching.hold(sha256):
                 await self._blocking(self._code.remove, sha256)
         alive = frozenset((one.launch.app_id, one.name) for one in self._running.values())
         await self._blocking(self._logs.remove_old, self._settings.log_retention_ms / 1000, alive)
@@ -337,6 +342,12 @@ class ProcessLauncher:
 
     def _blocking(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         return self._system.run_blocking(lambda: function(*args))
+
+
+def _system_of(launch: Launch) -> str:
+    if launch.kind is ProcessKind.APP_MASTER:
+        return app_master_name(launch.app_id, launch.epoch)
+    return executor_name(launch.app_id, launch.epoch, launch.launch_id)
 
 
 def process_name(launch: Launch) -> str:

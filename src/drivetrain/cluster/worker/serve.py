@@ -13,15 +13,16 @@ from typing import Final
 
 from drivetrain.actor import ActorSystem
 from drivetrain.actor.remote import attach_remote
-from drivetrain.cluster.connection import masters_of, read_secret, remote_settings
+from drivetrain.cluster.access.system_names import WORKER
+from drivetrain.cluster.connection import keyring_of, masters_of, remote_settings
 from drivetrain.cluster.leader import require_secret
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.cluster.worker.launcher import COMMANDS, ProcessLauncher
-from drivetrain.cluster.worker.machine import Machine
-from drivetrain.cluster.worker.settings import WorkerSettings
+from drivetrain.cluster.worker.machine_load import Machine
 from drivetrain.cluster.worker.worker import Worker
+from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.config import Config
-from drivetrain.core.supervision import Directive, SupervisionPolicy
+from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 from drivetrain.errors import UnavailableError
 
 log: Final = logging.getLogger("drivetrain.worker")
@@ -39,15 +40,15 @@ async def serve_worker(
     UnavailableError when another worker has the directory, SecretRefusedError and LeaderTimeoutError.
     """
     masters, settings = masters_of(config), WorkerSettings.from_config(config)
-    secret = read_secret(config)
+    keyring = keyring_of(config, WORKER)
     # A worker that fails is not patched up: it ends, with all it has launched, and is started again.
     system = ActorSystem(
-        "worker", config=config, supervision=SupervisionPolicy(directives={Exception: Directive.ESCALATE})
+        WORKER, config=config, supervision=SupervisionPolicy(directives={Exception: Directive.ESCALATE})
     )
     ends: list[UnavailableError] = []
     try:
-        await attach_remote(system, remote_settings(config))
-        launcher = ProcessLauncher(system, settings, secret, commands)
+        await attach_remote(system, remote_settings(config, system=WORKER))
+        launcher = ProcessLauncher(system, settings, keyring, commands)
         await launcher.prepare()
         worker = system.spawn(
             lambda: Worker(settings, masters, launcher, Machine(), _wall_clock_ms, ends.append), "worker"

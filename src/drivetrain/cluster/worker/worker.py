@@ -5,16 +5,16 @@ may be dead by now, or be a dead leader that does not know it. The slots must be
 run that nobody wants.
 
 Design: the actor keeps one entry per launch and leaves the processes to a `Launcher`. Registering follows
-`core.registration`, finding the leader `leader.LeaderLink`. Every report names all that is held, so that one
-that was lost does no harm, and the worker registers again now and then, so that a leader that dropped it in
-error has it back.
+`core.cluster.registration`, finding the leader `leader.LeaderLink`. Every report names all that is held, so
+that one that was lost does no harm, and the worker registers again now and then, so that a leader that
+dropped it in error has it back.
 
 Invariants:
 1. The slots of all entries are at most those offered. An entry holds its slots from `Launch` until everything
 of it has ended.
 2. A launch id is launched once: sent again, the answer is given again.
 3. For an application, nothing is launched with a lower epoch than was seen here, and what runs with a lower
-one is killed.
+one is killed; of applications that run nothing here, those that were seen last are remembered.
 4. The owner of a launch is told `Launched` and then `ProcessExited`, or `LaunchFailed`, each once per launch
 and again when the launch is sent again.
 5. Without a leader for `worker.leader-timeout` the worker ends, with all it has launched.
@@ -28,8 +28,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import drivetrain
-from drivetrain.actor import Actor, ActorFailedError, ActorRef, Failure, Message, Terminated
+from drivetrain.actor import ActorFailedError, ActorRef, Failure, Message, Terminated
+from drivetrain.cluster.guarded import GuardedActor
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.launching import (
     Launch,
@@ -48,10 +48,10 @@ from drivetrain.cluster.messages.registration import (
     WorkerRegistered,
     WorkerReport,
 )
-from drivetrain.cluster.worker.launching import Launcher, LaunchError, Surroundings
-from drivetrain.cluster.worker.machine import Load
-from drivetrain.cluster.worker.settings import WorkerSettings
-from drivetrain.core.registration import (
+from drivetrain.cluster.worker.launch_requests import Launcher, LaunchError, Surroundings
+from drivetrain.cluster.worker.machine_load import Load
+from drivetrain.cluster.worker.worker_settings import WorkerSettings
+from drivetrain.core.cluster.registration import (
     Accepted,
     End,
     Event,
@@ -64,6 +64,7 @@ from drivetrain.core.registration import (
     Tick,
 )
 from drivetrain.errors import InternalError, UnavailableError
+from drivetrain.version import VERSION
 
 log: Final = logging.getLogger("drivetrain.worker")
 
@@ -149,7 +150,7 @@ class _Entry:
         return HeldSlots(launch.launch_id, launch.app_id, launch.slots, launch.kind.value)
 
 
-class Worker(Actor):
+class Worker(GuardedActor):
     """See the module; `clock_ms` is this machine's wall clock, `on_end` is told why the worker has ended."""
 
     def __init__(
@@ -169,7 +170,8 @@ class Worker(Actor):
         self._tell_end: Final = on_end
         self._entries: Final[dict[str, _Entry]] = {}
         self._over: Final[dict[str, Message]] = {}
-        self._epochs: Final[dict[str, int]] = {}
+        self._epochs: Final[dict[str, int]] = {}  # those touched last at the end
+        self._was_registered = False
         self._renewed_ms = 0
         self._id = ""
         self._registration = Registration(settings.leader_timeout_ms, 0)  # begins in pre_start
@@ -198,7 +200,7 @@ class Worker(Actor):
         """End everything that was launched."""
         await self._launcher.close()
 
-    def receive(self, message: Message) -> None:
+    def act(self, message: Message) -> None:
         """Handle one message."""
         if self._link.handle(message):
             return
@@ -275,6 +277,7 @@ class Worker(Actor):
                 case Register():
                     self._register(effect)
                 case Registered():
+                    self._was_registered = True
                     log.info("registered with %s", self._link.leader)
                     self._renewed_ms = self._now_ms()
                     self._report()
@@ -303,10 +306,10 @@ class Worker(Actor):
             name=settings.name,
             host=settings.host,
             slots=settings.slots,
-            version=drivetrain.__version__,
+            version=VERSION,
             clock_ms=self._clock_ms(),
         )
-        return RegisterWorker(info, self.context.me, self._held)
+        return RegisterWorker(info, self.context.me, self._held, self._was_registered)
 
     def _answered(self, attempt: int, answer: Message | None) -> None:
         match answer:
@@ -323,10 +326,10 @@ class Worker(Actor):
     def _end(self, unregistered_ms: int, why: str | None) -> None:
         self._tell_end(
             LeaderTimeoutError(
-                f"this worker had no leading master for {unregistered_ms // 1000} s, and ends",
+                f"this worker has had no leading master for {unregistered_ms // 1000} s, and ends",
                 where=", ".join(self._masters),
                 got=why or "no master leads, or none can be reached",
-                remedy="check cluster.masters and start masters; worker.leader-timeout sets the patience",
+                remedy="check cluster.masters and start masters; worker.leader-timeout is the longest wait",
             )
         )
         self.context.stop()
@@ -397,7 +400,11 @@ class Worker(Actor):
         return None
 
     def _fence(self, app_id: str, epoch: int) -> None:
-        self._epochs[app_id] = max(epoch, self._epochs.get(app_id, 0))
+        self._epochs[app_id] = max(epoch, self._epochs.pop(app_id, 0))
+        running = {entry.launch.app_id for entry in self._entries.values()}
+        idle = [each for each in self._epochs if each not in running and each != app_id]
+        for each in idle[: max(0, len(self._epochs) - _REMEMBERED)]:
+            del self._epochs[each]
         for launch_id, entry in self._entries.items():
             if entry.launch.app_id == app_id and entry.launch.epoch < epoch:
                 log.warning("killing %s of %s: epoch %s is over", launch_id, app_id, entry.launch.epoch)

@@ -30,7 +30,7 @@ FRAME_LIMIT: Final = Key(
     "actor.frame-limit",
     size_bytes(minimum_bytes=1024),
     "10 MiB",
-    "The largest message between two processes; a larger one is refused at the sender with an error.",
+    "Largest message between two processes; the sender refuses larger ones with an error.",
 )
 
 HEARTBEAT_INTERVAL: Final = Key(
@@ -44,8 +44,7 @@ HEARTBEAT_PAUSE: Final = Key(
     "actor.watch.heartbeat-pause",
     duration_ms(),
     "6 s",
-    "How long heartbeats may be late, a garbage collection for example, before it counts against the "
-    "process.",
+    "How late heartbeats may be, for example because of garbage collection, before suspicion grows.",
 )
 
 THRESHOLD: Final = Key(
@@ -60,68 +59,69 @@ MAILBOX_CAPACITY: Final = Key(
     "actor.mailbox-capacity",
     integer(minimum=1),
     10_000,
-    "How many messages wait in front of one actor before its mailbox counts as full.",
+    "Number of messages waiting for one actor at which its mailbox counts as full.",
 )
 
 REAPER_INTERVAL: Final = Key(
     "purgatory.reaper-interval",
     duration_ms(minimum_ms=1),
     "200 ms",
-    "How often the purgatory moves its clock on and looks for completed operations to purge.",
+    "How often the purgatory advances its clock and looks for completed operations to purge.",
 )
 
 PURGE_LIMIT: Final = Key(
     "purgatory.purge-limit",
     integer(minimum=1),
     1000,
-    "How many completed operations may linger in the watch lists before they are purged.",
+    "Number of completed operations that may stay in the watch lists before they are purged.",
 )
 
 REMOTE_CONNECT_TIMEOUT: Final = Key(
     "actor.remote.connect-timeout",
     duration_ms(minimum_ms=1),
     "5 s",
-    "How long connecting to another process may take, and how long a stranger may take to say who it is.",
+    "How long connecting to another process may take, and how long an incoming connection may take to "
+    "identify itself.",
 )
 
 REMOTE_MIN_BACKOFF: Final = Key(
     "actor.remote.min-backoff",
     duration_ms(minimum_ms=1),
     "50 ms",
-    "How long to wait after the first failed attempt to connect; each further one waits twice as long.",
+    "Wait after the first failed attempt to connect; each further wait is twice as long.",
 )
 
 REMOTE_MAX_BACKOFF: Final = Key(
     "actor.remote.max-backoff",
     duration_ms(minimum_ms=1),
     "2 s",
-    "The longest wait between two attempts to connect.",
+    "Longest wait between two attempts to connect.",
 )
 
 REMOTE_QUEUE_LIMIT: Final = Key(
     "actor.remote.queue-limit",
     integer(minimum=1),
     100_000,
-    "How many messages may wait for one other process; more are dead letters.",
+    "Messages that may wait for one other process; further ones are dropped as dead letters.",
 )
 
 REMOTE_QUEUE_LIMIT_BYTES: Final = Key(
     "actor.remote.queue-limit-bytes",
     size_bytes(minimum_bytes=1024),
     "64 MiB",
-    "How large the messages that wait for one other process may be together.",
+    "Total size of the messages that may wait for one other process.",
 )
 
 REMOTE_MAX_STRANGERS: Final = Key(
     "actor.remote.max-strangers",
     integer(minimum=1),
     256,
-    "How many connections may be open that have not said yet who they are.",
+    "Connections that may be open before they have identified themselves.",
 )
 
 REMOTE_STOP_TIMEOUT: Final = Key(
     "actor.remote.stop-timeout",
     duration_ms(),
     "1 s",
-    "How long a process that stops waits until its last messages are out.",
+    "How long a stopping process waits until its last messages are sent.",
 )

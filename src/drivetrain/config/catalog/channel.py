@@ -11,7 +11,7 @@ WINDOW_BYTES: Final = Key(
     "channel.window-bytes",
     size_bytes(minimum_bytes=1024),
     "256 MiB",
-    "How many bytes a subscriber may leave unacknowledged before the producer waits, at its next batch.",
+    "Bytes that a subscriber may leave unacknowledged before the producer waits with its next batch.",
 )
 
 WINDOW_MESSAGES: Final = Key(
@@ -25,27 +25,26 @@ WINDOW_BATCHES: Final = Key(
     "channel.window-batches",
     integer(minimum=1, maximum=50),
     50,
-    "The same in batches of the producer. What is lost is made again from the producer's last 100 batches.",
+    "The same in batches of the producer. Losses are repaired from the producer's last 100 batches.",
 )
 
 MAX_BYTES: Final = Key(
     "channel.max-bytes",
     size_bytes(),
     "0 B",
-    "How many bytes a channel keeps at most while some of them are unread; 0 means as many as it takes.",
+    "Bytes that a channel keeps at most while some of them are unread; 0 means no limit.",
 )
 
 MAX_AGE: Final = Key(
     "channel.max-age",
     duration_ms(),
     "0 ms",
-    "How old what is unread in a channel may become; 0 means any age.",
+    "Greatest age of unread messages in a channel; 0 means no limit.",
 )
 
 WHEN_FULL: Final = Key(
     "channel.when-full",
     choice("block", "fail"),
     "block",
-    "What the producer does when channel.max-bytes or channel.max-age is reached: wait, or fail. "
-    "Nothing is ever dropped.",
+    "What the producer does at channel.max-bytes or channel.max-age: wait, or fail. Nothing is dropped.",
 )

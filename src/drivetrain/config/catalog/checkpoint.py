@@ -11,20 +11,20 @@ MODE: Final = Key(
     "checkpoint.mode",
     choice("auto", "on", "off"),
     "auto",
-    'Whether checkpoints of the whole application are made: "on", "off", or "auto": if a sink asks for them. '
-    "With them sinks publish at each checkpoint, together; a savepoint can be made without them, too.",
+    'Whether the application takes periodic checkpoints: "on", "off", or "auto", which means if a '
+    "sink needs them. With checkpoints, all sinks publish together. A savepoint works in every mode.",
 )
 
 INTERVAL: Final = Key(
     "checkpoint.interval",
     duration_ms(minimum_ms=100),
     "1 s",
-    "How often a checkpoint begins, from start to start; one that takes longer delays the next.",
+    "Time from the start of one checkpoint to the start of the next; a slower checkpoint delays the next.",
 )
 
 TIMEOUT: Final = Key(
     "checkpoint.timeout",
     duration_ms(minimum_ms=1),
     "30 s",
-    "How long one step of a checkpoint may take before it is rolled back and tried again.",
+    "How long one step of a checkpoint may take before the checkpoint is rolled back and tried again.",
 )

@@ -11,5 +11,5 @@ TIMEOUT: Final = Key(
     "client.timeout",
     duration_ms(minimum_ms=100),
     "15 s",
-    "How long a command waits for a leading master before it says that there is none.",
+    "How long a command waits for a leading master before it fails.",
 )

@@ -11,13 +11,13 @@ PERSIST_INTERVAL: Final = Key(
     "clock.persist-interval",
     duration_ms(minimum_ms=1),
     "1 s",
-    "How often the application's clock is persisted while it moves; it is told, and shown, only then. "
-    "Who waits for a time does not wait for the interval.",
+    "How often the application's clock is persisted while it moves; it is announced only then. "
+    "Callers that wait for a time do not wait for the interval.",
 )
 
 STALL_TIMEOUT: Final = Key(
     "clock.stall-timeout",
     duration_ms(minimum_ms=1),
     "1 min",
-    "After how long a fragment whose clock stands still is named, with what it waits for.",
+    "How long a fragment's clock may stand before the run names the fragment and the reason.",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.config.key import Key
-from drivetrain.config.units import text
+from drivetrain.config.units import boolean, text
 
 MASTERS: Final = Key(
     "cluster.masters",
@@ -18,21 +18,31 @@ HOST: Final = Key(
     "cluster.host",
     text(),
     "127.0.0.1",
-    "The address of this machine at which the other processes reach it. Off loopback a secret is required.",
+    "Address at which other processes reach this machine; 127.0.0.1 keeps other machines out.",
 )
 
 SECRET_FILE: Final = Key(
     "cluster.secret-file",
     text(empty_allowed=True),
     "",
-    "File with the secret that all processes share, readable by its owner only; DRIVETRAIN_SECRET wins.",
+    "File with the cluster's secret (and below it the previous one), or a key made from it, readable "
+    "by its owner only; DRIVETRAIN_SECRET overrides it.",
+)
+
+WITHOUT_SECRET: Final = Key(
+    "cluster.without-secret",
+    boolean(),
+    False,
+    "Let masters and workers run on loopback without a secret: then every user of the machine can run code "
+    "as the user who runs them.",
 )
 
 TLS_CERTIFICATE: Final = Key(
     "cluster.tls-certificate",
     text(empty_allowed=True),
     "",
-    "PEM file with this process's certificate; with cluster.tls-key and cluster.tls-authority it gives TLS.",
+    "PEM file with this process's certificate; together with cluster.tls-key and "
+    "cluster.tls-authority it enables TLS.",
 )
 
 TLS_KEY: Final = Key(

@@ -11,50 +11,51 @@ PORT: Final = Key(
     "master.port",
     integer(minimum=0, maximum=65_535),
     0,
-    "Which entry of cluster.masters with this machine's cluster.host a master is, by its port; 0 when there "
-    "is only one.",
+    "Port that selects this master's entry among those of cluster.masters with this machine's "
+    "cluster.host; 0 when there is only one.",
 )
 
 DIRECTORY: Final = Key(
     "master.directory",
     local_path(),
     ".drivetrain-master",
-    "Where a master keeps term, vote, the registry of applications and their code: a directory of its own.",
+    "Where a master keeps its term, its vote, the registry of applications and their code; each "
+    "master has its own.",
 )
 
 LEASE: Final = Key(
     "master.lease",
     duration_ms(minimum_ms=100),
     "2 s",
-    "How long the masters promise to follow a leader that they heard of; about how long a failover takes.",
+    "How long masters keep following a leader after its last message; about how long a failover takes.",
 )
 
 QUORUM_TIMEOUT: Final = Key(
     "master.quorum-timeout",
     duration_ms(minimum_ms=100),
     "5 s",
-    "How long a request waits for a majority of the masters before it is answered with no-quorum.",
+    "How long a request waits for a majority of the masters before it fails with no-quorum.",
 )
 
 GOSSIP_INTERVAL: Final = Key(
     "master.gossip-interval",
     duration_ms(minimum_ms=10),
     "1 s",
-    "How often a master compares its registry with another's, and gets what it missed.",
+    "How often a master compares its registry with another master's, and fetches what it missed.",
 )
 
 APP_MASTER_RESTARTS: Final = Key(
     "master.app-master-restarts",
     integer(minimum=0),
     5,
-    "How many deaths of its application masters within master.app-master-window an application survives.",
+    "Deaths of its application masters within master.app-master-window that an application survives.",
 )
 
 APP_MASTER_WINDOW: Final = Key(
     "master.app-master-window",
     duration_ms(minimum_ms=1_000),
     "10 min",
-    "The time within which deaths of application masters count together.",
+    "Period in which deaths of application masters are counted together.",
 )
 
 APP_MASTER_TIMEOUT: Final = Key(
@@ -68,34 +69,35 @@ APP_MASTER_SLOTS: Final = Key(
     "master.app-master-slots",
     integer(minimum=0),
     0,
-    "Slots that an application master takes; 0 as it computes next to nothing and must not keep executors "
-    "from starting.",
+    "Slots that an application master takes; 0 because it needs little CPU and must not keep "
+    "executors from starting.",
 )
 
 WORKER_GRACE: Final = Key(
     "master.worker-grace",
     duration_ms(),
     "1 s",
-    "How long a new leader waits for the workers to register again before it gives out slots.",
+    "How long a new leader waits for workers to register again before it assigns slots.",
 )
 
 MAX_CLOCK_DIFFERENCE: Final = Key(
     "master.max-clock-difference",
     duration_ms(minimum_ms=1),
     "10 s",
-    "How far a worker's clock may be from the leader's before the worker is refused.",
+    "Greatest difference between the clocks of a new worker and the leader before the worker is "
+    "refused; workers already registered are kept.",
 )
 
 KEPT_APPLICATIONS: Final = Key(
     "master.kept-applications",
     integer(minimum=0),
     1_000,
-    "How many applications that are over the registry remembers, with their code, for show and restart.",
+    "Number of ended applications that the registry remembers, with their code, for show and restart.",
 )
 
 CODE_GRACE: Final = Key(
     "master.code-grace",
     duration_ms(minimum_ms=100),
     "10 min",
-    "How long an archive that no application needs is kept, so that a submission can follow its upload.",
+    "How long an unused archive is kept, so that a submission can follow its upload.",
 )

@@ -6,80 +6,103 @@ from typing import Final
 
 from drivetrain.config.key import Key
 from drivetrain.config.units import choice, duration_ms, integer, local_path, size_bytes
+from drivetrain.private_files import Writers
 
 STATE_DIR: Final = Key(
     "state.dir",
     local_path(),
     ".drivetrain",
-    "Directory of checkpoints, channels and state, one folder per application. "
-    "Deleting it starts every application over.",
+    "Directory of checkpoints, channels and state, one folder per application. Without it every "
+    "application starts over.",
+)
+
+WRITERS: Final = Key(
+    "state.writers",
+    choice(*Writers),
+    Writers.OWNER.value,
+    "Who else may write to states and savepoints, which contain code that runs when they are loaded: "
+    "only the owner (you, or root), also the group, or anyone (no check).",
 )
 
 MAX_BATCH_BYTES: Final = Key(
     "run.max-batch-bytes",
     size_bytes(minimum_bytes=1024),
     "512 MiB",
-    "The most that a source hands to one batch, so that memory stays bounded whatever the backlog.",
+    "Most bytes that a source adds to one batch, which keeps memory bounded whatever the backlog.",
 )
 
 MAX_BATCH_ROWS: Final = Key(
     "run.max-batch-rows",
     integer(minimum=0),
     0,
-    "The most messages that a source hands to one batch; 0 means that only run.max-batch-bytes limits it, "
-    "which alone limits files.",
+    "Most messages that a source adds to one batch; 0 means that only run.max-batch-bytes limits it. "
+    "Files are always limited by bytes only.",
 )
 
 MIN_BATCH_BYTES: Final = Key(
     "run.min-batch-bytes",
     size_bytes(minimum_bytes=1),
     "1 MiB",
-    "What a source may hand to one batch however slow the batches are; see run.batch-target.",
+    "Bytes that a source may add to one batch even when batches are slow; see run.batch-target.",
 )
 
 BATCH_TARGET: Final = Key(
     "run.batch-target",
     duration_ms(minimum_ms=1),
     "10 s",
-    "How long a batch should take at most: after a longer one, sources hand less to the next. "
-    "Backlogs are taken in batches as large as that allows.",
+    "Longest desired duration of a batch: after a longer one, sources make the next batch smaller. "
+    "Backlogs are read in batches as large as that allows.",
 )
 
 KEEP_BYTES: Final = Key(
     "replay.keep-bytes",
     size_bytes(minimum_bytes=0),
     "256 MiB",
-    "How much of what a source said that cannot be asked twice is kept after it was processed, for replays; "
-    "each source has so much.",
+    "Bytes of processed messages that each one-pass source keeps for replays.",
 )
 
 KEEP_AGE: Final = Key(
     "replay.keep-age",
     duration_ms(minimum_ms=0),
     "1 d",
-    "How long what such a source said is kept at most after it was stored, once it was processed.",
+    "How long a one-pass source keeps processed messages for replays, counted from the time they were "
+    "stored.",
+)
+
+KEEP_LETTERS_BYTES: Final = Key(
+    "dead-letters.keep-bytes",
+    size_bytes(minimum_bytes=0),
+    "256 MiB",
+    "Bytes of dead letters that each fragment keeps on disk; the oldest are dropped, and counted.",
+)
+
+KEEP_LETTERS_AGE: Final = Key(
+    "dead-letters.keep-age",
+    duration_ms(minimum_ms=0),
+    "30 d",
+    "How long a dead letter is kept; each file of dead letters covers an eighth of that.",
 )
 
 DELIVERY: Final = Key(
     "run.delivery",
     choice("as declared", "exactly once", "at least once", "at most once"),
     "as declared",
-    "How often a message counts when something dies, if not as the application declares it.",
+    "Overrides the delivery guarantee that the application declares.",
 )
 
 LATENCY: Final = Key(
     "run.latency",
     choice("as declared", "micro-batch", "realtime", "realtime where possible"),
     "as declared",
-    "How messages pass, if not as the application declares it: a batch at a time, or one by one in Spark's "
-    "real-time mode.",
+    "Overrides the application's choice between micro-batches and Spark's real-time mode.",
 )
 
 CHECKPOINT_INTERVAL: Final = Key(
     "run.realtime-checkpoint-interval",
     duration_ms(minimum_ms=5000),
     "1 min",
-    "How often a fragment in real-time mode notes how far it is: what came since comes again after a crash.",
+    "How often a fragment in real-time mode records its progress: after a crash, later messages are "
+    "processed again.",
 )
 
 PROGRESS_INTERVAL: Final = Key(

@@ -26,8 +26,7 @@ SHUFFLE_PARTITIONS: Final = Key(
     "spark.shuffle-partitions",
     integer(minimum=0, maximum=100_000),
     0,
-    "Partitions of every shuffle and of the state behind it, fixed at an application's first run; 0 "
-    "means one per "
+    "Partitions of every shuffle and its state, fixed at an application's first run; 0 means one per "
     "core. Spark's own default of 200 makes small batches several times slower.",
 )
 
@@ -35,6 +34,6 @@ CONF: Final = Key(
     "spark.conf",
     table(),
     {},
-    "Further settings handed to Spark as they are; they win over what Drivetrain chooses.",
+    "Further Spark settings, passed on unchanged; they override Drivetrain's choices.",
     is_table=True,
 )

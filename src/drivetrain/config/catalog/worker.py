@@ -11,14 +11,14 @@ SLOTS: Final = Key(
     "worker.slots",
     integer(minimum=0, maximum=10_000),
     0,
-    "How many slots the worker offers: tasks that it runs at the same time. 0 means one per core.",
+    "Number of slots that the worker offers, each room for one core's work. 0 means one per core.",
 )
 
 NAME: Final = Key(
     "worker.name",
     text(empty_allowed=True),
     "",
-    "The worker's name, another for each worker of the cluster. Empty means the machine's host name.",
+    "Name of the worker, unique in the cluster. Empty means the machine's host name.",
 )
 
 DIRECTORY: Final = Key(
@@ -32,42 +32,43 @@ LEADER_TIMEOUT: Final = Key(
     "worker.leader-timeout",
     duration_ms(minimum_ms=1_000),
     "30 s",
-    "How long a worker goes on without a leading master; then it ends, and what it started with it.",
+    "How long a worker keeps running without a leading master; after that it ends, with everything "
+    "that it started.",
 )
 
 REPORT_INTERVAL: Final = Key(
     "worker.report-interval",
     duration_ms(minimum_ms=100),
     "3 s",
-    "How often a worker tells the leader what it runs, and how busy its machine is.",
+    "How often a worker reports to the leader what it runs, and how busy its machine is.",
 )
 
 CODE_TIMEOUT: Final = Key(
     "worker.code-timeout",
     duration_ms(minimum_ms=1_000),
     "60 s",
-    "How long a worker tries to get an application's code from the masters.",
+    "How long a worker tries to fetch an application's code from the masters.",
 )
 
 CODE_RETENTION: Final = Key(
     "worker.code-retention",
     duration_ms(),
     "10 min",
-    "How long a worker keeps an application's code that no process of it uses any more.",
+    "How long a worker keeps the code of an application after its last process there has ended.",
 )
 
 LOG_SIZE: Final = Key(
     "worker.log-size",
     size_bytes(minimum_bytes=1024),
     "10 MiB",
-    "How large a log file of a process becomes before the next one is begun.",
+    "Size at which a log file of a process is closed and the next one begins.",
 )
 
 LOG_COUNT: Final = Key(
     "worker.log-count",
     integer(minimum=2),
     5,
-    "How many log files of one process are kept, the newest.",
+    "Number of log files kept per process, the newest.",
 )
 
 LOG_RETENTION: Final = Key(

@@ -16,7 +16,7 @@ Invariants:
 2. A change of the clock is one row, whatever the number of changes in between.
 3. A published clock survives a power cut.
 
-Called by: `drivetrain.spark.channel.clocked.union_clock`; the engine publishes.
+Called by `clocked` (`union_clock`); the engine publishes.
 
 Source: Apache Gearpump's clock service.
 """
@@ -24,20 +24,19 @@ Source: Apache Gearpump's clock service.
 from __future__ import annotations
 
 import os
-import tempfile
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from drivetrain.core.clock import NO_CLOCK_MS
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.errors import InternalError
+from drivetrain.runtime.durable import write_whole, writing
+from drivetrain.spark.channel.watermark import watermark_of
+from drivetrain.spark.connector.planner_process import end_with_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def publish_clock(path: str | os.PathLike[str], clock_ms: int) -> int:
@@ -49,18 +48,9 @@ def publish_clock(path: str | os.PathLike[str], clock_ms: int) -> int:
     published = read_clock(path)
     if published is not None and clock_ms <= published:
         return published
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".clock-")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(str(clock_ms))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    with writing("the clock of a fragment", path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        write_whole(Path(path), str(clock_ms).encode())
     return clock_ms
 
 
@@ -88,11 +78,12 @@ class ClockSource(DataSource):
         return "drivetrain_clock"
 
     def schema(self) -> str:
-        """One column: the clock."""
-        return "__wm timestamp"
+        """One column: Spark's watermark (ms) for the clock."""
+        return "__wm bigint"
 
     def simpleStreamReader(self, schema: Any) -> ClockReader:  # noqa: N802 - the name is Spark's
         """The reader, run on Spark's driver."""
+        end_with_connection()
         return ClockReader(self.options["path"])
 
 
@@ -107,7 +98,7 @@ class ClockReader(SimpleDataSourceStreamReader):
         """Where a new query starts: before any clock."""
         return {"clock": NO_CLOCK_MS, "life": 0}
 
-    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[datetime]], dict[str, int]]:
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
         """The clock, if it is above `start`, or if this is a restart and `start` had one."""
         published_ms = read_clock(self._path)
         told, self._told = self._told, True
@@ -119,10 +110,10 @@ class ClockReader(SimpleDataSourceStreamReader):
 
     def readBetweenOffsets(  # noqa: N802 - the name is Spark's
         self, start: dict[str, int], end: dict[str, int]
-    ) -> Iterator[tuple[datetime]]:
+    ) -> Iterator[tuple[int]]:
         """The same row again, for a batch that is replayed."""
         return iter([] if start == end else [_row(end["clock"])])
 
 
-def _row(clock_ms: int) -> tuple[datetime]:
-    return (_EPOCH + timedelta(milliseconds=clock_ms),)
+def _row(clock_ms: int) -> tuple[int]:
+    return (watermark_of(clock_ms),)

@@ -9,6 +9,9 @@ out right after it.
 - A channel's reader delivers `__wm` itself: 1970 in data, the clock in one punctuation a batch.
 - A plain source is united with the clock stream (`clock_source`).
 
+`__wm` and Spark's watermark count as `watermark` says; `__ts` does not. Stateful operators make their event
+time column of it (`event_time`).
+
 Spark's optimizer must not remove punctuations before the watermark has seen them. It moves any
 predicate below a watermark unless the predicate uses the watermark's column or is not deterministic,
 and it merges filters: the user's `v > 3`, or the `ts is not null` that a window adds, would land below
@@ -18,8 +21,8 @@ passes through such a filter, and it passes through nothing.
 
 Invariants:
 
-1. Behind `with_channel_clock` the watermark after a batch is exactly the clock of the last entry read.
-2. Behind `union_clock` or `with_end` it is the larger of the published clock and, if
+1. Behind `with_channel_clock` the watermark after a batch is exactly that of the last entry's clock.
+2. Behind `union_clock` or `with_end` it is that of the larger of the published clock and, if
    `data_moves_clock`, the largest timestamp minus the disorder.
 3. No punctuation row leaves these functions.
 
@@ -32,24 +35,35 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.runtime.channel.columns import PUNCT, TS, WM
 from drivetrain.spark.channel.clock_source import ClockSource
-from drivetrain.spark.channel.columns import PUNCT, TS, WM
+from drivetrain.spark.channel.watermark import END_WATERMARK_MS, moving_watermark, on_watermark_scale
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_EVENT_TIME_KEY = "spark.watermarkDelayMs"
+EVENT_TIME = {"spark.watermarkDelayMs": 0}
+"""The metadata of an event time column of Spark's."""
 
 
 def with_channel_clock(df: DataFrame, lag_ms: int = 0) -> DataFrame:
     """Data columns and `__ts` of a channel's DataFrame, with the channel's clock − `lag_ms` as watermark.
 
-    `df` is `spark.readStream.format("drivetrain_channel")…load()`. In the result `__ts` is the event
-    time column: window, deduplicate or join on it in append mode.
+    `df` is `spark.readStream.format("drivetrain_channel")…load()`.
     """
     clocked = df.withWatermark(WM, f"{lag_ms} milliseconds").where(_is_data())
-    return clocked.drop(WM, PUNCT).withMetadata(TS, {_EVENT_TIME_KEY: 0})
+    return clocked.drop(WM, PUNCT)
+
+
+def event_time(
+    df: DataFrame, name: str, timestamp: str = TS, later_us: int = 0, delay_ms: int = 0
+) -> DataFrame:
+    """`df` with a column `name` that is `timestamp` as event time: window, deduplicate or join on it.
+
+    It is `later_us` later; `delay_ms` is the delay that Spark finds with it.
+    """
+    column = on_watermark_scale(F.col(timestamp), later_us)
+    return df.withColumn(name, column).withMetadata(name, dict.fromkeys(EVENT_TIME, delay_ms))
 
 
 def union_clock(
@@ -63,20 +77,20 @@ def union_clock(
 ) -> DataFrame:
     """The rows of a plain streaming `df`, with the published clock as the watermark.
 
-    `clock_path` is where `publish_clock` writes, `ts_col` the timestamp column, which becomes the
-    event time column. With `data_moves_clock` Spark's watermark also follows `ts_col` minus
-    `disorder_ms`, without a trip through Python; otherwise only the published clock counts.
+    `clock_path` is where `publish_clock` writes, `ts_col` the timestamp column. With `data_moves_clock`
+    Spark's watermark also follows `ts_col` minus `disorder_ms`, without a trip through Python; otherwise only
+    the published clock counts.
     """
     spark.dataSource.register(ClockSource)
     clock = spark.readStream.format(ClockSource.name()).option("path", clock_path).load()
     delay_ms = disorder_ms if data_moves_clock else 0
-    ahead = F.timestamp_millis(F.unix_millis(F.col(WM)) + F.lit(delay_ms))  # Spark takes the delay off again
+    ahead = F.timestamp_millis(F.col(WM) + F.lit(delay_ms))  # Spark takes the delay off again
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     punctuation = clock.select(*nothing, ahead.alias(WM), F.lit(True).alias(PUNCT))
-    data_wm = F.col(ts_col) if data_moves_clock else F.timestamp_millis(F.lit(0))
+    data_wm = moving_watermark(F.col(ts_col)) if data_moves_clock else F.timestamp_millis(F.lit(0))
     data = df.select("*", data_wm.alias(WM), F.lit(False).alias(PUNCT))
     clocked = data.union(punctuation).withWatermark(WM, f"{delay_ms} milliseconds").where(_is_data())
-    return clocked.drop(WM, PUNCT).withMetadata(ts_col, {_EVENT_TIME_KEY: delay_ms})
+    return clocked.drop(WM, PUNCT)
 
 
 def with_end(df: DataFrame, ts_col: str, disorder_ms: int) -> DataFrame:
@@ -85,10 +99,10 @@ def with_end(df: DataFrame, ts_col: str, disorder_ms: int) -> DataFrame:
     `ts_col` is the timestamp column, null in the row that says the end. Behind it the watermark is the
     largest timestamp minus `disorder_ms`, and the final clock at the end, without a clock stream.
     """
-    end = F.timestamp_millis(F.lit(FINAL_CLOCK_MS + disorder_ms))  # Spark takes the delay off again
-    marked = df.withColumn(WM, F.when(F.col(PUNCT), end).otherwise(F.col(ts_col)))
+    end = F.timestamp_millis(F.lit(END_WATERMARK_MS + disorder_ms))  # Spark takes the delay off again
+    marked = df.withColumn(WM, F.when(F.col(PUNCT), end).otherwise(moving_watermark(F.col(ts_col))))
     clocked = marked.withWatermark(WM, f"{disorder_ms} milliseconds").where(_is_data())
-    return clocked.drop(WM, PUNCT).withMetadata(ts_col, {_EVENT_TIME_KEY: disorder_ms})
+    return clocked.drop(WM, PUNCT)
 
 
 def data_only(df: DataFrame) -> DataFrame:

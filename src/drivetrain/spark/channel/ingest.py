@@ -31,16 +31,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, clock_behind, known_clock
 from drivetrain.errors import UnavailableError
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import indexed_by, newest_before_end_ms, write_segment
 from drivetrain.spark.channel.row_batches import RowBatches
-from drivetrain.spark.channel.segments import indexed_by, write_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivetrain.runtime.channel.store import ChannelStore
     from drivetrain.spark.channel.feeds import Feed
-    from drivetrain.spark.channel.store import ChannelStore
 
 _BLOCKED_S = 0.02
 
@@ -121,7 +122,7 @@ class Ingest:
         last = self._store.last()
         if last is not None:
             self._stored = max(0, self._store.last_batch())
-            self._clock_ms = last.clock_ms
+            self._clock_ms = known_clock(last.clock_ms)
             for entry in self._store.entries(max(self._store.start(), self._position())):
                 self._count_unread(entry.number, entry.bytes)
             if last.clock_ms >= FINAL_CLOCK_MS:
@@ -265,17 +266,23 @@ class Ingest:
     def _append(self, batch: Any) -> None:
         count = self._stored + batch.num_rows
         segment = write_segment(self._store.files, f"ingest-{count}", [batch])
-        reached_ms = segment.max_ts_ms - self._disorder_ms
-        clock_ms = reached_ms if self._clock_ms is None else max(self._clock_ms, reached_ms)
+        clock_ms = self._clock_after(batch)
         if self._index is not None:
             segment = indexed_by(segment, batch.column(self._index))
-        entry = self._store.append(count, [segment], clock_ms)
+        entry = self._store.append(count, [segment], NO_CLOCK_MS if clock_ms is None else clock_ms)
         self._stored = count
         self._clock_ms = clock_ms
         self._row_bytes = segment.bytes / batch.num_rows
         self._last_write_s = time.monotonic()
         if entry is not None:
             self._count_unread(entry.number, entry.bytes)
+
+    def _clock_after(self, batch: Any) -> int | None:
+        newest_ms = newest_before_end_ms(batch.column(TS))
+        if newest_ms is None:
+            return self._clock_ms
+        reached_ms = clock_behind(newest_ms, self._disorder_ms)
+        return reached_ms if self._clock_ms is None else max(self._clock_ms, reached_ms)
 
     def _move_idle_clock(self) -> None:
         # Only arrival time goes on by itself; a timestamp in the rows says nothing about silence.

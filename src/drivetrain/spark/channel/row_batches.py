@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from drivetrain.errors import InputError
-from drivetrain.spark.channel.columns import TS
+from drivetrain.runtime.channel.columns import TS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,8 @@ Invariants:
 
 1. The rows of a batch depend on its two offsets only, so a replay delivers the same rows.
 2. A batch holds exactly one punctuation row: data columns null, `__punct` true, and `__ts` and `__wm`
-   the clock of the last entry at its end. In data `__wm` is 1970 and `__punct` false.
+   the clock of the last entry at its end, `__wm` as `watermark_of` has it. In data `__wm` is 1970 and
+   `__punct` false.
 3. A batch that is planned while a barrier is not released ends in front of it, or before.
 4. A batch never ends with a barrier: one with state costs its time also when it is empty, and a barrier says
    nothing that what follows it could not bring along.
@@ -42,20 +43,25 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import BooleanType, StructField, StructType, TimestampType
 
-from drivetrain.core.channel import Segment
-from drivetrain.core.clock import NO_CLOCK_MS
+from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
-from drivetrain.spark.batch_limit import limited
+from drivetrain.runtime.channel.columns import PUNCT, TS, WM
+from drivetrain.runtime.channel.files import ChannelFiles
+from drivetrain.runtime.channel.segments import MessageLossError, read_segment
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.batch_limit import limited
 from drivetrain.spark.channel.clock_source import read_clock
-from drivetrain.spark.channel.columns import PUNCT, TS, WM
-from drivetrain.spark.channel.files import ChannelFiles
-from drivetrain.spark.channel.segments import MessageLossError, read_segment
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.failures import embedded
+from drivetrain.spark.channel.watermark import watermark_of
+from drivetrain.spark.connector.planner_process import end_with_connection
+from drivetrain.spark.session.spark_errors import embedded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
 
 TASK_BYTES = 256 << 10
 """A batch is read with one more task for each so many bytes, up to the option `tasks`."""
@@ -97,6 +103,7 @@ class ChannelSource(DataSource):
 
     def streamReader(self, schema: Any) -> ChannelReader:  # noqa: N802 - the name is Spark's
         """The reader; planned on Spark's driver, read in tasks."""
+        end_with_connection()
         return ChannelReader(dict(self.options), schema)
 
 
@@ -254,8 +261,10 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _punctuation(self, clock_ms: int) -> Any:
         columns = []
         for field in self._schema:
-            if field.name in (TS, WM):
+            if field.name == TS:
                 columns.append(pa.array([clock_ms * 1000], field.type))
+            elif field.name == WM:
+                columns.append(pa.array([watermark_of(clock_ms) * 1000], field.type))
             elif field.name == PUNCT:
                 columns.append(pa.array([True]))
             else:
@@ -299,3 +308,21 @@ def _shares(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
         shares[lightest].append(segment)
         loads[lightest] += segment.bytes
     return shares
+
+
+def channel_schema(data: StructType) -> StructType:
+    """The schema of a channel's stream: the data columns (with or without `__ts`), then ours."""
+    kept = [StructField(field.name, field.dataType) for field in data if field.name != TS]
+    own = [
+        StructField(TS, TimestampType()),
+        StructField(WM, TimestampType()),
+        StructField(PUNCT, BooleanType()),
+    ]
+    return StructType(kept + own)
+
+
+def read_channel(spark: SparkSession, uri: str, data: StructType, **options: str | int) -> DataFrame:
+    """The stream of a channel; `options` are those of `ChannelSource`. Give it to `with_channel_clock`."""
+    spark.dataSource.register(ChannelSource)
+    reader = spark.readStream.format(ChannelSource.name()).schema(channel_schema(data)).option("uri", uri)
+    return reader.options(**options).load()

@@ -7,7 +7,7 @@ Design: every attempt writes files under names of its own and returns their desc
 the job's result. Spark gives the driver the rows of exactly one attempt per partition; the files of
 the others are orphans that no log entry names.
 
-A small batch comes to the driver as Arrow instead, and is one segment: see `at_driver`.
+A small batch comes to the driver as Arrow instead, and is one segment: see `small_batches`.
 
 Invariants:
 
@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from drivetrain.core.channel import Segment
+from drivetrain.core.channel.channel_log import Segment
 from drivetrain.errors import InternalError
-from drivetrain.spark.at_driver import SmallBatches, conform
-from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.channel.segments import SEGMENTS, write_segment
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
+from drivetrain.spark.batch.small_batches import SmallBatches, conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame
 
-    from drivetrain.spark.channel.files import ChannelFiles
-    from drivetrain.spark.channel.store import ChannelStore
+    from drivetrain.runtime.channel.files import ChannelFiles
+    from drivetrain.runtime.channel.store import ChannelStore
 
 SEGMENT_BYTES = 32 << 20
 """A segment is closed when it holds this many bytes of Arrow data: readers verify a whole one at once."""

@@ -1,1 +1,2 @@
-"""Checkpoints of a whole application: the shells around `core.checkpoint` and `core.barriers`."""
+"""Checkpoints of a whole application: the shells around `core.checkpoint.coordinator` and
+`core.checkpoint.barriers`."""

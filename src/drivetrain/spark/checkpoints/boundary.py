@@ -22,13 +22,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.core.channel import TrimmedError
-from drivetrain.core.progress import FragmentState
-from drivetrain.core.transaction import Command
-from drivetrain.spark.channel.segments import MessageLossError
+from drivetrain.core.channel.channel_log import TrimmedError
+from drivetrain.core.checkpoint.transaction import Command
+from drivetrain.core.job.run_progress import FragmentState
+from drivetrain.runtime.channel.segments import MessageLossError
 
 if TYPE_CHECKING:
-    from drivetrain.spark.query import FragmentQuery
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
 
 _LOOK_S: Final = 0.002
 _REST_S: Final = 0.02
@@ -71,13 +71,8 @@ class QueryBoundary:
     @property
     def last_number(self) -> int:
         """By which number sinks know the last batch."""
-        final = 1 if self.is_finished and self._query.has_last_batch else 0
+        final = 1 if self.is_finished and self._query.has_final_batch else 0
         return self._query.branches.first_batch + self._query.batch_id + final
-
-    @property
-    def newest_ms(self) -> int | None:
-        """The largest timestamp that its sources have given; None before the first."""
-        return max(self._query.newest_ms.values(), default=None)
 
     def barriers(self) -> dict[str, Command]:
         """The barriers that the query stands right in front of, by channel: of several the newest."""

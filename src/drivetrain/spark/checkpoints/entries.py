@@ -21,8 +21,8 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.core.channel import Entry
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.core.channel.channel_log import Entry
+from drivetrain.runtime.channel.store import ChannelStore
 
 _FILE: Final = "entries.json"
 

@@ -6,8 +6,8 @@ application that was saved may have gone on, and published under the numbers tha
 Design: `opened` reads all of the savepoint before anything is touched. `bring_into` lays it out as if the
 application had run here: snapshots, from which the fragments' directories are made as in a restore
 (`restoring`), in each channel the one entry that its reader has taken last, the stores of sources, the notes
-of sinks, and a committed transaction. It belongs to a new life (`core.replay`), so outputs never take a batch
-for one that the saved application has published since.
+of sinks, and a committed transaction. It belongs to a new life (`core.replay.replay`), so outputs never take
+a batch for one that the saved application has published since.
 
 What if we die here: the directory is marked as being cleared until the life has begun; the next start finds
 it empty.
@@ -30,52 +30,57 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.api.moments import told_moment
-from drivetrain.core.transaction import Phase, Transaction
+from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.errors import UserError
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.private_files import Writers, require_trusted_tree
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.savepoint import FRAGMENTS, TABLES, positions_in
+from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest, SavepointError, copied, verified
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.clock_file import ClockFile
+from drivetrain.runtime.durable import sync, writing
+from drivetrain.runtime.run_directory import RunDirectory, state_shape
 from drivetrain.spark.checkpoints.entries import noted_entries
-from drivetrain.spark.checkpoints.manifest import Manifest, SavepointError, copied, verified
-from drivetrain.spark.checkpoints.savepoint import FRAGMENTS, TABLES, positions_in
-from drivetrain.spark.checkpoints.snapshots import Snapshots
-from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.spark.clock_file import ClockFile
-from drivetrain.spark.durable_file import sync_directory
-from drivetrain.spark.rundir import RunDirectory, state_shape
-from drivetrain.spark.sinks.publishing import abort_after
+from drivetrain.spark.checkpoints.publishing import abort_after
 
 if TYPE_CHECKING:
-    from drivetrain.core.plan import Plan
-    from drivetrain.spark.sinks import SinkWriter
+    from drivetrain.core.plan.plan import Plan
+    from drivetrain.spark.connector.sink import SinkWriter
 
 _LIFE: Final = 1
 """Transactions of a directory that is new count lives from here."""
 
 
 class OpenedSavepoint:
-    """A savepoint at `place` that was found whole; raises SavepointError when it is not."""
+    """A savepoint at `place` that was found whole; raises SavepointError when it is not.
 
-    def __init__(self, place: str | Path) -> None:
+    Raises UserError when others than `writers` can write there.
+    """
+
+    def __init__(self, place: str | Path, writers: Writers = Writers.OWNER) -> None:
         self.place: Final = Path(place).absolute()
+        require_trusted_tree(self.place, "the savepoint", writers)
         self.manifest: Final[Manifest] = verified(self.place)
 
     def require_fits(self, plan: Plan, rundir: RunDirectory, *, fresh: bool) -> None:
         """Raise unless this application can go on from here: SavepointError, UserError if it has a state."""
-        if rundir.started and not fresh:
+        if not fresh and rundir.started:
             raise UserError(
-                "the application has a state here already",
+                "the application already has a state here",
                 where=str(rundir.path),
-                expected="none: it is to begin with that of the savepoint",
-                remedy="give another --state-dir, or --fresh to forget that state and what it has published",
+                expected="none: it starts with the state of the savepoint",
+                remedy="use another --state-dir, or --fresh to delete that state and its published results",
             )
         shape, known = state_shape(plan), self.manifest.state
         if shape != known:
             raise SavepointError(
-                "the savepoint is of an application with another state",
+                "the savepoint belongs to an application with another state",
                 where=str(self.place),
                 expected=_difference(known, shape, "is in the savepoint only"),
                 got=_difference(shape, known, "is in the application only"),
                 remedy="processors without a state and sinks may be changed; what is before or in a stateful "
-                "processor must be as it was saved",
+                "processor must be unchanged",
             )
 
     def told(self, spark_partitions: int) -> str:
@@ -93,14 +98,18 @@ class OpenedSavepoint:
 
     def bring_into(self, plan: Plan, rundir: RunDirectory) -> None:
         """Lay everything out in an empty directory, for the life that it speaks of."""
+        with writing("what the savepoint holds", rundir.path):
+            self._bring_into(plan, rundir)
+
+    def _bring_into(self, plan: Plan, rundir: RunDirectory) -> None:
         saved, files = self.manifest, CheckpointFiles(rundir.home)
         snapshots = Snapshots(files.snapshots)
         for name, file in saved.files.items():
             if copied(self.place / name, self._target(name, rundir, snapshots)) != file:
                 raise SavepointError(
-                    "the savepoint has changed while it was read",
+                    "the savepoint changed while it was being read",
                     where=str(self.place / name),
-                    remedy="let nobody write there, and start again",
+                    remedy="make sure that no process writes there, and start again",
                 )
         record = saved.record
         for fragment in plan.fragments:
@@ -124,12 +133,11 @@ class OpenedSavepoint:
                 phase=Phase.COMMITTED,
                 round=record.round,
                 life=_LIFE,
-                checkpoint_ms=record.checkpoint_ms,
                 record=record,
             )
         )
         for path, _, _ in os.walk(rundir.path):
-            sync_directory(Path(path))
+            sync(path)
 
     def _target(self, name: str, rundir: RunDirectory, snapshots: Snapshots) -> Path:
         top, _, rest = name.partition("/")

@@ -1,4 +1,5 @@
-"""One fragment's part in checkpoints, while its query runs: the shell around `core.barriers.Participant`.
+"""One fragment's part in checkpoints, while its query runs: the shell around
+`core.checkpoint.barriers.Participant`.
 
 Problem: a query runs its batches in Spark's threads, is looked at by a thread that polls, and must be saved
 between two batches when its barriers have come; what sinks have prepared must be published when it is
@@ -42,7 +43,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from drivetrain.core.barriers import (
+from drivetrain.core.checkpoint.barriers import (
     Acknowledge,
     CommandArrived,
     Effect,
@@ -61,30 +62,32 @@ from drivetrain.core.barriers import (
     TakeSnapshot,
     TellLost,
 )
-from drivetrain.core.checkpoint import SourceReported
-from drivetrain.core.transaction import (
+from drivetrain.core.checkpoint.transaction import (
     COORDINATOR,
     Action,
     ActionFailed,
+    BatchesRan,
     CheckpointRecord,
     Command,
     Snapshot,
     StateLost,
 )
+from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, InternalError, UnavailableError
+from drivetrain.runtime.checkpoints.savepoint import positions_in
+from drivetrain.runtime.checkpoints.snapshots import RELEASED, Snapshots, StateFileDamagedError
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.channel.clock_source import publish_clock, read_clock
 from drivetrain.spark.checkpoints.boundary import QueryBoundary
 from drivetrain.spark.checkpoints.entries import note_entries
-from drivetrain.spark.checkpoints.restoring import ANEW
-from drivetrain.spark.checkpoints.savepoint import positions_in
-from drivetrain.spark.checkpoints.snapshots import RELEASED, Snapshots
-from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.spark.sinks.publishing import is_transactional, publish_transaction
+from drivetrain.spark.checkpoints.publishing import is_transactional, publish_transaction
+from drivetrain.spark.checkpoints.restoring import ANEW, DAMAGED
+from drivetrain.spark.state.kept_times import kept_times
 
 if TYPE_CHECKING:
-    from drivetrain.spark.checkpoints.book import CheckpointBook
-    from drivetrain.spark.query import FragmentQuery
-    from drivetrain.spark.sinks import SinkWriter
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
+    from drivetrain.spark.checkpoints.participants import CheckpointBook
+    from drivetrain.spark.connector.sink import SinkWriter
 
 KEEPER: Final = "@checkpoint"
 """The subscriber as which the newest record holds on to what channels have behind its barriers."""
@@ -154,6 +157,8 @@ class Participation:
         own = [node.id for node in query.branches.nodes if node.id in sinks]
         self._own_sinks: Final = [id for id in own if transactional and is_transactional(sinks[id])]
         self._boundary: Final = QueryBoundary(query)
+        stateful = query.fragment.stateful
+        self._stateful: Final = None if stateful is None else query.plan.graph.nodes[stateful].operation
         self._logs: Final = [*query.readers.values(), *(s.store for s in query.trunk.stored.values())]
         self._released: Final = query.directory / RELEASED
         (query.directory / ANEW).unlink(missing_ok=True)
@@ -235,7 +240,7 @@ class Participation:
     def _take(self, news: _News) -> None:
         match news:
             case _Ran():
-                self._has_news = bool(self._query.trunk.sources)
+                self._has_news = True
             case _Look() | _Stop():
                 pass
             case _Heard(input, command):
@@ -267,11 +272,14 @@ class Participation:
             self._step(CommandArrived(word.input, word.command))
 
     def _report(self) -> None:
-        """Tell the coordinator that there is something new to save; not for each of many small batches."""
+        """Tell the coordinator that there is something new to save; not for each of many small batches.
+
+        Every batch is news, of whatever fragment: one that only the clock began may have results, too.
+        """
         now_s = time.monotonic()
         if self._has_news and now_s - self._reported_s > _REPORT_S:
             self._has_news, self._reported_s = False, now_s
-            self._book.answer(SourceReported(self.fragment, self._boundary.newest_ms, None))
+            self._book.answer(BatchesRan(self.fragment))
 
     # -- effects ------------------------------------------------------------------------------------------
 
@@ -323,22 +331,36 @@ class Participation:
     def _snapshot(self, command: Command) -> None:
         query, round = self._query, command.round
         sources, channels = self._boundary.positions()
+        reached(CrashPoint.BEFORE_SNAPSHOT)
         try:
             note_entries(query.directory, channels, query.readers)
             size = self._snapshots.take(self.fragment, round, query.directory, query.batch_id)
+            pictures = kept_times(query.directory, self._stateful, query.batch_id)
+        except StateFileDamagedError as damaged:
+            if self._is_transactional:
+                (query.directory / DAMAGED).touch()
+                raise RestoreNeededError(damaged.what, where=damaged.where) from damaged
+            self._step(SnapshotFailed(round, str(damaged)))
+            return
         except DrivetrainError as error:
             self._step(SnapshotFailed(round, str(error)))
             return
+        reached(CrashPoint.AFTER_SNAPSHOT)
         sinks = dict.fromkeys(self._own_sinks, self._boundary.last_number)
-        self._step(SnapshotTaken(round, Snapshot(query.batch_id, sources, channels, sinks, size)))
+        snapshot = Snapshot(query.batch_id, sources, channels, sinks, size, pictures)
+        self._step(SnapshotTaken(round, snapshot))
 
     def _publish(self, publish: Publish) -> None:
         record = publish.command.record
         if record is None:
             raise InternalError("a transaction is committed without a record", where=self.fragment)
+        reached(CrashPoint.BEFORE_PUBLICATION)
         if publish.snapshot is not None and publish.snapshot.sinks:
             last = {id: n for snapshot in record.fragments.values() for id, n in snapshot.sinks.items()}
             publish_transaction(self._sinks, record.txid, last, own=publish.snapshot.sinks)
+            if self._boundary.is_finished:
+                self._query.rolling.finish()
+        reached(CrashPoint.AFTER_PUBLICATION)
         self._snapshots.forget(self.fragment, record.round)
         self._keep_behind(record)
 

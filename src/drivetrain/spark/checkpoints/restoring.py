@@ -23,25 +23,23 @@ Called by `execution`, with the application's directory locked by this process a
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.api.graph import Write
-from drivetrain.core.barriers import NO_LIFE
-from drivetrain.core.transaction import Snapshot, Transaction
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.checkpoints.snapshots import Snapshots
-from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.spark.offset_log import committed
-from drivetrain.spark.sinks.publishing import abort_after
+from drivetrain.core.checkpoint.barriers import NO_LIFE
+from drivetrain.core.checkpoint.transaction import Snapshot, Transaction
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.batch.offset_log import committed
+from drivetrain.spark.checkpoints.publishing import abort_after
 
 if TYPE_CHECKING:
-    from drivetrain.core.plan import Fragment, Plan
-    from drivetrain.spark.rundir import RunDirectory
-    from drivetrain.spark.sinks import SinkWriter
+    from drivetrain.core.plan.plan import Fragment, Plan
+    from drivetrain.runtime.run_directory import RunDirectory
+    from drivetrain.spark.connector.sink import SinkWriter
 
 DAMAGED: Final = "damaged"
 """The file in a fragment's directory that says: what is here cannot be used."""
@@ -128,15 +126,11 @@ def _restore(
         store.cut(end)
         store.record_position(channel.consumer_fragment, end)
     for id in fragment.processors:
-        if id in sinks and isinstance(plan.graph.nodes[id].operation, Write):
+        if id in sinks:
             abort_after(sinks[id], None if snapshot is None else snapshot.sinks.get(id))
     own = rundir.fragment(fragment.id)
-    if snapshot is None:
-        shutil.rmtree(own, ignore_errors=True)
-        rundir.fragment(fragment.id)
-    else:
-        assert record is not None
-        Snapshots(files.snapshots).restore(fragment.id, record.round, own)
+    round = None if record is None or snapshot is None else record.round
+    Snapshots(files.snapshots).restore(fragment.id, round, own)
     if snapshot is None or snapshot.batch_id < 0:
         (own / ANEW).touch()
     files.note_life(fragment.id, transaction.life)

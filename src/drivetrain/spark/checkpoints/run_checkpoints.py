@@ -19,25 +19,24 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.core.checkpoint import Completed, Emit
-from drivetrain.core.checkpoint_figures import CheckpointFigures
-from drivetrain.core.transaction import COORDINATOR, CheckpointRecord
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.checkpoint.coordinator import Completed, Emit
+from drivetrain.core.checkpoint.transaction import COORDINATOR, CheckpointRecord, Phase
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.checkpoints.coordinator_actor import (
+from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointActor,
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
     WantCheckpoint,
 )
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.checkpoints.restoring import mark_damaged
-from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
 
 if TYPE_CHECKING:
-    from drivetrain.spark.actor_thread import ActorThread
-    from drivetrain.spark.execution import Execution
-    from drivetrain.spark.query import FragmentQuery
-    from drivetrain.spark.run_clock import RunClock
+    from drivetrain.runtime.actor_thread import ActorThread
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
+    from drivetrain.spark.run.execution import Execution
 
 _LAST_MS: Final = 60_000
 _ANSWER_MS: Final = 10_000
@@ -51,7 +50,6 @@ class RunCheckpoints:
         self,
         execution: Execution,
         thread: ActorThread,
-        clock: RunClock,
         queries: dict[str, FragmentQuery],
     ) -> None:
         self._thread: Final = thread
@@ -70,7 +68,6 @@ class RunCheckpoints:
             self._files.transaction,
             self._files.persist,
             self._take,
-            lambda: clock.clock_ms,
             self._told,
             lambda error: self.notices.append(f"checkpoints: {error}"),
         )
@@ -87,16 +84,21 @@ class RunCheckpoints:
         )
         if answer.record is None:
             raise UnavailableError(
-                "no checkpoint could be made",
+                "no checkpoint was taken",
                 expected=f"one within {timeout_ms / 1000:g} s",
                 got=answer.reason,
-                remedy="wait longer; what keeps it is told where the application is shown",
+                remedy="wait longer; `drivetrain show` displays what delays the checkpoint",
             )
         return answer.record
 
     def can_go_back(self, fragment: str) -> bool:
         """Note that the state of a fragment is damaged; whether there is a checkpoint to go back to."""
         return self.are_made and mark_damaged(self._rundir, fragment)
+
+    def is_publishing(self) -> bool:
+        """Whether a checkpoint is made, and not published by all fragments yet."""
+        transaction = self._files.transaction()
+        return transaction is not None and transaction.phase is Phase.COMMITTING
 
     def is_all_published(self) -> bool:
         """For the thread that polls, once all fragments have finished: whether what they made is published.

@@ -21,7 +21,6 @@ Called by `drivetrain.savepoint` (`make_savepoint`) and by `embedded` (`Savepoin
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -35,14 +34,15 @@ from drivetrain.api.durations import milliseconds
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.errors import DrivetrainError, InternalError, UnavailableError, UserError
-from drivetrain.spark.asking import directory_of
-from drivetrain.spark.checkpoints.manifest import Manifest
-from drivetrain.spark.checkpoints.savepoint import newest_record, refuse_taken, write_savepoint
-from drivetrain.spark.clock_file import ClockFile
+from drivetrain.runtime.checkpoints.savepoint import newest_record, refuse_taken, write_savepoint
+from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
+from drivetrain.runtime.clock_file import ClockFile
+from drivetrain.runtime.durable import write_whole, writing
+from drivetrain.spark.run.find_application import directory_of
 
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
-    from drivetrain.spark.rundir import RunDirectory
+    from drivetrain.runtime.run_directory import RunDirectory
 
 _FOLDER: Final = "savepoints-wanted"
 _LOOK_S: Final = 0.2
@@ -143,7 +143,7 @@ def make_savepoint(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manife
         raise UserError(
             "the application has no state here",
             where=str(rundir.path),
-            remedy="run it, or say --state-dir or the configuration that it runs with",
+            remedy="run it, or pass its --state-dir or configuration",
         )
     if rundir.is_free():
         try:
@@ -180,9 +180,9 @@ def _asked(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manifest:
 
 def _no_answer(rundir: RunDirectory, why: str) -> UnavailableError:
     return UnavailableError(
-        f"the application has made no savepoint: {why}",
+        f"the application has taken no savepoint: {why}",
         where=rundir.app_id,
-        remedy="try again; an application of a cluster is asked with --masters",
+        remedy="try again; use --masters for an application in a cluster",
     )
 
 
@@ -201,9 +201,8 @@ def _error(failure: _Failure | None) -> DrivetrainError:
 
 
 def _write(file: Path, content: _Request | _Answer) -> None:
-    aside = file.with_name(f".{file.name}")
-    aside.write_bytes(msgspec.json.encode(content))
-    os.replace(aside, file)
+    with writing("a request for a savepoint", file):
+        write_whole(file, msgspec.json.encode(content), synced=False)  # nobody waits for it after a power cut
 
 
 def _now_ms() -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,27 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from drivetrain.api.graph import Function
-from drivetrain.api.types import UnsupportedTypeError, column_type, record_fields
+from drivetrain.api.operations import Function
+from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type, record_fields
 from drivetrain.errors import GraphError, OperatorTypeError
-from drivetrain.spark.channel.columns import PART, TS
-from drivetrain.spark.failures import translated
-from drivetrain.spark.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
+from drivetrain.runtime.channel.columns import PART, TS
+from drivetrain.spark.compile.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
+from drivetrain.spark.session.spark_errors import translated
 
 _COMPATIBLE = [{"bigint", "int", "smallint", "tinyint"}, {"double", "float", "bigint", "int"}]
+
+
+def require_column(name: str, columns: Sequence[str], where: str, purpose: str = "") -> None:
+    """Raise `OperatorTypeError` unless the operator at `where` gets the column, needed for `purpose`."""
+    if name not in columns:
+        data = [column for column in columns if not column.startswith("__")]
+        raise OperatorTypeError(
+            " ".join(filter(None, (f"there is no column {name!r}", purpose))),
+            where=where,
+            expected=f"one of {', '.join(data)}",
+            got=name,
+            remedy="correct the name; `drivetrain plan` shows the columns that every operator has",
+        )
 
 
 @dataclass(frozen=True)
@@ -51,11 +64,12 @@ class Frame:
     def then(self, kind: StepKind, function: Function, operator: str) -> Frame:
         """This frame with one more Python function to run; raises `OperatorTypeError`."""
         wants = _wanted(function.fn)
-        # Only the first function of a chain gets its messages from columns, so only it says of what class.
-        record = _record(wants) or (None if self.steps else self.message)
-        step = Step(kind, function.fn, operator, function.type, function.on_error == "dead_letter", record)
+        record = _record(wants) or (None if _is_column(wants) else self.message)
+        names = tuple(StructType.fromDDL(function.type.ddl).names)
+        dead_letter = function.on_error == "dead_letter"
+        step = Step(kind, function.fn, operator, function.type, dead_letter, record, names)
         self._check_input(step, wants)
-        message = self.message if kind == "filter" else function.type.python
+        message = self.message if kind == "filter" else message_class(function.type)
         return Frame(self.df, (*self.steps, step), message)
 
     def resolved(self) -> Frame:
@@ -104,7 +118,7 @@ class Frame:
             if len(came) == 1 and _fits(expected, next(iter(came.values()))):
                 return
         raise OperatorTypeError(
-            "the function does not take what comes in",
+            "the function does not fit its input",
             where=step.operator,
             expected=f"{expected} (from the annotation of its parameter)",
             got=", ".join(f"{n} {t}" for n, t in came.items()),
@@ -116,6 +130,11 @@ class Frame:
         if previous is not None:
             return {f.name: f.dataType.simpleString() for f in StructType.fromDDL(previous.type.ddl)}
         return {f.name: f.dataType.simpleString() for f in self.df.schema.fields if f.name in self.columns}
+
+
+def message_class(declared: MessageType) -> type | None:
+    """The class in which messages of a type are handed on; None for rows and bare values."""
+    return None if declared.python is tuple else declared.python
 
 
 def shipped(df: DataFrame, stage: Callable[..., Any], schema: StructType, operator: str) -> DataFrame:
@@ -136,6 +155,17 @@ def _wanted(fn: Callable[..., Any]) -> object | None:
     except (TypeError, ValueError, NameError):
         return None
     return hints.get(names[0]) if names else None
+
+
+def _is_column(wants: object) -> bool:
+    """Whether a function asks for the bare value of a column."""
+    if wants is None or wants is Any:
+        return False
+    try:
+        column_type(wants)
+    except UnsupportedTypeError:
+        return False
+    return True
 
 
 def _record(wants: object) -> type | None:

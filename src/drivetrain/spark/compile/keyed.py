@@ -7,7 +7,7 @@ before it is shuffled, as Spark's own aggregates do.
 
 A bucket's state is one blob: what it costs follows the buckets that a batch touches.
 
-Watermark: Spark's, which is the clock (see `channel.clocked`). A group is called again when it moves,
+Watermark: Spark's, which is the clock (see `channel.watermark`). A group is called again when it moves,
 by an event time timeout. Spark wants a timeout to lie after the watermark, so a window may fire one
 millisecond after its end: the fragment's clock is therefore the watermark − 1 ms.
 """
@@ -29,29 +29,32 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from drivetrain.api.folds import FoldMonoid
-from drivetrain.api.graph import Fold, Node, Process
+from drivetrain.api.graph import Node
 from drivetrain.api.monoids import Monoid
+from drivetrain.api.operations import Fold, Process
 from drivetrain.api.task import Task
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.plan import How
-from drivetrain.core.window_state import WindowState, assign
-from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.compile.frame import Frame
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS, known_clock
+from drivetrain.core.state.window_state import WindowState, assign
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.spark.channel.clocked import EVENT_TIME
+from drivetrain.spark.channel.watermark import clock_of, watermark_of
+from drivetrain.spark.compile.arrow_messages import columns_of, keys_of, messages_of
+from drivetrain.spark.compile.frame import Frame, message_class
+from drivetrain.spark.compile.python_stage import operator_error
+from drivetrain.spark.compile.surroundings import Expand, StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started
-from drivetrain.spark.compile.windowed import BEFORE, event_time, keyed, require_timestamps
-from drivetrain.spark.messages import columns_of, messages_of
-from drivetrain.spark.python_stage import operator_error
+from drivetrain.spark.compile.windowed import BEFORE, keyed, require_timestamps
 
 BUCKETS = 32
-_NEVER_LATE_MS = 9_000_000_000_000  # in the year 2255; pandas' nanoseconds end in 2262
+_PER_MS = 1000  # windows are exact in microseconds, as timestamps are
+_NEVER_LATE = 2**63 - 1
 PACKED = "bucket int, payload binary"
 _OUT = "payload binary, late bigint"
-Expand = Callable[[DataFrame], Frame]
 
 
-def fold(node: Node, frame: Frame, report: Callable[[How, str], None]) -> tuple[DataFrame, Expand]:
+def fold(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
     """Groups by key and window folded in Python; the DataFrame holds packed results for `Expand`."""
-    operation = node.operation
+    operation, frame = node.operation, inputs[0]
     assert isinstance(operation, Fold)
     require_timestamps(frame, operation.window, str(node))
     ready = frame.resolved()
@@ -68,10 +71,10 @@ def fold(node: Node, frame: Frame, report: Callable[[How, str], None]) -> tuple[
         values = [StructField(operation.name, values[0].dataType)]
     names = StructType([*key_fields, *window, *values])
     expand = Unpack(names, len(keys) + len(window), operation.result, str(node))
-    return out, expander(expand, names, None)
+    return StatefulPlan(out, expand=expander(expand, names, None))
 
 
-def stateful_task(node: Node, inputs: Sequence[Frame]) -> tuple[DataFrame, Expand]:
+def stateful_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
     """A stateful Task, one group per instance; the DataFrame holds packed results for `Expand`."""
     operation = node.operation
     assert isinstance(operation, Process)
@@ -81,7 +84,8 @@ def stateful_task(node: Node, inputs: Sequence[Frame]) -> tuple[DataFrame, Expan
     packed = routed.mapInArrow(pack, PACKED)
     out = kept_in_buckets(packed, TaskFunction(operation, node.id, str(node)))
     names = StructType.fromDDL(operation.type.ddl)
-    return out, expander(Unpack(names, 0, operation.type, str(node)), names, operation.type.python)
+    unpack = Unpack(names, 0, operation.type, str(node))
+    return StatefulPlan(out, expand=expander(unpack, names, message_class(operation.type)))
 
 
 def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
@@ -103,9 +107,9 @@ def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
 
 def kept_in_buckets(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]) -> DataFrame:
     """Packed messages through a function with a state for each bucket: packed results, and what was late."""
-    # Timeouts by event time need an event time column; this one is never late, and pandas can hold it.
-    never_late = F.timestamp_millis(F.lit(_NEVER_LATE_MS))
-    marked = event_time(packed.withColumn(TS, never_late))
+    # Timeouts by event time need an event time column; this one is never late, and pandas can hold it: its
+    # timestamps end in 2262, and to Spark a timestamp is a long integer.
+    marked = packed.withColumn(TS, F.lit(_NEVER_LATE)).withMetadata(TS, EVENT_TIME)
     return marked.groupBy("bucket").applyInPandasWithState(
         fn, _OUT, "blob binary", "append", "EventTimeTimeout"
     )
@@ -149,16 +153,14 @@ class FoldPack:
         monoid: Monoid[Any, Any] = self.operation.monoid
         merges = not isinstance(monoid, FoldMonoid)
         messages = messages_of(batch, self.columns, self.message)
-        keys = list(zip(*(batch.column(k).to_pylist() for k in self.keys), strict=True)) or [()] * len(
-            messages
-        )
-        stamps = timestamps_ms(batch, self.timed)
+        keys = list(zip(*(keys_of(batch.column(k)) for k in self.keys), strict=True)) or [()] * len(messages)
+        stamps = timestamps_us(batch, self.timed)
         fired = batch.column(BEFORE).to_pylist() if BEFORE in batch.schema.names else repeat(None)
         sums: dict[tuple[Any, int, int], Any] = {}
         buckets: dict[int, list[Any]] = {}
-        for key, ts_ms, message, before in zip(keys, stamps, messages, fired, strict=False):
-            for start, end in assign(self.operation.window, ts_ms, FINAL_CLOCK_MS):
-                if before is not None and end <= before:
+        for key, ts_us, message, before in zip(keys, stamps, messages, fired, strict=False):
+            for start, end in assign(self.operation.window, ts_us, FINAL_CLOCK_MS * _PER_MS, _PER_MS):
+                if before is not None and end <= before * _PER_MS:
                     continue  # a late message, which another processor reads
                 group = (key, start, end)
                 if not merges:
@@ -176,7 +178,7 @@ class FoldPack:
 
 @dataclass(frozen=True)
 class TaskPack:
-    """Packs (timestamp, message) pairs by task."""
+    """Packs (timestamp in µs, message) pairs by task."""
 
     columns: tuple[str, ...]
     message: type | None
@@ -186,15 +188,15 @@ class TaskPack:
         """One row per task that a batch has messages for."""
         for batch in batches:
             buckets: dict[int, list[Any]] = {}
-            stamps = timestamps_ms(batch, self.timed)
+            stamps = timestamps_us(batch, self.timed)
             rows = zip(
                 batch.column(TO).to_pylist(),
                 stamps,
                 messages_of(batch, self.columns, self.message),
                 strict=True,
             )
-            for to, ts_ms, message in rows:
-                buckets.setdefault(to, []).append((ts_ms, message))
+            for to, ts_us, message in rows:
+                buckets.setdefault(to, []).append((ts_us, message))
             if buckets:
                 yield packed_batch(buckets)
 
@@ -207,12 +209,12 @@ def packed_batch(buckets: dict[int, list[Any]]) -> pa.RecordBatch:
     )
 
 
-def timestamps_ms(batch: pa.RecordBatch, timed: bool) -> list[int]:
-    """Event timestamps in ms, or zeros."""
+def timestamps_us(batch: pa.RecordBatch, timed: bool) -> list[int]:
+    """Event timestamps in microseconds, or zeros."""
     if not timed:
         return [0] * batch.num_rows
     micros = batch.column(batch.schema.get_field_index(TS)).cast(pa.int64())
-    return [us // 1000 for us in micros.to_pylist()]
+    return micros.to_pylist()
 
 
 def bucket_of(key: tuple[Any, ...]) -> int:
@@ -235,8 +237,8 @@ class FoldFunction:
     ) -> Iterator[pd.DataFrame]:
         """Yield one row of packed results, if there are any."""
         operation = self.operation
-        groups = WindowState(operation.window, operation.monoid, _load(state) or {})
-        clock_ms = state.getCurrentWatermarkMs()
+        groups = WindowState(operation.window, operation.monoid, _load(state) or {}, _PER_MS)
+        clock_ms = clock_in(state)
         late = 0
         try:
             for frame in frames:
@@ -260,7 +262,7 @@ class TaskFunction:
 
     def __call__(self, key: tuple[int], frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         """Yield one row of packed results, if there are any."""
-        clock_ms = state.getCurrentWatermarkMs()
+        clock_ms = clock_in(state)
         task: Task[Any, Any] | None = _load(state)
         if task is None:
             task = started(self.operation, self.id, self.operator, int(key[0]), clock_ms)
@@ -269,17 +271,18 @@ class TaskFunction:
         if not state.hasTimedOut:
             for frame in frames:
                 for payload in frame["payload"]:
-                    for ts_ms, message in cloudpickle.loads(payload):
-                        collect(self.operator, task, message, ts_ms * 1000, out, at)
-        stamp_us = min(max(clock_ms, 0), FINAL_CLOCK_MS - 1) * 1000
-        for result in call_hook(self.operator, "on_watermark", task.on_watermark, clock_ms):
-            add(result, stamp_us, out, at)
+                    for ts_us, message in cloudpickle.loads(payload):
+                        collect(self.operator, task, message, ts_us, out, at)
+        stamp_us = hook_stamp_ms(clock_ms) * 1000
+        if known_clock(clock_ms) is not None:
+            for result in call_hook(self.operator, "on_clock", task.on_clock, clock_ms):
+                add(result, stamp_us, out, at)
         if clock_ms >= FINAL_CLOCK_MS:
             for result in call_hook(self.operator, "on_stop", task.on_stop):
                 add(result, stamp_us, out, at)
         _keep(state, task, clock_ms + 1, clock_ms)
         if out:
-            yield result_row([((), value, ts // 1000) for value, ts in zip(out, at, strict=True)], 0)
+            yield result_row([((), value, ts_us) for value, ts_us in zip(out, at, strict=True)], 0)
 
 
 def _load(state: Any) -> Any:
@@ -299,7 +302,18 @@ def timeout_at(state: Any, next_ms: int | None, clock_ms: int) -> None:
     """Have a bucket with a state called again when the clock is at a time, though nothing comes for it."""
     if next_ms is not None and clock_ms < FINAL_CLOCK_MS:
         # A timeout fires when the watermark is beyond it, and must itself be beyond the watermark.
-        state.setTimeoutTimestamp(max(next_ms - 1, clock_ms + 1))
+        state.setTimeoutTimestamp(max(watermark_of(next_ms) - 1, watermark_of(clock_ms) + 1))
+
+
+def clock_in(state: Any) -> int:
+    """The clock (ms) in a call for a bucket, `NO_CLOCK_MS` without one."""
+    clock_ms = clock_of(state.getCurrentWatermarkMs())
+    return NO_CLOCK_MS if clock_ms is None else clock_ms
+
+
+def hook_stamp_ms(clock_ms: int) -> int:
+    """The timestamp of what a hook gives at a clock."""
+    return 0 if known_clock(clock_ms) is None else min(clock_ms, FINAL_CLOCK_MS - 1)
 
 
 def result_row(results: list[Any], late: int) -> pd.DataFrame:
@@ -313,7 +327,7 @@ def result_row(results: list[Any], late: int) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Unpack:
-    """Packed results (`(key and window, value, timestamp)`) as typed columns.
+    """Packed results (`(key and window, value, timestamp in µs)`) as typed columns.
 
     `names` is the schema of the data columns, the first `lead` of which are keys and window.
     """
@@ -333,7 +347,5 @@ class Unpack:
             leads = [list(c) for c in zip(*(e[0] for e in entries), strict=True)] if self.lead else []
             arrays = [pa.array(c, f.type) for c, f in zip(leads or [[]] * self.lead, lead, strict=True)]
             arrays += columns_of([e[1] for e in entries], self.type, rest, self.operator)
-            arrays.append(
-                pa.array([e[2] * 1000 for e in entries], pa.int64()).cast(pa.timestamp("us", "UTC"))
-            )
+            arrays.append(pa.array([e[2] for e in entries], pa.int64()).cast(pa.timestamp("us", "UTC")))
             yield pa.RecordBatch.from_arrays(arrays, names=[*schema.names, TS])

@@ -7,41 +7,50 @@ goes to the window or to the late ones, never to both, never to none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.api.graph import Aggregate, Fold, Node
+from drivetrain.api.graph import Node
+from drivetrain.api.operations import Late
 from drivetrain.api.windows import Window
 from drivetrain.errors import GraphError
-from drivetrain.spark.channel.columns import TS
+from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.surroundings import Surroundings
 
-BEFORE_ALL_MS = -(2**62)
-"""Earlier than every timestamp: the clock before there is one."""
+BEFORE_ALL_MS = -(2**50)
+"""Earlier than every timestamp, in microseconds too: the clock before there is one."""
 
 
 def window_of(node: Node) -> Window:
     """The window of a grouping processor; raises `GraphError` for one that has none."""
-    if not isinstance(node.operation, Aggregate | Fold):
+    window = node.operation.grouping_window
+    if window is None:
         raise GraphError(
             "only the results of a window have late messages", where=str(node), remedy="ask a windowed stream"
         )
-    return node.operation.window
+    return window
 
 
 def is_late(window: Window, clock_ms: int | None, lateness_ms: int = 0) -> Column:
     """Whether the last window of a message had fired, and its lateness was over, at `clock_ms`."""
     if window.kind == "global":
         return F.col(TS).isNull()  # never; but not a constant, which would let Spark skip the whole input
-    ts = F.unix_millis(TS)
+    ts = F.unix_micros(TS)
     if window.kind == "session":
-        end = ts + window.size_ms
+        end = ts + window.size_ms * 1000
     else:
-        end = ts - F.pmod(ts, F.lit(window.step_ms)) + window.size_ms
-    return end + lateness_ms <= F.lit(BEFORE_ALL_MS if clock_ms is None else clock_ms)
+        end = ts - F.pmod(ts, F.lit(window.step_ms * 1000)) + window.size_ms * 1000
+    before_ms = BEFORE_ALL_MS if clock_ms is None else clock_ms
+    return end + lateness_ms * 1000 <= F.lit(before_ms * 1000)
 
 
-def late_messages(of: Node, frame: Frame, clock_ms: int | None, lateness_ms: int) -> Frame:
-    """The messages of `frame` that are too late for the windows of `of`."""
-    ready = frame.resolved()
-    return Frame(ready.df.where(is_late(window_of(of), clock_ms, lateness_ms)), (), ready.message)
+def late_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The messages that are too late for the windows of another processor."""
+    operation, ready = node.operation, inputs[0].resolved()
+    assert isinstance(operation, Late)
+    window = window_of(around.graph.nodes[operation.of])
+    late = is_late(window, around.clock_ms, operation.lateness_ms)
+    return Frame(ready.df.where(late), (), ready.message)

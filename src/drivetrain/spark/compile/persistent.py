@@ -13,29 +13,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
-from drivetrain.api.graph import Node, Process
+from drivetrain.api.graph import Node
 from drivetrain.api.key_monoids import ColumnMonoid
+from drivetrain.api.operations import Process
 from drivetrain.api.persistent import merges_only
-from drivetrain.core.two_state import StateRules
-from drivetrain.errors import GraphError, OperatorTypeError
-from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.compile.keyed import PACKED, Expand, Unpack, expander, kept_in_buckets
+from drivetrain.core.state.state_rules import StateRules
+from drivetrain.errors import GraphError
+from drivetrain.spark.compile.frame import Frame, message_class, require_column
+from drivetrain.spark.compile.keyed import PACKED, Unpack, expander, kept_in_buckets
 from drivetrain.spark.compile.persistent_buckets import PersistentFunction
 from drivetrain.spark.compile.persistent_packs import ColumnPack, MessagePack, SumPack
 from drivetrain.spark.compile.persistent_rules import rules_of
+from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.compile.windowed import require_timestamps
 
 
-def persistent_task(
-    node: Node, inputs: Sequence[Frame], pictures: str | None, run_id: str
-) -> tuple[DataFrame, Expand]:
-    """The states of a persistent Task; the DataFrame holds packed results for `Expand`.
-
-    `pictures` is the fragment's directory if pictures are to be kept.
-    """
+def persistent_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
+    """The states of a persistent Task; the DataFrame holds packed results for `Expand`."""
     operation = node.operation
     assert isinstance(operation, Process)
     assert operation.persistent is not None
@@ -50,20 +46,16 @@ def persistent_task(
     if isinstance(rules.monoid, ColumnMonoid):
         rules = replace(rules, monoid=_taking(rules.monoid, columns, ready[0].message))
     packed = union.mapInArrow(_pack(node, rules, columns, ready[0]), PACKED)
-    function = PersistentFunction(operation, node.id, str(node), rules, pictures, run_id)
+    function = PersistentFunction(operation, node.id, str(node), rules, around.pictures, around.run_id)
     names = StructType.fromDDL(operation.type.ddl)
     out = kept_in_buckets(packed, function)
-    return out, expander(Unpack(names, 0, operation.type, str(node)), names, operation.type.python)
+    unpack = Unpack(names, 0, operation.type, str(node))
+    return StatefulPlan(out, expand=expander(unpack, names, message_class(operation.type)))
 
 
 def _taking(monoid: ColumnMonoid, columns: tuple[str, ...], message: type | None) -> ColumnMonoid:
     """The monoid for messages as `messages_of` makes them."""
-    is_tuple = message is tuple and monoid.column is not None
-    return replace(
-        monoid,
-        scalar=len(columns) == 1 and message is None,
-        index=columns.index(str(monoid.column)) if is_tuple else None,
-    )
+    return replace(monoid, scalar=len(columns) == 1 and message is None)
 
 
 def _require(node: Node, frame: Frame) -> None:
@@ -82,15 +74,8 @@ def _require(node: Node, frame: Frame) -> None:
     monoid = declared.state.monoid
     of = (monoid.column,) if isinstance(monoid, ColumnMonoid) and monoid.column is not None else ()
     for name in (*declared.keys, *of):
-        if name not in frame.columns:
-            what = "to tell keys by" if name in declared.keys else f"for {monoid}"
-            raise OperatorTypeError(
-                f"there is no column {name!r} {what}",
-                where=str(node),
-                expected=f"one of {', '.join(frame.columns)}",
-                got=name,
-                remedy="correct the name; `drivetrain plan` shows the columns that every operator has",
-            )
+        purpose = "to tell keys by" if name in declared.keys else f"for {monoid}"
+        require_column(name, frame.columns, str(node), purpose)
 
 
 def _pack(node: Node, rules: StateRules[Any], columns: tuple[str, ...], frame: Frame) -> Callable[..., Any]:
@@ -102,7 +87,9 @@ def _pack(node: Node, rules: StateRules[Any], columns: tuple[str, ...], frame: F
     if not _merges_only(operation):
         return MessagePack(*given)
     tumbles = rules.window is None or rules.window.kind == "tumbling"
-    if isinstance(rules.monoid, ColumnMonoid) and keys and tumbles:
+    # Arrow groups by no arrays, structs and maps.
+    nested = any(isinstance(frame.df.schema[key].dataType, ArrayType | StructType | MapType) for key in keys)
+    if isinstance(rules.monoid, ColumnMonoid) and keys and tumbles and not nested:
         return ColumnPack(*given)
     return SumPack(*given)
 

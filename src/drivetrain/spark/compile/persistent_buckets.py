@@ -1,8 +1,9 @@
 """The state of a bucket of keys of a persistent Task: what Spark calls for each group, in its workers.
 
 A bucket is one Spark group, and its state one value of bytes of which only touched pages are decoded
-(`core.two_state`). A bucket is called when it has messages, and by a timeout when a window of it ends or a
-picture is due: never because others are busy, never more often because others are idle.
+(`core.state.two_state`). A bucket is called when it has messages, and by a timeout when a window of it ends
+or a picture is due, and at the end if the Task has an `on_stop`: never because others are busy, never more
+often because others are idle.
 
 In a batch the clock moves first: what is over is told and pictures are taken with what came before, then the
 batch's messages are taken.
@@ -20,19 +21,20 @@ from typing import Any, Final
 import pandas as pd
 from pyspark import cloudpickle
 
-from drivetrain.api.graph import Process
+from drivetrain.api.operations import Process
 from drivetrain.api.persistent import RUNNING, PersistentTask, merges_only
 from drivetrain.api.task import Task
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.paged_state import BUCKETS, bucket_of
-from drivetrain.core.state_keys import decoded_key, encoded_key
-from drivetrain.core.two_state import EVER, Span, StateRules, TwoStates
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS, ended_by, known_clock
+from drivetrain.core.state.paged_state import BUCKETS, bucket_of
+from drivetrain.core.state.state_keys import decoded_key, encoded_key
+from drivetrain.core.state.state_rules import EVER, Span, StateRules
+from drivetrain.core.state.two_state import TwoStates
 from drivetrain.errors import DrivetrainError
-from drivetrain.spark.compile.keyed import result_row, timeout_at
+from drivetrain.runtime.state_pictures import Pictures
+from drivetrain.spark.compile.keyed import clock_in, hook_stamp_ms, result_row, timeout_at
+from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.tasks import add, call_hook, collect, started
-from drivetrain.spark.failures import embedded
-from drivetrain.spark.pictures import Pictures
-from drivetrain.spark.python_stage import operator_error
+from drivetrain.spark.session.spark_errors import embedded
 
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
 
@@ -56,7 +58,7 @@ class RunningState:
         """The value of a key; raises RuntimeError for one that is kept elsewhere."""
         encoded = self.key if key is None else encoded_key(key)
         if encoded is None:
-            raise RuntimeError("there is no current key here: say which, get(key)")
+            raise RuntimeError("there is no current key here: use get(key)")
         if bucket_of(encoded) != self._bucket:
             raise RuntimeError(f"the state of {key!r} is in another bucket: ask for the key of the message")
         span = self._span(encoded)
@@ -91,7 +93,7 @@ class PersistentFunction:
             raise embedded(error) from error
 
     def _rows(self, bucket: int, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        clock_ms = max(0, state.getCurrentWatermarkMs())
+        clock_ms = clock_in(state)
         states = TwoStates(self.rules, state.get[0] if state.exists else None)
         batch = _BucketBatch(self, bucket, states, clock_ms)
         batch.move_clock()
@@ -100,9 +102,9 @@ class PersistentFunction:
                 for payload in frame["payload"]:
                     batch.take(cloudpickle.loads(payload))
         batch.conclude()
-        if not states.is_empty:
+        if not states.is_empty or (batch.hears_end and clock_ms < FINAL_CLOCK_MS):
             state.update((states.saved(),))
-            timeout_at(state, clock_ms + 1 if batch.hears_clock else states.next_ms(), clock_ms)
+            timeout_at(state, batch.next_ms(), clock_ms)
         elif state.exists:
             state.remove()
         if batch.results or states.late:
@@ -135,19 +137,27 @@ class _BucketBatch:
         kind: Any = type(self.task)
         self.merges = merges_only(kind)
         self.tells_changes = kind.on_change is not PersistentTask.on_change
-        self.hears_clock = kind.on_watermark is not Task.on_watermark
+        self.hears_clock = kind.on_clock is not Task.on_clock
+        self.hears_end = kind.on_stop is not Task.on_stop
         self._out: list[Any] = []
         self._at_us: list[int] = []
 
     @property
     def results(self) -> list[Any]:
         """What the hooks gave, as `keyed.Unpack` takes it."""
-        return [((), value, us // 1000) for value, us in zip(self._out, self._at_us, strict=True)]
+        return [((), value, us) for value, us in zip(self._out, self._at_us, strict=True)]
+
+    def next_ms(self) -> int | None:
+        """When the bucket must be called again, though nothing comes for it."""
+        if self.hears_clock:
+            return self.clock_ms + 1
+        next_ms = self.states.next_ms()
+        return FINAL_CLOCK_MS if next_ms is None and self.hears_end else next_ms
 
     def move_clock(self) -> None:
         """Tell what is over, and keep the pictures that are exact now."""
         function, before_ms = self.function, self.states.checkpoint_ms
-        ended, pictures = self.states.advance(self.clock_ms)
+        ended, pictures = self.states.advance(ended_by(self.clock_ms))
         if pictures and function.pictures is not None:
             declared = function.operation.persistent
             assert declared is not None
@@ -156,7 +166,7 @@ class _BucketBatch:
         for end in sorted(ended, key=lambda e: (e.span, e.key)):
             value = self._value(end.state)
             arguments = (decoded_key(end.key), *end.span, value)
-            self._call("on_window", end.span[1] - 1, *arguments)
+            self._call("on_window", min(end.span[1] - 1, LAST_MS), *arguments)
 
     def take(self, entries: list[Any]) -> None:
         """Take the messages of a batch, or what they add up to."""
@@ -170,19 +180,19 @@ class _BucketBatch:
         running, operator, task = self.running, self.function.operator, self.task
         for key, stamps, messages in entries:
             running.key = key
-            for ts_ms, message in zip(repeat(0) if stamps is None else stamps, messages, strict=False):
-                running.timestamp_ms = ts_ms
-                collect(operator, task, message, ts_ms * 1000, self._out, self._at_us)
+            for ts_us, message in zip(repeat(0) if stamps is None else stamps, messages, strict=False):
+                running.timestamp_ms = ts_us // 1000
+                collect(operator, task, message, ts_us, self._out, self._at_us)
         running.key = None
 
     def conclude(self) -> None:
         """Tell which keys have changed, and the clock."""
-        stamp_ms = min(self.clock_ms, FINAL_CLOCK_MS - 1)
+        stamp_ms = hook_stamp_ms(self.clock_ms)
         if self.tells_changes:
             for span, key in self.states.changed:
                 self._call("on_change", stamp_ms, decoded_key(key), self._value(self.states.get(key, span)))
-        if self.hears_clock:
-            self._call("on_watermark", stamp_ms, self.clock_ms)
+        if self.hears_clock and known_clock(self.clock_ms) is not None:
+            self._call("on_clock", stamp_ms, self.clock_ms)
         if self.clock_ms >= FINAL_CLOCK_MS:
             self._call("on_stop", stamp_ms)
 

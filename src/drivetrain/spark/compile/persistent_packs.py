@@ -17,14 +17,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drivetrain.api.graph import Process
 from drivetrain.api.key_monoids import ColumnMonoid
-from drivetrain.core.paged_state import bucket_of
-from drivetrain.core.state_keys import encoded_key
-from drivetrain.core.two_state import EVER, Span, StateRules
-from drivetrain.spark.compile.keyed import packed_batch, timestamps_ms
-from drivetrain.spark.messages import messages_of
-from drivetrain.spark.python_stage import operator_error
+from drivetrain.api.operations import Process
+from drivetrain.core.state.paged_state import bucket_of
+from drivetrain.core.state.state_keys import encoded_key
+from drivetrain.core.state.state_rules import EVER, Span, StateRules
+from drivetrain.spark.compile.arrow_messages import keys_of, messages_of
+from drivetrain.spark.compile.float_order import as_floats, as_ordered
+from drivetrain.spark.compile.keyed import packed_batch, timestamps_us
+from drivetrain.spark.compile.python_stage import operator_error
 
 _MANY: Final = 400_000
 """Rows that are added up at a time before they travel."""
@@ -33,6 +34,7 @@ _GROUPS: Final = 1_000_000
 _SPAN: Final = "__start"
 _PANE: Final = "__pane"
 _ROWS: Final = "__rows"
+_ORDERED: Final = "__ordered"
 _PARTS: Final = ("__part", "__count")
 _AGAIN: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """How results of an aggregation over parts become the one over all."""
@@ -51,16 +53,16 @@ class _Pack:
     timed: bool
 
     def _keyed(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, int, Any]]:
-        """Key, timestamp (ms) and message, row by row."""
+        """Key, timestamp (µs) and message, row by row."""
         messages = messages_of(batch, self.columns, self.message)
-        stamps = timestamps_ms(batch, self.timed)
+        stamps = timestamps_us(batch, self.timed)
         return zip(self._keys(batch, messages), stamps, messages, strict=True)
 
     def _keys(self, batch: pa.RecordBatch, messages: list[Any]) -> Iterable[Any]:
         if len(self.keys) == 1:
-            return batch.column(self.keys[0]).to_pylist()
+            return keys_of(batch.column(self.keys[0]))
         if self.keys:
-            return zip(*(batch.column(name).to_pylist() for name in self.keys), strict=True)
+            return zip(*(keys_of(batch.column(name)) for name in self.keys), strict=True)
         task: Any = self.operation.task()
         return [self._key_of(task, message) for message in messages]
 
@@ -89,11 +91,11 @@ class MessagePack(_Pack):
         held: dict[Any, tuple[list[int], list[Any]]] = {}
         rows = 0
         for batch in batches:
-            for key, ts_ms, message in self._keyed(batch):
+            for key, ts_us, message in self._keyed(batch):
                 of = held.get(key)
                 if of is None:
                     of = held[key] = ([], [])
-                of[0].append(ts_ms)
+                of[0].append(ts_us)
                 of[1].append(message)
             rows += batch.num_rows
             if rows > _MANY // 8:
@@ -140,8 +142,8 @@ class SumPack(_Pack):
                 sums.setdefault((span, rules.pane(ts_ms)), {}) for span in rules.spans(ts_ms)
             ]
         try:
-            for key, ts_ms, message in self._keyed(batch):
-                for place in places(ts_ms):
+            for key, ts_us, message in self._keyed(batch):
+                for place in places(ts_us // 1000):
                     held = place.get(key)
                     if held is None:
                         held = place[key] = [zero(), 0]
@@ -199,7 +201,7 @@ class ColumnPack(_Pack):
         names = list(dict.fromkeys([*self.keys, *([self._monoid.column] if self._monoid.column else [])]))
         arrays = [batch.column(name) for name in names]
         if self.timed and (self.rules.window is not None or self.rules.step_ms is not None):
-            ms = pa.array(timestamps_ms(batch, self.timed), pa.int64())
+            ms = _cut(pa.array(timestamps_us(batch, self.timed), pa.int64()), 1000, 1000)
             for name, size in ((_SPAN, self._size_ms), (_PANE, self.rules.step_ms)):
                 if size is not None:
                     arrays.append(_cut(ms, size))
@@ -229,11 +231,17 @@ class ColumnPack(_Pack):
     def _grouped(self, table: pa.Table, wanted: list[Any]) -> pa.Table:
         """One row for each key, window and pane: these, how many messages, and the parts of the state."""
         by = [*self.keys, *(name for name in (_SPAN, _PANE) if name in table.column_names)]
+        parts = wanted[1:]
+        is_ordered = self._monoid.kind == "max" and pa.types.is_floating(table.schema.field(parts[0][0]).type)
+        if is_ordered:
+            table = table.append_column(_ORDERED, as_ordered(table.column(parts[0][0]).combine_chunks()))
+            wanted = [wanted[0], (_ORDERED, "max")]
         grouped = table.group_by(by, use_threads=False).aggregate(wanted)
         made = [how if not of else f"{of}_{how}" for of, how in wanted]
-        return pa.table(
-            [grouped.column(name) for name in (*by, *made)], [*by, _ROWS, *_PARTS[: len(made) - 1]]
-        )
+        columns = [grouped.column(name) for name in (*by, *made)]
+        if is_ordered:
+            columns[-1] = as_floats(columns[-1].combine_chunks())
+        return pa.table(columns, [*by, _ROWS, *_PARTS[: len(made) - 1]])
 
     def _buckets(self, grouped: pa.Table) -> dict[int, list[Any]]:
         messages = grouped.column(_ROWS).to_pylist()
@@ -253,7 +261,7 @@ class ColumnPack(_Pack):
         return buckets
 
 
-def _cut(ms: pa.Array, step_ms: int) -> pa.Array:
-    """The multiple of the step at or before each time."""
-    whole = pc.multiply(pc.divide(ms, step_ms), step_ms)  # cut towards zero
-    return pc.if_else(pc.greater(whole, ms), pc.subtract(whole, step_ms), whole)
+def _cut(times: pa.Array, step: int, per: int = 1) -> pa.Array:
+    """The multiple of the step at or before each time, in a unit that is `per` times as long."""
+    whole = pc.multiply(pc.divide(times, step), step)  # cut towards zero
+    return pc.divide(pc.if_else(pc.greater(whole, times), pc.subtract(whole, step), whole), per)

@@ -1,6 +1,6 @@
 """What the states of a persistent Task are: their monoid, and how they become bytes.
 
-Called by `persistent`, and by whoever reads states that are kept (`spark.state_query`).
+Called by `persistent`, and by whoever reads states that are kept (`spark.state.state_query`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 from pyspark import cloudpickle
 
-from drivetrain.api.graph import Process
-from drivetrain.core.two_state import StateRules
+from drivetrain.api.operations import Process
+from drivetrain.core.state.state_rules import StateRules
 
 
 def rules_of(operation: Process) -> StateRules[Any]:

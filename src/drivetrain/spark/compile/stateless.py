@@ -1,11 +1,14 @@
 """Stateless operators on frames: what runs natively, what is lowered, what waits for the Arrow stage.
 
-`apply` is told a node and the frames of its inputs and returns the frame behind it, and how it will
-run, so that the plan tells the truth.
+Each function takes a node, the frames of its inputs and the surroundings, and returns the frame after the
+node. It reports how the node will run, so that the plan is true.
+
+Called by `operators`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column as SparkColumn
@@ -13,73 +16,55 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.columns import Column
-from drivetrain.api.graph import (
+from drivetrain.api.graph import Node
+from drivetrain.api.operations import (
+    Drop,
     EventTime,
     Filter,
     FlatMap,
     Function,
+    How,
     JoinTable,
     Map,
-    Node,
+    Rename,
     Select,
-    Union,
 )
-from drivetrain.core.plan import How
 from drivetrain.errors import OperatorTypeError
-from drivetrain.spark.channel.columns import PART, PUNCT, TS
-from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.failures import analysis_error
-from drivetrain.spark.lowering import column_function, lowered, spark_column
-from drivetrain.spark.sources.context import BAD_COLUMN
+from drivetrain.runtime.channel.columns import PART, PUNCT, TS
+from drivetrain.spark.compile.frame import Frame, require_column
+from drivetrain.spark.compile.lowering import column_function, lowered, spark_column
+from drivetrain.spark.compile.surroundings import Surroundings
+from drivetrain.spark.connector.source import BAD_COLUMN
 
 _LOWERED = "a Python function that Spark's transpiler turns into expressions"
 
 
-def apply(
-    node: Node, inputs: Sequence[Frame], table: Callable[[str], DataFrame], report: Callable[[How, str], None]
-) -> Frame:
-    """The frame behind a stateless `node`; raises `OperatorTypeError` naming it when Spark refuses.
-
-    `table` gives the DataFrame of a table by its processor id; `report` is told how the node runs when
-    that differs from what the planner assumed.
-    """
-    try:
-        return _apply(node, inputs, table, report)
-    except (TypeError, ValueError, AttributeError):
-        raise
-    except Exception as error:
-        if type(error).__module__.startswith("pyspark"):
-            raise analysis_error(error, str(node)) from error
-        raise
+def map_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """One message for each: natively where Spark can, else by the Arrow stage."""
+    operation, frame = node.operation, inputs[0]
+    assert isinstance(operation, Map)
+    lowered_frame = _one_value(frame, operation.function, around.report)
+    return lowered_frame or frame.then("map", operation.function, str(node))
 
 
-def _apply(
-    node: Node, inputs: Sequence[Frame], table: Callable[[str], DataFrame], report: Callable[[How, str], None]
-) -> Frame:
-    frame, where = inputs[0], str(node)
-    match node.operation:
-        case Map(function):
-            return _one_value(frame, function, report) or frame.then("map", function, where)
-        case FlatMap(function):
-            return frame.then("flat_map", function, where)
-        case Filter(Function() as function):
-            if (condition := _native(frame, function)) is not None:
-                report("lowered", _LOWERED)
-                return Frame(frame.df.where(condition), (), frame.message)
-            return frame.then("filter", function, where)
-        case Filter(Column() as condition):
-            ready = frame.resolved()
-            return Frame(ready.df.where(spark_column(condition, where)), (), ready.message)
-        case Select() as select:
-            return _select(frame.resolved(), select, where, report)
-        case EventTime() as event_time:
-            return _event_time(frame.resolved(), event_time, where)
-        case Union():
-            return _union([f.resolved() for f in inputs], where)
-        case JoinTable() as join:
-            return _join_table(frame.resolved(), join, table(node.inputs[1]), where)
-        case other:
-            raise TypeError(f"{node}: {type(other).__name__} is not a stateless operator")
+def flat_map(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """Any number of messages for each, by the Arrow stage."""
+    operation = node.operation
+    assert isinstance(operation, FlatMap)
+    return inputs[0].then("flat_map", operation.function, str(node))
+
+
+def filter_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The messages for which a column or a function is true."""
+    operation, frame = node.operation, inputs[0]
+    assert isinstance(operation, Filter)
+    if isinstance(operation.condition, Column):
+        ready = frame.resolved()
+        return Frame(ready.df.where(spark_column(operation.condition, str(node))), (), ready.message)
+    if (condition := _native(frame, operation.condition)) is not None:
+        around.report("lowered", _LOWERED)
+        return Frame(frame.df.where(condition), (), frame.message)
+    return frame.then("filter", operation.condition, str(node))
 
 
 def _native(frame: Frame, function: Function) -> SparkColumn | None:
@@ -98,9 +83,12 @@ def _one_value(frame: Frame, function: Function, report: Callable[[How, str], No
     return Frame(frame.df.select(column.alias(name), *hidden))
 
 
-def _select(frame: Frame, select: Select, where: str, report: Callable[[How, str], None]) -> Frame:
+def select(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """Columns that are kept or computed."""
+    operation, frame, where = node.operation, inputs[0].resolved(), str(node)
+    assert isinstance(operation, Select)
     made, all_native, any_function = [], True, False
-    for name, value in select.columns:
+    for name, value in operation.columns:
         if isinstance(value, Column):
             column = spark_column(value, where)
         else:
@@ -117,15 +105,57 @@ def _select(frame: Frame, select: Select, where: str, report: Callable[[How, str
             all_native = all_native and native
         made.append((name, column))
     if any_function and all_native:
-        report("lowered", _LOWERED)
+        around.report("lowered", _LOWERED)
     hidden = [c for c in frame.df.columns if c.startswith("__")]
-    if select.keep:
+    if operation.keep:
         return Frame(frame.df.withColumns({str(n): c for n, c in made}))
     return Frame(frame.df.select(*[c if n is None else c.alias(n) for n, c in made], *hidden))
 
 
-def _event_time(frame: Frame, event_time: EventTime, where: str) -> Frame:
-    column = spark_column(event_time.column, where)
+def drop(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The messages without some columns."""
+    operation, frame = node.operation, inputs[0].resolved()
+    assert isinstance(operation, Drop)
+    for column in operation.columns:
+        require_column(column, frame.columns, str(node))
+    if set(operation.columns) == set(frame.columns):
+        raise OperatorTypeError(
+            "no column is left", where=str(node), expected="at least one column that stays", got="all dropped"
+        )
+    return Frame(frame.df.drop(*operation.columns))
+
+
+def rename(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The messages with other names of columns."""
+    operation, frame = node.operation, inputs[0].resolved()
+    assert isinstance(operation, Rename)
+    olds = [old for _, old in operation.columns]
+    for old in olds:
+        require_column(old, frame.columns, str(node))
+    left = [column for column in frame.columns if column not in olds]
+    names = Counter([*left, *(new for new, _ in operation.columns)])
+    twice = [name for name, count in names.items() if count > 1] + [
+        o for o, n in Counter(olds).items() if n > 1
+    ]
+    if twice:
+        raise OperatorTypeError(
+            f"two columns would be called {twice[0]!r}"
+            if twice[0] in names
+            else f"{twice[0]!r} gets two names",
+            where=str(node),
+            expected="each column once, and each name once",
+            got=operation.described,
+        )
+    renamed = {old: new for new, old in operation.columns}
+    quoted = {c: F.col("`" + c.replace("`", "``") + "`") for c in frame.df.columns}
+    return Frame(frame.df.select(*[v.alias(renamed[c]) if c in renamed else v for c, v in quoted.items()]))
+
+
+def event_time(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The messages with their timestamps."""
+    operation, frame, where = node.operation, inputs[0].resolved(), str(node)
+    assert isinstance(operation, EventTime)
+    column = spark_column(operation.column, where)
     kind = frame.df.select(column.alias("t")).schema["t"].dataType.simpleString()
     if kind == "timestamp_ntz":
         column = column.cast("timestamp")
@@ -136,7 +166,7 @@ def _event_time(frame: Frame, event_time: EventTime, where: str) -> Frame:
             "an event timestamp cannot be made of this column",
             where=where,
             expected="a timestamp, or milliseconds since the epoch as a bigint",
-            got=f"{event_time.column}: {kind}",
+            got=f"{operation.column}: {kind}",
             remedy='parse it first, as in event_time(F.to_timestamp("t", "yyyy-MM-dd HH:mm"))',
         )
     # A message without a timestamp has no place in time: Spark says so by name instead of losing it.
@@ -149,7 +179,7 @@ def _event_time(frame: Frame, event_time: EventTime, where: str) -> Frame:
     if BAD_COLUMN in frame.df.columns:  # what could not be read is on its way to the dead letters
         missing = F.when(F.col(BAD_COLUMN).isNull(), missing)
     checked = F.coalesce(column, missing)
-    return Frame(_partitioned(frame.df, event_time, where).withColumn(TS, checked), (), frame.message)
+    return Frame(_partitioned(frame.df, operation, where).withColumn(TS, checked), (), frame.message)
 
 
 def _partitioned(df: DataFrame, event_time: EventTime, where: str) -> DataFrame:
@@ -172,7 +202,9 @@ def _partitioned(df: DataFrame, event_time: EventTime, where: str) -> DataFrame:
     return df.withColumn(PART, number.otherwise(stranger))
 
 
-def _union(frames: Sequence[Frame], where: str) -> Frame:
+def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """All messages of all inputs, by the names of their columns."""
+    frames, where = [frame.resolved() for frame in inputs], str(node)
     first, *others = frames
     for other in others:
         if set(other.columns) != set(first.columns):
@@ -194,15 +226,19 @@ def _union(frames: Sequence[Frame], where: str) -> Frame:
     return Frame(df, (), first.message if same else None)
 
 
-def _join_table(frame: Frame, join: JoinTable, table: DataFrame, where: str) -> Frame:
-    clash = [c for c in table.columns if c in frame.columns and c not in join.on]
+def join_table(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """Each message with the rows of a table."""
+    frame, operation, where = inputs[0].resolved(), node.operation, str(node)
+    assert isinstance(operation, JoinTable)
+    table = around.table(node.inputs[1])
+    clash = [c for c in table.columns if c in frame.columns and c not in operation.on]
     if clash:
         raise OperatorTypeError(
             f"both sides of the join have a column {clash[0]!r}",
             where=where,
             remedy="rename one with select(...), or add it to on=",
         )
-    joined = frame.df.join(F.broadcast(table), list(join.on), join.how)
+    joined = frame.df.join(F.broadcast(table), list(operation.on), operation.how)
     hidden = [c for c in frame.df.columns if c.startswith("__")]
     rest = [c for c in joined.columns if c not in hidden]
     return Frame(joined.select(*rest, *hidden))

@@ -21,26 +21,27 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from drivetrain.api.graph import Node, Process
+from drivetrain.api.graph import Node
+from drivetrain.api.operations import Process
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.api.task import At, Task, TaskContext
+from drivetrain.core.clock.time_bounds import known_clock
 from drivetrain.errors import GraphError, OperatorError
-from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.compile.frame import Frame
-from drivetrain.spark.failures import embedded
-from drivetrain.spark.messages import columns_of, messages_of, told
-from drivetrain.spark.python_stage import operator_error
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.spark.compile.arrow_messages import columns_of, messages_of, told
+from drivetrain.spark.compile.frame import Frame, message_class
+from drivetrain.spark.compile.python_stage import operator_error
+from drivetrain.spark.compile.surroundings import Surroundings
+from drivetrain.spark.session.spark_errors import embedded
 
 TO = "__to"
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
 
 
-def stateless_task(
-    node: Node, inputs: Sequence[Frame], clock_ms: int | None, run_id: str, *, last: bool = False
-) -> Frame:
-    """The frame behind a stateless Task.
+def stateless_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The frame after a stateless Task.
 
-    `clock_ms` is handed to `on_watermark` after the messages; `last` says that `on_stop` is due.
+    The clock is handed to `on_clock` after the messages; in the last batch `on_stop` is due.
     """
     operation = node.operation
     assert isinstance(operation, Process)
@@ -55,12 +56,12 @@ def stateless_task(
         tuple(c for c in routed.columns if not c.startswith("__")),
         to_arrow_schema(out, timezone="UTC"),
         is_timed,
-        clock_ms,
-        run_id,
-        last,
+        around.clock_ms,
+        around.run_id,
+        around.is_last,
         inputs[0].resolved().message,
     )
-    return Frame(routed.mapInArrow(stage, schema), (), operation.type.python)
+    return Frame(routed.mapInArrow(stage, schema), (), message_class(operation.type))
 
 
 def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
@@ -195,7 +196,7 @@ class TaskStage:
             if batch.num_rows:
                 yield from self._feed(task, batch)
         if self.clock_ms is not None:
-            yield from self._emit(call_hook(self.operator, "on_watermark", task.on_watermark, self.clock_ms))
+            yield from self._emit(call_hook(self.operator, "on_clock", task.on_clock, self.clock_ms))
         self._refuse_change(task, before)
         if self.last:
             yield from self._emit(call_hook(self.operator, "on_stop", task.on_stop))
@@ -255,7 +256,8 @@ def started(operation: Process, id: str, operator: str, index: int, clock_ms: in
     """A new instance of a Task on which `on_start` was called."""
     try:
         task = operation.task()
-        task.on_start(TaskContext(id, index, operation.parallelism, clock_ms or 0))
+        start_ms = None if clock_ms is None else known_clock(clock_ms)
+        task.on_start(TaskContext(id, index, operation.parallelism, start_ms or 0))
     except Exception as error:
         raise operator_error(f"{operator}, on_start", None, error) from error
     return task

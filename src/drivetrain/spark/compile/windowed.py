@@ -1,7 +1,7 @@
-"""Native aggregations, deduplication and stream–stream joins: one of these ends a fragment's trunk.
+"""Native aggregations and stream–stream joins: one of these ends a fragment's trunk.
 
-All of them take their watermark from the clock (see `channel.clocked`): `__ts` is the event time
-column, and Spark's watermark is exactly the clock of what comes in.
+All of them take their watermark from the clock (see `channel.clocked`): Spark's watermark is exactly the
+clock of what comes in, and the event time column is `__ts`, both counted as `channel.watermark` says.
 
 The global window ends with the stream, so it needs no watermark: Spark keeps the whole result
 ("complete" mode) and the fragment emits it in the batch that ends the input (`only_at_end`), as a
@@ -10,35 +10,35 @@ hand-written query would.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.columns import Column
-from drivetrain.api.graph import Aggregate, Deduplicate, Fold, JoinStream, LatePanes, Node, Refine
+from drivetrain.api.graph import Node
 from drivetrain.api.monoids import Aggregation
+from drivetrain.api.operations import Aggregate, Fold, How, JoinStream, LatePanes, Refine
 from drivetrain.api.windows import Window
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.plan import How
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS
 from drivetrain.errors import GraphError, OperatorTypeError
-from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.compile.frame import Frame
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.spark.channel.clocked import event_time
+from drivetrain.spark.channel.watermark import SHIFT_MS
+from drivetrain.spark.compile.frame import Frame, require_column
 from drivetrain.spark.compile.late import BEFORE_ALL_MS
-from drivetrain.spark.lowering import column_function, spark_column
+from drivetrain.spark.compile.lowering import column_function, spark_column
+from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 
-_EVENT_TIME = "spark.watermarkDelayMs"
+_AT = "__at"
 _WINDOW = "__window"
 _AFTER = "__after"
+_LATER_US = 1
+"""Spark drops a single message that is at the watermark as late; a message at the clock is in time."""
 BEFORE = "__before"
 """The clock (ms) before the batch that a message came in: windows that end by then have fired."""
 GLOBAL_END_MS = FINAL_CLOCK_MS - 1000
-
-
-def event_time(df: DataFrame, delay_ms: int = 0) -> DataFrame:
-    """`df` with `__ts` as its event time column (Arrow functions on the way forget that it was)."""
-    return df.withMetadata(TS, {_EVENT_TIME: delay_ms})
 
 
 def keyed(
@@ -49,14 +49,8 @@ def keyed(
         if isinstance(key, Column):
             if str(key) != name:
                 df = df.withColumn(name, spark_column(key, where))
-            elif name not in df.columns:
-                raise OperatorTypeError(
-                    f"there is no column {name!r} to group by",
-                    where=where,
-                    expected=f"one of {', '.join(c for c in df.columns if not c.startswith('__'))}",
-                    got=name,
-                    remedy="correct the name; `drivetrain plan` shows the columns that every operator has",
-                )
+            else:
+                require_column(name, df.columns, where, "to group by")
         else:
             column, native = column_function(key, where)
             report("lowered" if native else "arrow", f"its key {name} is a Python function")
@@ -64,13 +58,13 @@ def keyed(
     return df
 
 
-def aggregate(node: Node, frame: Frame, report: Callable[[How, str], None]) -> tuple[DataFrame, str]:
+def aggregate(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
     """The windowed aggregate of `node` and Spark's output mode for it."""
-    operation, where = node.operation, str(node)
+    operation, frame, where = node.operation, inputs[0], str(node)
     assert isinstance(operation, Aggregate)
     window = operation.window
     require_timestamps(frame, window, where)
-    df = keyed(timed(frame.resolved().df, window), operation, where, report)
+    df = keyed(timed(frame.resolved().df, window), operation, where, around.report)
     names = [name for name, _ in operation.keys]
     aggregations = aggregate_columns(operation, where)
     running = window.kind == "global" and window.emission == "accumulating"
@@ -78,14 +72,14 @@ def aggregate(node: Node, frame: Frame, report: Callable[[How, str], None]) -> t
         latest = F.max(TS).alias(TS)
         grouped = df.groupBy(*names) if names else df.groupBy(F.lit(0).alias("__all"))
         made = grouped.agg(*aggregations, latest)
-        return made.select(*names, *[n for n, _ in operation.aggregations], TS), "update"
+        return StatefulPlan(made.select(*names, *[n for n, _ in operation.aggregations], TS), "update")
     if window.kind == "global":
         grouped = df.groupBy(*names) if names else df.groupBy(F.lit(0).alias("__all"))
         end = F.timestamp_millis(F.lit(GLOBAL_END_MS - 1)).alias(TS)
         made = grouped.agg(*aggregations)
-        return made.select(*names, *[n for n, _ in operation.aggregations], end), "complete"
+        return StatefulPlan(made.select(*names, *[n for n, _ in operation.aggregations], end), "complete")
     made = _windowed(df, window, names).agg(*aggregations)
-    return _result(made, window, names, [n for n, _ in operation.aggregations]), "append"
+    return StatefulPlan(_result(made, window, SHIFT_MS, names, [n for n, _ in operation.aggregations]))
 
 
 def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
@@ -97,62 +91,67 @@ def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
     ]
 
 
-def late_panes(node: Node, frame: Frame, clock_ms: int | None) -> Frame:
+def late_panes(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     """What the late messages of one batch add up to, per key and window that has fired (discarding)."""
-    operation, where = node.operation, str(node)
+    operation, frame, where = node.operation, inputs[0], str(node)
     assert isinstance(operation, LatePanes)
     aggregate, window = operation.aggregate, operation.aggregate.window
     require_timestamps(frame, window, where)
     df = keyed(frame.resolved().df, aggregate, where, lambda _how, _why: None)
     names = [name for name, _ in aggregate.keys]
-    windows = df.withColumn(_WINDOW, _window_of(window))
-    before = F.lit(BEFORE_ALL_MS if clock_ms is None else clock_ms)
+    windows = df.withColumn(_WINDOW, _window_of(window, TS))
+    before = F.lit(BEFORE_ALL_MS if around.clock_ms is None else around.clock_ms)
     end = F.unix_millis(f"{_WINDOW}.end")
     late = windows.where((end <= before) & (end + window.allowed_lateness_ms > before))
     made = late.groupBy(*names, _WINDOW).agg(*aggregate_columns(aggregate, where))
-    return Frame(_result(made, window, names, [n for n, _ in aggregate.aggregations]))
+    return Frame(_result(made, window, 0, names, [n for n, _ in aggregate.aggregations]))
 
 
-def refine(node: Node, frame: Frame) -> tuple[DataFrame, str]:
+def refine(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
     """Whole results of windows that late messages changed (accumulating), and the output mode.
 
     The watermark behind the frame lags by the allowed lateness, which keeps the windows' state.
     """
-    operation, where = node.operation, str(node)
+    operation, frame, where = node.operation, inputs[0], str(node)
     assert isinstance(operation, Refine)
     aggregate, window = operation.aggregate, operation.aggregate.window
     require_timestamps(frame, window, where)
-    df = keyed(event_time(frame.resolved().df), aggregate, where, lambda _how, _why: None)
+    df = keyed(event_time(frame.resolved().df, _AT), aggregate, where, lambda _how, _why: None)
     names = [name for name, _ in aggregate.keys]
-    end = F.unix_millis(f"{_WINDOW}.end")
-    open_yet = df.withColumn(_WINDOW, _window_of(window)).where(
+    end = F.unix_millis(f"{_WINDOW}.end") - SHIFT_MS
+    open_yet = df.withColumn(_WINDOW, _window_of(window, _AT)).where(
         end + window.allowed_lateness_ms > F.col(BEFORE)
     )
     late = F.max(end <= F.col(BEFORE)).alias("__late")
     made = open_yet.groupBy(*names, _WINDOW).agg(*aggregate_columns(aggregate, where), late)
     changed = made.where(F.col("__late"))
-    return _result(changed, window, names, [n for n, _ in aggregate.aggregations]), "update"
+    result = _result(changed, window, SHIFT_MS, names, [n for n, _ in aggregate.aggregations])
+    return StatefulPlan(result, "update")
 
 
 def _windowed(df: DataFrame, window: Window, names: list[str]) -> GroupedData:
     """Groups by key and window; messages that carry a clock leave out windows it has passed."""
-    if BEFORE not in df.columns:
+    if BEFORE in df.columns and window.kind == "session":
+        df = df.where(F.unix_micros(TS) + window.size_ms * 1000 > F.col(BEFORE) * 1000)
+    if BEFORE not in df.columns or window.kind == "session":
         return df.groupBy(*names, *_window_column(window, bool(names)))
-    if window.kind == "session":
-        in_time = df.where(F.unix_millis(TS) + window.size_ms > F.col(BEFORE))
-        return in_time.groupBy(*names, *_window_column(window, bool(names)))
-    windows = df.withColumn(_WINDOW, _window_of(window))
-    return windows.where(F.unix_millis(f"{_WINDOW}.end") > F.col(BEFORE)).groupBy(*names, _WINDOW)
+    windows = df.withColumn(_WINDOW, _window_of(window, _AT))
+    return windows.where(F.unix_millis(f"{_WINDOW}.end") - SHIFT_MS > F.col(BEFORE)).groupBy(*names, _WINDOW)
 
 
-def _window_of(window: Window) -> SparkColumn:
-    return F.window(TS, f"{window.size_ms} milliseconds", f"{window.step_ms} milliseconds")
+def _window_of(window: Window, timestamp: str) -> SparkColumn:
+    """The window of a timestamp column; on the watermark's scale windows begin where they do on ours."""
+    first_ms = SHIFT_MS % window.step_ms if timestamp == _AT else 0
+    lengths = [f"{ms} milliseconds" for ms in (window.size_ms, window.step_ms, first_ms)]
+    return F.window(timestamp, *lengths)
 
 
 def timed(df: DataFrame, window: Window) -> DataFrame:
     """`df` with the event time column of `window`; the global window has none."""
     df = df if TS in df.columns else df.withColumn(TS, F.timestamp_millis(F.lit(0)))
-    return df if window.kind == "global" else event_time(df)
+    if window.kind == "global":
+        return df
+    return event_time(df, _AT, later_us=_LATER_US if window.kind == "session" else 0)
 
 
 def require_timestamps(frame: Frame, window: Window, where: str) -> None:
@@ -167,66 +166,44 @@ def require_timestamps(frame: Frame, window: Window, where: str) -> None:
 
 def _window_column(window: Window, has_keys: bool) -> list[object]:
     if window.kind == "session":
-        # A message exactly one gap behind another begins a session of its own, as the clock may have fired
-        # the one before by then. Spark joins them if it sees both in time: so its gap is a microsecond less.
-        session = F.session_window(TS, f"{window.size_ms * 1000 - 1} microseconds").alias(_WINDOW)
-        # Spark has no keyless sessions on streams: a constant key stands in.
-        return [session] if has_keys else [F.lit(0).alias("__all"), session]
-    return [_window_of(window).alias(_WINDOW)]
+        # A message exactly one gap after another begins a session of its own, as the clock may have fired the
+        # one before by then. Spark joins them if it sees both in time. So its gap is a microsecond less, and
+        # its timestamps are a microsecond later, so that a session ends when it should.
+        gap = f"{window.size_ms * 1000 - _LATER_US} microseconds"
+        session = F.session_window(_AT, gap).alias(_WINDOW)
+        # Spark has no keyless sessions on streams, and takes constants out of keys: this one it cannot know.
+        return [session] if has_keys else [F.isnull(TS).alias("__all"), session]
+    return [_window_of(window, _AT).alias(_WINDOW)]
 
 
-def _result(df: DataFrame, window: Window, keys: list[str], values: list[str]) -> DataFrame:
-    # Rebuilt from milliseconds, the columns forget that they were Spark's event time, so that the
-    # next stateful operator has one event time column only.
-    start, end = F.unix_millis(f"{_WINDOW}.start"), F.unix_millis(f"{_WINDOW}.end")
-    if window.kind == "session":
-        end = F.unix_millis(F.timestamp_micros(F.unix_micros(f"{_WINDOW}.end") + 1))
+def _result(df: DataFrame, window: Window, shift_ms: int, keys: list[str], values: list[str]) -> DataFrame:
+    """The results of windows whose bounds are `shift_ms` later than on our scale."""
+    # Rebuilt from numbers, the columns forget that they were Spark's event time, so that the next stateful
+    # operator has one event time column only.
+    later_us = shift_ms * 1000 + (_LATER_US if window.kind == "session" else 0)
+    start = F.unix_micros(f"{_WINDOW}.start") - later_us
+    end = F.least(F.unix_micros(f"{_WINDOW}.end") - shift_ms * 1000, F.lit((LAST_MS + 1) * 1000))
     return df.select(
         *keys,
-        F.timestamp_millis(start).alias("window_start"),
-        F.timestamp_millis(end).alias("window_end"),
+        F.timestamp_micros(start).alias("window_start"),
+        F.timestamp_micros(F.least(end, F.lit(LAST_MS * 1000))).alias("window_end"),
         *values,
-        F.timestamp_millis(end - 1).alias(TS),
+        F.timestamp_micros(end - 1 - F.pmod(end - 1, F.lit(1000))).alias(TS),
     )
 
 
-def deduplicate(node: Node, frame: Frame) -> DataFrame:
-    """The first message of each key within a span of event time."""
-    operation = node.operation
-    assert isinstance(operation, Deduplicate)
-    if not frame.timed:
-        raise GraphError(
-            "deduplicate needs event time, and these messages have none",
-            where=str(node),
-            remedy='put .event_time("column", max_disorder="10 s") before it',
-        )
-    ready = frame.resolved()
-    keys = list(operation.keys) or list(ready.columns)
-    # Spark forgets a key when its event time plus the column's own delay is behind the watermark.
-    df = _after(ready.df, operation.within_ms)
-    return df.dropDuplicatesWithinWatermark(keys).drop(_AFTER)
-
-
-def _after(df: DataFrame, delay_ms: int = 0) -> DataFrame:
-    """`df` with an event time column one millisecond after `__ts`.
-
-    Spark drops a single message that is at the watermark as late; a message at the clock is in time.
-    """
-    later = F.timestamp_millis(F.unix_millis(TS) + 1)
-    return df.withMetadata(TS, {}).withColumn(_AFTER, later).withMetadata(_AFTER, {_EVENT_TIME: delay_ms})
-
-
-def join_streams(node: Node, left: Frame, right: Frame) -> DataFrame:
+def join_streams(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
     """Messages of both sides with equal `on` whose timestamps are at most `within_ms` apart."""
     operation, where = node.operation, str(node)
     assert isinstance(operation, JoinStream)
+    left, right = inputs
     if not (left.timed and right.timed):
         raise GraphError(
             "a join of streams needs event time on both sides",
             where=where,
             remedy='put .event_time("column") on each',
         )
-    l_df, r_df = _after(left.resolved().df), _after(right.resolved().df)
+    l_df, r_df = (event_time(f.resolved().df, _AFTER, later_us=_LATER_US) for f in (left, right))
     mine, theirs = left.resolved().columns, right.resolved().columns
     missing = [c for c in operation.on if c not in mine or c not in theirs]
     clash = [c for c in theirs if c in mine and c not in operation.on]
@@ -248,9 +225,10 @@ def join_streams(node: Node, left: Frame, right: Frame) -> DataFrame:
     for c in operation.on:
         condition = condition & (F.col(c) == F.col(f"__r_{c}"))
     joined = l_df.join(r_df, condition, "inner" if operation.how == "inner" else "leftOuter")
-    latest = F.greatest(F.unix_millis(TS), F.unix_millis(f"__r_{TS}"))  # greatest skips nulls
-    return joined.select(
+    latest = F.greatest(F.unix_micros(TS), F.unix_micros(f"__r_{TS}"))  # greatest skips nulls
+    result = joined.select(
         *mine,
         *[F.col(f"__r_{c}").alias(c) for c in theirs if c not in operation.on],
-        F.timestamp_millis(latest).alias(TS),
+        F.timestamp_micros(latest).alias(TS),
     )
+    return StatefulPlan(result)

@@ -1,0 +1,48 @@
+"""What a processor does: one class per operation, with all that needs no Spark."""
+
+from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_told
+from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
+from drivetrain.api.operations.stateful import Deduplicate, JoinStream, Process
+from drivetrain.api.operations.stateless import (
+    Drop,
+    Filter,
+    FlatMap,
+    JoinKind,
+    JoinTable,
+    Map,
+    Rename,
+    Select,
+    Union,
+)
+from drivetrain.api.operations.windowed import Aggregate, Fold, Late, LatePanes, Refine, on_time_of
+
+__all__ = [
+    "Aggregate",
+    "Deduplicate",
+    "Drop",
+    "EventTime",
+    "Filter",
+    "FlatMap",
+    "Fold",
+    "Function",
+    "How",
+    "JoinKind",
+    "JoinStream",
+    "JoinTable",
+    "Late",
+    "LatePanes",
+    "Log",
+    "Map",
+    "OnError",
+    "Operation",
+    "Process",
+    "Read",
+    "Refine",
+    "Rename",
+    "Select",
+    "Table",
+    "Union",
+    "Write",
+    "on_time_of",
+    "sink_told",
+]

@@ -1,0 +1,184 @@
+"""What a processor does, as a frozen operation: its data, and everything about it that needs no Spark.
+
+The problem: the planner, the printed plan, replays, the clock and the compiler each need to know something
+about an operation: whether it keeps state, how far its results lag behind the watermark, how people read it.
+The design: an operation answers these questions itself, in its own class. A new operation is one class here
+and one line in `spark.compile.operators`.
+
+Invariants:
+
+1. An operation is immutable; it opens and executes nothing.
+2. The defaults of `Operation` are right for a stateless, native operation of one input.
+
+Built by `application`, `stream` and `grouped`; read by the planner and by layer `spark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from drivetrain.api.columns import Column
+from drivetrain.api.durations import told
+from drivetrain.api.sinks import Sink
+from drivetrain.api.sources import Source
+from drivetrain.api.types import MessageType
+from drivetrain.api.windows import Window
+
+OnError = Literal["fail", "dead_letter"]
+How = Literal["source", "native", "lowered", "arrow", "task", "sink"]
+"""How a processor runs."""
+
+_PYTHON = "a Python function: consecutive ones run as one Arrow function, a batch at a time"
+_NATIVE = "Spark expressions: code-generated"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A Python function over columns: its parameters name the columns it takes."""
+
+    fn: Callable[..., Any]
+    type: MessageType
+    parameters: tuple[str, ...] = ()
+    on_error: OnError = "fail"
+
+
+class Operation:
+    """What every operation answers; a subclass overrides what differs."""
+
+    ends_stream: ClassVar[bool] = False
+    """Whether nothing can read from it."""
+    is_table: ClassVar[bool] = False
+    """Whether it is read whole, for joins, and is no stream."""
+    keeps_number: ClassVar[bool] = False
+    """Whether it emits as many messages as it takes."""
+    is_counted: ClassVar[bool] = False
+    """Whether its messages are counted as they pass, because their number follows from nothing else."""
+    hears_end: ClassVar[bool] = False
+    """Whether it must run once more, on an empty batch, when the input has ended."""
+    realtime_obstacle: ClassVar[str | None] = None
+    """Why it cannot run in Spark's real-time mode, if it never can."""
+
+    @property
+    def described(self) -> str:
+        """Its arguments in a few words, for the printed plan."""
+        raise NotImplementedError
+
+    @property
+    def runs(self) -> tuple[How, str]:
+        """How it runs and why, as far as the planner can tell."""
+        return ("arrow", _PYTHON) if self.functions else ("native", _NATIVE)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it keeps state between batches."""
+        return False
+
+    @property
+    def wants_clock(self) -> bool:
+        """Whether it must run in a query that knows the clock of its own batch, though it keeps no state."""
+        return False
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether users can ask for its state."""
+        return False
+
+    @property
+    def needs_event_time(self) -> bool:
+        """Whether a replay must know the time of each message that comes here."""
+        return self.keeps_state or self.ends_stream
+
+    @property
+    def result_lag_ms(self) -> int:
+        """By how much its results may be older than the watermark with which they came."""
+        return 0
+
+    @property
+    def input_lag_ms(self) -> int:
+        """By how much the watermark before it must lag behind the clock of its input."""
+        return 0
+
+    @property
+    def stream_source(self) -> Source | None:
+        """The source that it reads as a stream."""
+        return None
+
+    @property
+    def any_source(self) -> Source | None:
+        """The source that it reads, as a stream or whole."""
+        return self.stream_source
+
+    @property
+    def target(self) -> Sink | None:
+        """The sink that it writes to."""
+        return None
+
+    @property
+    def assigned_time(self) -> EventTime | None:
+        """The event time that it assigns to messages."""
+        return None
+
+    @property
+    def grouping_window(self) -> Window | None:
+        """The window in which it groups messages, and outside of which they are late."""
+        return None
+
+    @property
+    def emits_only_at_end(self) -> bool:
+        """Whether only the batch that ends the input has results."""
+        return False
+
+    @property
+    def may_skip_messages(self) -> bool:
+        """Whether it may look at some messages of a batch only, though it is an output."""
+        return False
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The Python functions over messages that it runs, in order."""
+        return ()
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether it may send messages to the dead letters."""
+        return any(function.on_error == "dead_letter" for function in self.functions)
+
+    def user_code(self) -> Iterator[Any]:
+        """Every function, class and object of the user that must be there where it runs."""
+        for function in self.functions:
+            yield function.fn
+            if function.type.python is not None:
+                yield function.type.python
+
+    def clocked(self, id: str) -> tuple[str, ...]:
+        """The stateful processors whose messages must carry the clock because of it, if its id is `id`."""
+        return ()
+
+
+@dataclass(frozen=True)
+class EventTime(Operation):
+    """Says where the event timestamp is, and by how much messages may be out of order.
+
+    With `partition` the disorder is that within a partition: the column has one of the values `partitions`,
+    and a partition that is silent for `idle_ms` is left out of the clock.
+    """
+
+    column: Column
+    max_disorder_ms: int
+    partition: Column | None = None
+    partitions: tuple[int | str, ...] = ()
+    idle_ms: int | None = None
+    keeps_number: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        each = ""
+        if self.partition is not None:
+            each = f" in each of {len(self.partitions)} partitions by {self.partition}"
+        return f"{self.column}, out of order by at most {told(self.max_disorder_ms)}{each}"
+
+    @property
+    def assigned_time(self) -> EventTime | None:
+        return self

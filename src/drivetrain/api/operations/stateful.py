@@ -1,0 +1,116 @@
+"""Operations with a state by key but without a window; a Task has one if it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from drivetrain.api.durations import told
+from drivetrain.api.operations.operation import How, Operation
+from drivetrain.api.operations.stateless import JoinKind
+from drivetrain.api.partitioners import Partitioner
+from drivetrain.api.persistent import Persistent
+from drivetrain.api.task import Task
+from drivetrain.api.types import MessageType
+
+
+@dataclass(frozen=True)
+class JoinStream(Operation):
+    """Joins two streams by key where their timestamps lie within a distance. Stateful."""
+
+    on: tuple[str, ...]
+    within_ms: int
+    how: JoinKind
+
+    @property
+    def described(self) -> str:
+        return f"{self.how} on {', '.join(self.on)} within {told(self.within_ms)}"
+
+    @property
+    def keeps_state(self) -> bool:
+        return True
+
+    @property
+    def result_lag_ms(self) -> int:
+        """A message without a match is emitted when no match can come any more."""
+        return self.within_ms + 1 if self.how == "left" else 0
+
+
+@dataclass(frozen=True)
+class Deduplicate(Operation):
+    """Lets messages of a key pass that are farther than a span from the last one that passed. Stateful."""
+
+    keys: tuple[str, ...]
+    within_ms: int
+
+    @property
+    def described(self) -> str:
+        return f"first of {', '.join(self.keys)} within {told(self.within_ms)}"
+
+    @property
+    def runs(self) -> tuple[How, str]:
+        return "task", "messages wait for the clock as Arrow columns, in one group per bucket of keys"
+
+    @property
+    def keeps_state(self) -> bool:
+        return True
+
+    @property
+    def result_lag_ms(self) -> int:
+        return 1  # see spark.compile.keyed
+
+
+@dataclass(frozen=True)
+class Process(Operation):
+    """Runs a Task with a parallelism; `partitioners` stand in the order of the node's inputs.
+
+    A persistent Task has neither: its keys say where a message goes.
+    """
+
+    task: Callable[[], Task[Any, Any]]
+    task_name: str
+    type: MessageType
+    parallelism: int
+    partitioners: tuple[Partitioner, ...]
+    stateful: bool
+    batched: bool
+    hears_clock: bool = False
+    persistent: Persistent | None = None
+    hears_end: ClassVar[bool] = True
+    realtime_obstacle: ClassVar[str | None] = "is a Task, which Spark would give its messages only in batches"
+
+    @property
+    def described(self) -> str:
+        if self.persistent is not None:
+            # What the state is, and no more: a Task of another name or parallelism goes on with it.
+            return f"{self.persistent.state} by {', '.join(self.persistent.keys) or 'its own key'}"
+        return f"{self.task_name} × {self.parallelism}, by {', '.join(map(str, self.partitioners))}"
+
+    @property
+    def runs(self) -> tuple[How, str]:
+        if self.persistent is not None:
+            return "task", "a persistent Task: kept in Spark's keyed state, one group per bucket of keys"
+        if self.stateful:
+            return "task", "a stateful Task: kept in Spark's keyed state, one group per task"
+        return "arrow", "a Task: one instance per Spark partition"
+
+    @property
+    def keeps_state(self) -> bool:
+        return self.stateful
+
+    @property
+    def can_be_asked(self) -> bool:
+        return self.persistent is not None
+
+    @property
+    def wants_clock(self) -> bool:
+        return self.hears_clock and not self.stateful
+
+    @property
+    def result_lag_ms(self) -> int:
+        return 1  # see spark.compile.keyed
+
+    def user_code(self) -> Iterator[Any]:
+        yield self.task
+        yield from (p.fn for p in self.partitioners if p.fn is not None)

@@ -1,0 +1,123 @@
+"""Operations that look at one message at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from drivetrain.api.columns import Column
+from drivetrain.api.operations.operation import Function, Operation
+
+JoinKind = Literal["inner", "left"]
+
+
+@dataclass(frozen=True)
+class Select(Operation):
+    """Keeps or computes columns, natively; `keep` adds to the columns instead of replacing them.
+
+    A value that is a Python function takes the columns named by its parameters.
+    """
+
+    columns: tuple[tuple[str | None, Column | Function], ...]
+    keep: bool = False
+    keeps_number: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return ", ".join(name or str(c) for name, c in self.columns)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(c for _, c in self.columns if isinstance(c, Function))
+
+
+@dataclass(frozen=True)
+class Drop(Operation):
+    """Removes columns, natively."""
+
+    columns: tuple[str, ...]
+    keeps_number: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return ", ".join(self.columns)
+
+
+@dataclass(frozen=True)
+class Rename(Operation):
+    """Gives columns other names, natively: pairs of the new and the old name."""
+
+    columns: tuple[tuple[str, str], ...]
+    keeps_number: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return ", ".join(f"{old} → {new}" for new, old in self.columns)
+
+
+@dataclass(frozen=True)
+class _ByFunction(Operation):
+    """Makes messages of others by a Python function."""
+
+    function: Function
+
+    @property
+    def described(self) -> str:
+        return f"→ {self.function.type}"
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return (self.function,)
+
+
+@dataclass(frozen=True)
+class Map(_ByFunction):
+    """One message out for each in."""
+
+    keeps_number: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class FlatMap(_ByFunction):
+    """Any number of messages out for each in."""
+
+    is_counted: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Filter(Operation):
+    """Keeps the messages for which the condition holds."""
+
+    condition: Column | Function
+    is_counted: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return str(self.condition) if isinstance(self.condition, Column) else "by a function"
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return (self.condition,) if isinstance(self.condition, Function) else ()
+
+
+@dataclass(frozen=True)
+class Union(Operation):
+    """All messages of all inputs; columns are matched by name."""
+
+    keeps_number: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return "all inputs"
+
+
+@dataclass(frozen=True)
+class JoinTable(Operation):
+    """Joins each message with the rows of a table."""
+
+    on: tuple[str, ...]
+    how: JoinKind
+
+    @property
+    def described(self) -> str:
+        return f"{self.how} on {', '.join(self.on)}"

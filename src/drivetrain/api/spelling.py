@@ -1,0 +1,73 @@
+"""Names that are not there: the error says what to write instead, also for the words of PySpark and Flink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from drivetrain.config.nearest import nearest
+
+STREAM_WORDS: Final[Mapping[str, str]] = {
+    "addSink": "sink(...)",
+    "agg": 'group_by("key").aggregate(n=agg.count())',
+    "alias": "name= of the operator",
+    "distinct": 'deduplicate(within="1 h"), whose state is bounded',
+    "drop_duplicates": 'deduplicate("key", within="1 h")',
+    "dropDuplicates": 'deduplicate("key", within="1 h")',
+    "dropDuplicatesWithinWatermark": 'deduplicate("key", within="1 h")',
+    "flatMap": "flat_map(function)",
+    "foreachBatch": "sink(sinks.batches(function))",
+    "groupBy": 'group_by("key")',
+    "groupby": 'group_by("key")',
+    "keyBy": 'group_by("key")',
+    "key_by": 'group_by("key")',
+    "mapInArrow": "process(...) of a Task with on_batch",
+    "mapInPandas": "process(...) of a Task with on_batch",
+    "merge": "union(other)",
+    "persist": "cut(), which makes a channel here",
+    "selectExpr": "select(...), which takes SQL text",
+    "show": "log(), or sink(sinks.console())",
+    "sinkTo": "sink(...)",
+    "transformWithState": "process(...) of a PersistentTask",
+    "unionAll": "union(other)",
+    "unionByName": "union(other), which matches columns by name",
+    "where": "filter(condition)",
+    "withColumn": "with_columns(column=...)",
+    "withColumns": "with_columns(column=...)",
+    "withColumnRenamed": 'rename(new="old")',
+    "withColumnsRenamed": 'rename(new="old")',
+    "withWatermark": 'event_time("ts", max_disorder="10 min")',
+    "write": "sink(...)",
+    "writeStream": "sink(...)",
+}
+"""What others call an operator of `Stream`, and what it is called here."""
+GROUPED_WORDS: Final[Mapping[str, str]] = {
+    "agg": "aggregate(n=agg.count())",
+    "applyInPandas": "process(...) of a Task with on_batch, on the stream",
+    "applyInPandasWithState": "process(...) of a PersistentTask, on the stream",
+    "avg": 'mean("column")',
+    "first": 'aggregate(x=agg.first("column"))',
+    "last": 'aggregate(x=agg.last("column"))',
+    "transformWithState": "process(...) of a PersistentTask, on the stream",
+    "transformWithStateInPandas": "process(...) of a PersistentTask, on the stream",
+}
+"""What others call a method of `Grouped`, and what it is called here."""
+
+
+def unknown_name(owner: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for a name that `owner` does not have; names the nearest one that it has.
+
+    >>> str(unknown_name("a shape", "circel", ["circle", "square"]))
+    "a shape has no 'circel': did you mean 'circle'?"
+    """
+    near = nearest(name, sorted(known))
+    hint = "" if near is None else f": did you mean {near!r}?"
+    return AttributeError(f"{owner} has no {name!r}{hint}")
+
+
+def other_word(owner: object, name: str, words: Mapping[str, str]) -> AttributeError:
+    """The error for a method that `owner` does not have, with our spelling where we know what is meant."""
+    kind = type(owner).__name__
+    if name in words:
+        return AttributeError(f"{kind} has no {name!r}: write {words[name]}")
+    return unknown_name(kind, name, [known for known in dir(type(owner)) if not known.startswith("_")])

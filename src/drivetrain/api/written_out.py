@@ -1,0 +1,67 @@
+"""Secrets that are written out where references belong: in an application's options and settings.
+
+Problem: a password in an application file works, and is then in every copy of that file.
+
+Design: the options that are known to hold secrets are looked at in the graph, where each node knows its line.
+Whoever sends the application elsewhere refuses; whoever runs it here says so.
+
+Called by the client before it submits, and when an application is prepared to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from drivetrain.api.application import Setting
+from drivetrain.api.graph import Graph
+from drivetrain.config import Config
+from drivetrain.config.references import HOW, is_written_out
+from drivetrain.errors import UserError
+
+_WORDS = frozenset(("token", "secret"))
+"""Names of settings that may mean something else."""
+
+
+class SecretWrittenOutError(UserError):
+    """A secret would leave this machine in clear."""
+
+    code = "secret-written-out"
+
+
+def written_out(graph: Graph | None, config: Config) -> list[str]:
+    """Where a secret is written out: in options of sources and sinks, and in tables of the configuration."""
+    found = [f"{name} ({place})" for name, place in config.written_out()]
+    for node in () if graph is None else graph.nodes.values():
+        end = node.operation.target or node.operation.any_source
+        options: Iterable[tuple[str, str]] = getattr(end, "options", ())
+        at = f"{node.id} ({node.where})"
+        found += [f"{name} of {at}" for name, value in options if is_written_out(name, value)]
+    return found
+
+
+def settings_written_out(given: Mapping[str, str], declared: Mapping[str, Setting]) -> list[str]:
+    """The settings that look like secrets by their names, are not said to be none, and are written out."""
+    return [
+        f"--set {name}"
+        for name, value in given.items()
+        if name.lower() not in _WORDS
+        and is_written_out(name, value)
+        and (name not in declared or declared[name].secret is None)
+    ]
+
+
+def refuse_written_out(places: Iterable[str]) -> None:
+    """Raise `SecretWrittenOutError` if there is any place where a secret is written out."""
+    where = ", ".join(places)
+    if where:
+        raise SecretWrittenOutError(
+            "a literal secret would be sent to other machines and stored there",
+            where=where,
+            expected="a reference to it: ${NAME} of the environment, or ${file:/path}",
+            remedy=f"{HOW}; declare a setting that holds one with secret=True, another with secret=False",
+        )
+
+
+def notice(place: str) -> str:
+    """What to say of one place to who runs the application here."""
+    return f"a literal secret: {place}; {HOW}"

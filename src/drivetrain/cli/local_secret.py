@@ -1,0 +1,64 @@
+"""The secret that every cluster has, on loopback as well.
+
+Problem: every user of a machine can connect to its loopback ports, and a submission is code that runs as the
+user who runs the cluster.
+
+Design: `drivetrain local` makes a secret in its directory, for its owner alone, and keeps it; the other
+commands find it where they find the masters. `drivetrain master` and `worker` refuse to run without one,
+unless `cluster.without-secret` says that the machine has one user only.
+
+Called by `local_cluster` and `cluster_commands`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from drivetrain.cluster.access.secret_files import SECRET_VARIABLE, secrets_of
+from drivetrain.config import Config
+from drivetrain.config.catalog import cluster as keys
+from drivetrain.errors import ConfigError
+from drivetrain.private_files import private
+
+log: Final = logging.getLogger("drivetrain.cluster")
+
+_BYTES: Final = 32
+
+
+def needs_secret(config: Config) -> bool:
+    """Whether a cluster of this configuration has neither a secret nor leave to run without one."""
+    return secrets_of(config) is None and not config[keys.WITHOUT_SECRET]
+
+
+def make_secret(directory: Path) -> Path:
+    """The file with the secret of the cluster in `directory`, which is made unless it is there."""
+    path = (directory / "secret").resolve()
+    if not path.exists():
+        aside = path.with_name(f".secret.{os.getpid()}")
+        with open(aside, "w", opener=private) as file:
+            file.write(f"{secrets.token_urlsafe(_BYTES)}\n")
+        with contextlib.suppress(FileExistsError):  # another command was faster: its secret counts
+            os.link(aside, path)
+        aside.unlink()
+    return path
+
+
+def require_secret(config: Config, process: str) -> None:
+    """Raise ConfigError when a master or a worker would run without a secret, or log that it may."""
+    if needs_secret(config):
+        raise ConfigError(
+            f"a {process} needs the shared secret of its cluster, on loopback as well",
+            expected=f"a secret in {SECRET_VARIABLE}, or a file named by {keys.SECRET_FILE.name}",
+            got="neither",
+            remedy="make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'; or set "
+            f"{keys.WITHOUT_SECRET.name}=true on a machine without other users",
+        )
+    if secrets_of(config) is None:
+        log.warning(
+            "without a secret every user of this machine can run code as the user of this %s", process
+        )

@@ -1,0 +1,340 @@
+"""What the processes of a cluster take from each other: a table, by roles.
+
+Problem: whoever has a key of the cluster reaches the actors of others. A client must not report for a worker,
+an executor must not end another application, and a message in the name of a third process, or one that cannot
+be answered, must not get anybody into trouble.
+
+Design: a function of the peer's proven name and the message, asked before each message arrives
+(`drivetrain.actor.remote.arrivals`). Four rules:
+
+1. A role takes from another what `TAKEN` lists, and the kernel's own messages. Applications and their clients
+   may have messages of their own: all whose tags are not the cluster's.
+2. A request that is to be answered comes with a sender.
+3. A reference by which the peer is to be reached is one of the peer's own, and so is the sender, except of
+   what an application master may pass on to a worker for a client, and of applications' own messages.
+4. A process of an application speaks for its own application and epoch, an executor for its own launch.
+
+What the receiver alone can know, it checks itself: whether the epoch is current, whether what is named exists
+and belongs to the application.
+
+Invariant: every message class of `drivetrain.cluster.messages` is in `TAKEN`, so that a new one is refused
+until somebody has thought about it (tested).
+
+Called by the remote layer, for every message from another process; made by `guard_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from drivetrain.actor import ActorRef, Failure, Message, Terminated
+from drivetrain.actor.kernel_messages import Identified, Identify, Unwatch, Watch, tag_of
+from drivetrain.actor.remote.arrivals import Arrival, Guard
+from drivetrain.cluster.access.system_names import ProcessName, Role, read_name, request_prefix
+from drivetrain.cluster.messages import (
+    applications,
+    checkpoints,
+    code,
+    executing,
+    flow,
+    following,
+    launching,
+    leadership,
+    registration,
+    replication,
+    resources,
+)
+from drivetrain.errors import InternalError
+
+MESSAGE_MODULES: Final = (
+    applications,
+    checkpoints,
+    code,
+    executing,
+    flow,
+    following,
+    launching,
+    leadership,
+    registration,
+    replication,
+    resources,
+)
+
+KERNEL: Final[frozenset[type[Message]]] = frozenset(
+    {Identify, Identified, Watch, Unwatch, Terminated, Failure}
+)
+_OURS: Final = ("cluster.", "masters.", "dt.")
+
+_LEADER: Final[frozenset[type[Message]]] = frozenset({leadership.Leader, leadership.NotLeader})
+_OF_CLIENTS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        leadership.GetLeader,
+        applications.Submit,
+        applications.GetApplications,
+        applications.GetApplication,
+        applications.Kill,
+        applications.Restart,
+        applications.GetWorkers,
+        applications.GetMasters,
+        code.PutCode,
+    }
+)
+_ANSWERS_TO_CLIENTS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        applications.Accepted,
+        applications.Applications,
+        applications.FoundApplication,
+        applications.Workers,
+        applications.Masters,
+        code.CodeStored,
+        *_LEADER,
+    }
+)
+_OF_WORKERS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        leadership.GetLeader,
+        code.GetCode,
+        registration.RegisterWorker,
+        registration.WorkerReport,
+        launching.Launched,
+        launching.LaunchFailed,
+        launching.ProcessExited,
+    }
+)
+_TO_WORKERS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        code.CodeChunk,
+        registration.WorkerRegistered,
+        registration.WorkerRefused,
+        launching.Launch,
+        launching.StopProcess,
+        launching.ReadLog,
+        *_LEADER,
+    }
+)
+_OF_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        leadership.GetLeader,
+        registration.RegisterAppMaster,
+        registration.AppMasterReport,
+        resources.RequestSlots,
+        resources.CancelRequest,
+        applications.GetWorkers,
+    }
+)
+_TO_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        registration.AppMasterRegistered,
+        registration.ReportTaken,
+        resources.SlotsAllocated,
+        resources.SlotsRefused,
+        following.StopApplication,
+        applications.Workers,
+        *_LEADER,
+    }
+)
+_OF_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        executing.RegisterExecutor,
+        executing.Prepared,
+        executing.PrepareFailed,
+        executing.FragmentChanged,
+        executing.ExecutorReport,
+        executing.Concluded,
+        checkpoints.CheckpointTold,
+        checkpoints.CheckpointAnswered,
+        flow.FlowTold,
+    }
+)
+_TO_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        executing.ExecutorRegistered,
+        executing.Prepare,
+        executing.Deploy,
+        executing.CancelFragment,
+        executing.Known,
+        executing.Conclude,
+        executing.EndExecutor,
+        checkpoints.CheckpointTold,
+        checkpoints.FragmentMoved,
+        flow.FlowTold,
+    }
+)
+_OF_MASTERS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        leadership.GetLeader,
+        leadership.Leader,
+        leadership.NotLeader,
+        code.GetCode,
+        code.CodeChunk,
+        code.CodeStored,
+        replication.GetMasterList,
+        replication.MasterList,
+        replication.AskVote,
+        replication.Vote,
+        replication.AskLease,
+        replication.Lease,
+        replication.ReadDigest,
+        replication.Digest,
+        replication.ReadEntries,
+        replication.Entries,
+        replication.WriteEntries,
+        replication.WriteBase,
+        replication.EntriesWritten,
+        replication.WriteFailed,
+        replication.TermRefused,
+        replication.Gossip,
+        replication.GossipDigest,
+        replication.ReplicateCode,
+    }
+)
+
+TAKEN: Final[Mapping[tuple[Role, Role], frozenset[type[Message]]]] = {
+    # (who takes, from whom)
+    (Role.MASTER, Role.MASTER): _OF_MASTERS,
+    (Role.MASTER, Role.CLIENT): _OF_CLIENTS,
+    (Role.MASTER, Role.WORKER): _OF_WORKERS,
+    (Role.MASTER, Role.APP_MASTER): _OF_APP_MASTERS,
+    (Role.CLIENT, Role.MASTER): _ANSWERS_TO_CLIENTS,
+    (Role.CLIENT, Role.WORKER): frozenset({launching.LogChunk}),
+    (Role.CLIENT, Role.APP_MASTER): frozenset({following.Status, checkpoints.SavepointMade}),
+    (Role.WORKER, Role.MASTER): _TO_WORKERS,
+    (Role.WORKER, Role.CLIENT): frozenset({launching.ReadLog}),
+    (Role.WORKER, Role.APP_MASTER): frozenset({launching.Launch, launching.StopProcess, launching.ReadLog}),
+    (Role.APP_MASTER, Role.MASTER): _TO_APP_MASTERS,
+    (Role.APP_MASTER, Role.WORKER): frozenset(
+        {launching.Launched, launching.LaunchFailed, launching.ProcessExited}
+    ),
+    (Role.APP_MASTER, Role.CLIENT): frozenset(
+        {
+            following.GetStatus,
+            following.Follow,
+            following.Unfollow,
+            checkpoints.MakeSavepoint,
+            launching.ReadLog,
+        }
+    ),
+    (Role.APP_MASTER, Role.EXECUTOR): _OF_EXECUTORS,
+    (Role.EXECUTOR, Role.APP_MASTER): _TO_EXECUTORS,
+    (Role.EXECUTOR, Role.EXECUTOR): frozenset(),
+}
+
+OF_THEIR_OWN: Final = frozenset(
+    {
+        (Role.APP_MASTER, Role.EXECUTOR),
+        (Role.EXECUTOR, Role.APP_MASTER),
+        (Role.EXECUTOR, Role.EXECUTOR),
+        (Role.APP_MASTER, Role.CLIENT),
+        (Role.CLIENT, Role.APP_MASTER),
+    }
+)
+"""Which roles take messages of an application's own from which."""
+
+NEEDS_SENDER: Final[frozenset[type[Message]]] = frozenset(
+    {
+        *_OF_CLIENTS,
+        code.GetCode,
+        registration.RegisterWorker,
+        registration.RegisterAppMaster,
+        registration.AppMasterReport,
+        replication.GetMasterList,
+        replication.AskVote,
+        replication.AskLease,
+        replication.ReadDigest,
+        replication.ReadEntries,
+        replication.WriteEntries,
+        replication.WriteBase,
+        replication.Gossip,
+        replication.GossipDigest,
+        replication.ReplicateCode,
+        following.GetStatus,
+        checkpoints.MakeSavepoint,
+        launching.ReadLog,
+        executing.RegisterExecutor,
+        executing.FragmentChanged,
+        executing.Prepare,
+        executing.Conclude,
+    }
+)
+
+_OWN_REFERENCE: Final[Mapping[type[Message], str]] = {
+    registration.RegisterWorker: "worker",
+    registration.RegisterAppMaster: "app_master",
+    executing.RegisterExecutor: "executor",
+    resources.RequestSlots: "requester",
+    launching.Launch: "owner",
+    following.Follow: "follower",
+    following.Unfollow: "follower",
+}
+"""The field by which the peer says where it is to be reached."""
+
+_PASSED_ON: Final = (launching.ReadLog,)
+
+_OF_A_LAUNCH: Final = (executing.RegisterExecutor, executing.FragmentChanged, executing.ExecutorReport)
+
+
+def guard_of(me: str) -> Guard:
+    """The guard of the process whose system is named `me`; raises InternalError for any other name."""
+    name = read_name(me)
+    if name is None:
+        raise InternalError("not the name of a cluster's process", where=me)
+    role = name.role
+
+    def judge(arrival: Arrival) -> str | None:
+        peer = _name_of(arrival.peer.system)
+        if peer is None:
+            return f"{arrival.peer.system[:120]} is no process of a cluster"
+        return _role_refusal(role, peer, arrival.message) or _refusal(peer, arrival)
+
+    return judge
+
+
+_name_of: Final = lru_cache(maxsize=1024)(read_name)
+
+
+def _role_refusal(me: Role, peer: ProcessName, message: Message) -> str | None:
+    """Rule 1."""
+    kind, pair = type(message), (me, peer.role)
+    if kind in KERNEL or kind in TAKEN.get(pair, ()):
+        return None
+    if pair in OF_THEIR_OWN and not tag_of(kind).startswith(_OURS):
+        return None
+    return f"{me.value} takes no {kind.__name__} from {peer.role.value}"
+
+
+def _refusal(peer: ProcessName, arrival: Arrival) -> str | None:
+    """Rules 2 to 4."""
+    message = arrival.message
+    kind = type(message)
+    if arrival.sender is None and kind in NEEDS_SENDER:
+        return f"{kind.__name__} came without a sender"
+    is_foreign = arrival.sender is not None and arrival.sender.address != arrival.peer
+    if is_foreign and kind not in _PASSED_ON and tag_of(kind).startswith(_OURS):
+        return f"the answer to {kind.__name__} is to go to {arrival.sender}"
+    reference = _OWN_REFERENCE.get(kind)
+    if reference is not None:
+        actor: ActorRef = getattr(message, reference)
+        if actor.path.address != arrival.peer:
+            return f"{kind.__name__} speaks for {actor.path}"
+    return None if peer.app_id is None else _application_refusal(peer, message)
+
+
+def _application_refusal(peer: ProcessName, message: Message) -> str | None:
+    """Rule 4."""
+    assert peer.app_id is not None
+    assert peer.epoch is not None
+    kind = type(message)
+    app_id = getattr(message, "app_id", peer.app_id)
+    epoch = getattr(message, "epoch", peer.epoch)
+    if kind.__module__.startswith("drivetrain.") and (app_id, epoch) != (peer.app_id, peer.epoch):
+        return f"{kind.__name__} is about {str(app_id)[:120]}, epoch {epoch}"
+    request = getattr(message, "launch_id", None) or getattr(message, "request_id", None)
+    if request is not None and not str(request).startswith(f"{request_prefix(peer.app_id, peer.epoch)}-"):
+        return f"{kind.__name__} names {str(request)[:120]}, which is not of {peer.app_id}"
+    if isinstance(message, launching.Launch) and message.kind is not launching.ProcessKind.EXECUTOR:
+        return "applications launch executors only"
+    if isinstance(message, _OF_A_LAUNCH) and not peer.is_launch(message.executor_id):
+        return f"{kind.__name__} is of another executor"
+    return None

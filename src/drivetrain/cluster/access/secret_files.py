@@ -1,0 +1,120 @@
+"""Where a process gets the secret of its cluster from, again and again.
+
+Problem: a secret has to be replaced while processes run, which must not lose each other meanwhile.
+
+Design: the file is looked at before each handshake, and read when it has changed. It has a line for each
+secret: a new one above the old one for as long as both are in use. A file that cannot be used any more (gone,
+or readable by others) is left alone, with a line in the log: what was read before goes on. The environment is
+read once.
+
+Invariants:
+1. The secret comes from DRIVETRAIN_SECRET or a file that only its owner can read, and is never shown.
+2. There are at most `MOST_SECRETS`.
+
+Called by `connection`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from drivetrain.cluster.access.keyring import MOST_SECRETS, read_holding
+from drivetrain.config import Config
+from drivetrain.config.catalog import cluster as keys
+from drivetrain.errors import ConfigError
+
+SECRET_VARIABLE: Final = "DRIVETRAIN_SECRET"  # noqa: S105 - the name of the variable
+
+log = logging.getLogger("drivetrain.cluster")
+
+_MAKE_ONE: Final = "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+
+
+def secrets_of(
+    config: Config, environ: Mapping[str, str] | None = None
+) -> Callable[[], tuple[str, ...]] | None:
+    """How to read the secrets, or keys made from them, as they are now; None when there are none, which will
+    do on loopback. `environ` None means the process's.
+
+    Raises ConfigError for a file that cannot be read, is empty or has too much, or that others can read.
+    """
+    given = (os.environ if environ is None else environ).get(SECRET_VARIABLE, "").strip()
+    if given:
+        secrets = _lines(given, SECRET_VARIABLE)
+        return lambda: secrets
+    name = config[keys.SECRET_FILE]
+    return SecretFile(Path(name)).read if name else None
+
+
+class SecretFile:
+    """The secrets in a file; raises ConfigError when it cannot be used at first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path: Final = path
+        self._seen = _stamp(path)
+        self._secrets = _load(path)
+
+    def read(self) -> tuple[str, ...]:
+        """The secrets as the file has them now, or had them when it could be used last."""
+        seen = _stamp(self._path)
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._secrets = _load(self._path)
+            except ConfigError as error:
+                log.warning("the secret from before is still used: %s", error)
+            else:
+                log.info("read the secret anew: %s has changed", self._path)
+        return self._secrets
+
+
+def _load(path: Path) -> tuple[str, ...]:
+    name = str(path)
+    try:
+        mode = path.stat().st_mode
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(
+                "users other than the owner can read the file with the secret",
+                where=name,
+                expected="mode 600",
+                got=f"mode {stat.S_IMODE(mode):o}",
+                remedy=f"chmod 600 {name}, and make a new secret if someone may have read it",
+            )
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "the file with the secret cannot be read",
+            where=name,
+            got=str(error),
+            remedy="correct cluster.secret-file",
+        ) from error
+    return _lines(text, name)
+
+
+def _lines(text: str, where: str) -> tuple[str, ...]:
+    secrets = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not secrets:
+        raise ConfigError("the file with the secret is empty", where=where, remedy=_MAKE_ONE)
+    if len(secrets) > MOST_SECRETS:
+        raise ConfigError(
+            "there are too many secrets",
+            where=where,
+            expected=f"at most {MOST_SECRETS} lines: a secret, and the previous one",
+            got=f"{len(secrets)} lines",
+        )
+    for secret in secrets:
+        read_holding(secret)
+    return secrets
+
+
+def _stamp(path: Path) -> tuple[int, int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode

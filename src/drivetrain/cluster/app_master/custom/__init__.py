@@ -1,0 +1,1 @@
+"""Application masters that users write."""

@@ -1,0 +1,1 @@
+"""The executors of an application, as its application master sees them."""

@@ -1,0 +1,302 @@
+"""The executors of one application: asked for, launched, registered, lost, replaced.
+
+Problem: between "I need an executor" and "it is here" lie a leader, a worker and a process, each of which may
+die, refuse or stay silent; and what was given up must end, or it would hold slots and locks.
+
+Design: a member per executor that is wanted, with a state; methods are events and return effects. What is
+asked and not answered is asked again by `tick`, since every request has an id and repeating it is harmless. A
+member that is lost is replaced after the delay of a restart strategy; what it leaves on a worker is stopped
+until the worker says that it has ended, or has ended itself.
+
+    REQUESTED ──allocated──▶ LAUNCHING ──registered──▶ READY
+        │ refused                │ failed, exited, silent   │ exited, lost
+        ▼                        ▼                          ▼
+      gone: `Unavailable`      gone, replaced             gone: `MemberLost`, replaced
+
+Invariants, checked by `check()`:
+1. There are never more members than wanted.
+2. An executor that registers is known by its launch, or refused.
+3. Every process that may live is a member's, or is being stopped.
+
+Called by `app_master`. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from drivetrain.actor import ActorRef
+from drivetrain.cluster.messages.resources import SlotsAllocated
+from drivetrain.core.job.restarts import RestartStrategy
+from drivetrain.errors import InternalError
+
+
+class MemberState(StrEnum):
+    """The life of an executor, as its application master sees it."""
+
+    REQUESTED = "requested"
+    LAUNCHING = "launching"
+    READY = "ready"
+
+
+@dataclass(slots=True)
+class Member:
+    """One executor. `place` is the worker that it must run on, None for any; ids and references as known."""
+
+    request_id: str
+    place: str | None = None
+    state: MemberState = MemberState.REQUESTED
+    allocation: SlotsAllocated | None = None
+    executor: ActorRef | None = None
+    pid: int | None = None
+    since_ms: int = 0
+    spark_master: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The executor's id: that of its launch, or of the request before there is one."""
+        return self.request_id if self.allocation is None else self.allocation.allocation_id
+
+    @property
+    def host(self) -> str:
+        """Where it runs; empty before that is known."""
+        return "" if self.allocation is None else self.allocation.host
+
+
+@dataclass(frozen=True, slots=True)
+class AskForSlots:
+    """Effect: ask the leader for slots."""
+
+    request_id: str
+    place: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSlots:
+    """Effect: tell the leader that the request is not needed."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchExecutor:
+    """Effect: tell the worker to start the executor."""
+
+    allocation: SlotsAllocated
+
+
+@dataclass(frozen=True, slots=True)
+class StopExecutor:
+    """Effect: tell the worker to end the process."""
+
+    launch_id: str
+    worker: ActorRef
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLost:
+    """Effect: an executor that was ready is gone."""
+
+    member: Member
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Effect: there is no executor for `place` and none to come; `retryable` unless it never can be."""
+
+    place: str | None
+    code: str
+    why: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FillLater:
+    """Effect: call `fill` after `delay_ms`."""
+
+    delay_ms: int
+
+
+PoolEffect: TypeAlias = (
+    AskForSlots | CancelSlots | LaunchExecutor | StopExecutor | MemberLost | Unavailable | FillLater
+)
+
+
+@dataclass(slots=True)
+class _Leftover:
+    worker: ActorRef
+    tries: int = 0
+
+
+_STOP_TRIES: Final = 30
+
+
+@dataclass
+class ExecutorPool:
+    """Keeps an executor per wanted place; `prefix` makes request ids unique among application masters."""
+
+    prefix: str
+    strategy: RestartStrategy
+    start_timeout_ms: int
+    wanted: list[str | None] = field(default_factory=list)
+    members: dict[str, Member] = field(default_factory=dict)
+    leftovers: dict[str, _Leftover] = field(default_factory=dict)
+    is_ending: bool = False
+    _requests: int = 0
+
+    # ---- who is there
+
+    @property
+    def ready(self) -> list[Member]:
+        """Those that take work, the oldest first."""
+        return [m for m in self.members.values() if m.state is MemberState.READY]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no process of ours can be alive."""
+        return not self.leftovers and all(m.allocation is None for m in self.members.values())
+
+    def find(self, launch_id: str) -> Member | None:
+        """The member of that launch."""
+        return next((m for m in self.members.values() if m.allocation and m.id == launch_id), None)
+
+    # ---- events
+
+    def want(self, place: str | None, now_ms: int) -> list[PoolEffect]:
+        """One more executor is wanted, on the worker `place` or anywhere."""
+        self.wanted.append(place)
+        return self.fill(now_ms)
+
+    def fill(self, now_ms: int) -> list[PoolEffect]:
+        """Ask for what is missing."""
+        if self.is_ending:
+            return []
+        missing = list(self.wanted)
+        for member in self.members.values():
+            missing.remove(member.place)
+        effects: list[PoolEffect] = []
+        for place in missing:
+            self._requests += 1
+            member = Member(f"{self.prefix}-{self._requests}", place, since_ms=now_ms)
+            self.members[member.request_id] = member
+            effects.append(AskForSlots(member.request_id, place))
+        return effects
+
+    def allocated(self, given: SlotsAllocated, now_ms: int) -> list[PoolEffect]:
+        """Slots are held for a request."""
+        member = self.members.get(given.request_id)
+        if member is None or self.is_ending:
+            return [CancelSlots(given.request_id)]
+        if member.allocation is None:
+            member.allocation, member.state, member.since_ms = given, MemberState.LAUNCHING, now_ms
+            return [LaunchExecutor(given)]
+        return []
+
+    def refused(self, request_id: str, code: str, why: str) -> list[PoolEffect]:
+        """There are no slots for a request."""
+        member = self.members.get(request_id)
+        if member is None or member.state is not MemberState.REQUESTED:
+            return []
+        del self.members[request_id]
+        return [Unavailable(member.place, code, why, retryable=code == "no-slots")]
+
+    def registered(self, launch_id: str, executor: ActorRef, pid: int) -> bool:
+        """An executor is there; False when it is none of ours (any more)."""
+        member = self.find(launch_id)
+        if member is None or self.is_ending or member.executor not in (None, executor):
+            return False
+        member.executor, member.pid, member.state = executor, pid, MemberState.READY
+        return True
+
+    def launched(self, launch_id: str, pid: int) -> None:
+        """The process was started."""
+        member = self.find(launch_id)
+        if member is not None:
+            member.pid = pid
+
+    def gone(self, launch_id: str, why: str, now_ms: int, *, ended: bool) -> list[PoolEffect]:
+        """An executor cannot be used any more; `ended` when its process is known to have ended."""
+        if ended:
+            self.leftovers.pop(launch_id, None)
+        member = self.find(launch_id)
+        return [] if member is None else self._lose(member, why, now_ms, ended=ended)
+
+    def worker_gone(self, worker: ActorRef, now_ms: int) -> list[PoolEffect]:
+        """A worker has ended or is out of reach: whatever it started dies with it."""
+        for launch_id in [i for i, left in self.leftovers.items() if left.worker == worker]:
+            del self.leftovers[launch_id]
+        effects: list[PoolEffect] = []
+        for member in list(self.members.values()):
+            if member.allocation is not None and member.allocation.worker == worker:
+                effects += self._lose(
+                    member, f"worker {member.allocation.worker_name} is gone", now_ms, ended=True
+                )
+        return effects
+
+    def stop(self, launch_id: str, why: str, now_ms: int) -> list[PoolEffect]:
+        """Give an executor up and end its process."""
+        return self.gone(launch_id, why, now_ms, ended=False)
+
+    def end(self) -> list[PoolEffect]:
+        """No executor is needed any more: requests are taken back, nobody is replaced."""
+        self.is_ending = True
+        waiting = [m.request_id for m in self.members.values() if m.allocation is None]
+        for request_id in waiting:
+            del self.members[request_id]
+        return [CancelSlots(request_id) for request_id in waiting]
+
+    def stop_all(self, now_ms: int) -> list[PoolEffect]:
+        """End whatever still runs."""
+        effects: list[PoolEffect] = []
+        for member in list(self.members.values()):
+            effects += self._lose(member, "the application ends", now_ms, ended=False)
+        return effects
+
+    def tick(self, now_ms: int) -> list[PoolEffect]:
+        """Time has passed: what was not answered is asked again, who does not register is given up."""
+        effects: list[PoolEffect] = []
+        for launch_id, left in list(self.leftovers.items()):
+            left.tries += 1
+            if left.tries > _STOP_TRIES:
+                del self.leftovers[launch_id]  # its worker does not know it
+            else:
+                effects.append(StopExecutor(launch_id, left.worker))
+        for member in list(self.members.values()):
+            if member.allocation is None:
+                effects.append(AskForSlots(member.request_id, member.place))
+            elif member.state is MemberState.LAUNCHING:
+                if now_ms - member.since_ms > self.start_timeout_ms:
+                    effects += self._lose(member, "it did not register in time", now_ms, ended=False)
+                elif member.pid is None:
+                    effects.append(LaunchExecutor(member.allocation))
+        return effects
+
+    def _lose(self, member: Member, why: str, now_ms: int, *, ended: bool) -> list[PoolEffect]:
+        del self.members[member.request_id]
+        effects: list[PoolEffect] = []
+        if member.allocation is not None and not ended:
+            self.leftovers[member.id] = _Leftover(member.allocation.worker)
+            effects.append(StopExecutor(member.id, member.allocation.worker))
+        if self.is_ending:
+            return effects
+        if member.state is MemberState.READY:
+            effects.append(MemberLost(member, why))
+        delay_ms = self.strategy.next_delay_ms(now_ms)
+        if delay_ms is None:
+            effects.append(Unavailable(member.place, "executors-fail", why, retryable=True))
+        else:
+            effects.append(FillLater(delay_ms))
+        return effects
+
+    def check(self) -> None:
+        """Raise InternalError when an invariant of the module does not hold."""
+        if len(self.members) > len(self.wanted):
+            raise InternalError(f"pool invariant 1: {len(self.members)} of {len(self.wanted)} members")
+        for member in self.members.values():
+            if member.id in self.leftovers:
+                raise InternalError("pool invariant 3: used and being stopped", where=member.id)
+            if (member.state is MemberState.REQUESTED) != (member.allocation is None):
+                raise InternalError("pool: a state without its allocation", where=member.id)

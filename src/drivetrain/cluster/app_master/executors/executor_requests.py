@@ -1,0 +1,266 @@
+"""The shell around the pool of executors: asks the leader for slots, tells workers, hears of executors.
+
+Design: messages of the leader, of workers and of executors become events of `ExecutorPool`; its effects are
+performed here. What only the application master can decide is called back (`ExecutorUser`).
+
+Invariants: those of `executor_pool`; an executor of another application or epoch is refused.
+
+Called by `app_master`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from drivetrain.actor import ActorRef, Context, Failure, Message, Terminated
+from drivetrain.cluster.access.system_names import request_prefix
+from drivetrain.cluster.app_master.executors.executor_pool import (
+    AskForSlots,
+    CancelSlots,
+    ExecutorPool,
+    FillLater,
+    LaunchExecutor,
+    Member,
+    MemberLost,
+    PoolEffect,
+    StopExecutor,
+    Unavailable,
+)
+from drivetrain.cluster.app_master.own_messages import Setup, Wake
+from drivetrain.cluster.app_master.registrar import STALE_EPOCH, Registrar
+from drivetrain.cluster.messages.executing import EndExecutor, ExecutorRegistered, RegisterExecutor
+from drivetrain.cluster.messages.following import ErrorView, ExecutorView
+from drivetrain.cluster.messages.launching import (
+    Launch,
+    Launched,
+    LaunchFailed,
+    ProcessExited,
+    ProcessKind,
+    ReadLog,
+    StopProcess,
+)
+from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
+from drivetrain.config.catalog import application as keys
+from drivetrain.core.job.restarts import RestartKind, RestartPolicy, RestartStrategy
+
+EXECUTOR_REPORT_MS: Final = 500
+_TAIL: Final = 1_500
+_REMEDY: Final = (
+    "start more workers, give them more slots, or ask for fewer: app.executors, app.executor-slots"
+)
+
+
+class ExecutorUser(Protocol):
+    """What the shell needs of its application master."""
+
+    @property
+    def now_ms(self) -> int:
+        """A clock that does not go back."""
+
+    def executor_joined(self, member: Member) -> None:
+        """An executor registered."""
+
+    def executor_lost(self, member: Member, why: str) -> None:
+        """An executor that had joined is gone."""
+
+    def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
+        """There is no executor to be had."""
+
+    def note(self, error: ErrorView) -> None:
+        """Remember an error."""
+
+    def changed(self) -> None:
+        """Something that followers see has changed."""
+
+    def abandon(self, why: str) -> None:
+        """Somebody else has the application."""
+
+
+class Executors:
+    """The executors of one application master, in the actor whose context is given."""
+
+    def __init__(self, setup: Setup, context: Context, registrar: Registrar, user: ExecutorUser) -> None:
+        self._setup: Final = setup
+        self._config: Final = setup.config
+        self._context: Final = context
+        self._registrar: Final = registrar
+        self._user: Final = user
+        replacing = RestartPolicy(RestartKind.FAILURE_RATE, attempts=10, delay_ms=500)
+        self.pool: Final = ExecutorPool(
+            request_prefix(setup.app_id, setup.epoch),
+            RestartStrategy(replacing, context.system.rng),
+            setup.config[keys.START_TIMEOUT],
+        )
+
+    # ---- what the application master wants
+
+    def want(self, worker: str | None) -> None:
+        """Have one more, on that worker or anywhere."""
+        self._perform(self.pool.want(worker, self._user.now_ms))
+
+    def stop(self, executor_id: str, why: str) -> None:
+        """Give one up: its process is ended, and another takes its place."""
+        self._perform(self.pool.stop(executor_id, why, self._user.now_ms))
+
+    def refill(self) -> None:
+        """Ask for missing ones now."""
+        self._perform(self.pool.fill(self._user.now_ms))
+
+    def ask_again(self) -> None:
+        """The leader has changed: it has to be asked for what the one before has not given."""
+        for member in self.pool.members.values():
+            if member.allocation is None:
+                self._ask_for_slots(member.request_id, member.place)
+
+    def end(self, why: str) -> None:
+        """No more are needed: those that are there are told to end."""
+        self._perform(self.pool.end())
+        for member in self.pool.ready:
+            assert member.executor is not None
+            member.executor.tell(EndExecutor(self._setup.epoch, why), self._context.me)
+
+    def stop_all(self) -> None:
+        """Have workers end whatever still runs."""
+        self._perform(self.pool.stop_all(self._user.now_ms))
+
+    def beat(self) -> None:
+        """Time has passed."""
+        self._perform(self.pool.tick(self._user.now_ms))
+
+    def views(self) -> tuple[ExecutorView, ...]:
+        """What followers see of them."""
+        slots = self._config[keys.EXECUTOR_SLOTS]
+        return tuple(
+            ExecutorView(
+                member.id,
+                None if member.allocation is None else member.allocation.worker_name,
+                None if member.allocation is None else member.allocation.host,
+                member.pid,
+                slots,
+                member.state.value,
+                member.spark_master,
+            )
+            for member in self.pool.members.values()
+        )
+
+    # ---- what others say
+
+    def handle(self, message: Message) -> bool:
+        """Handle a message of the leader, a worker or an executor about executors; False for any other."""
+        now_ms = self._user.now_ms
+        match message:
+            case Wake("fill"):
+                self.refill()
+            case SlotsAllocated():
+                self._context.watch(message.worker)
+                self._perform(self.pool.allocated(message, now_ms))
+            case SlotsRefused(request_id, code, why):
+                if code == STALE_EPOCH:
+                    self._user.abandon(why)
+                else:
+                    self._perform(self.pool.refused(request_id, code, why))
+            case Launched(launch_id, _, pid):
+                self.pool.launched(launch_id, pid)
+            case LaunchFailed(launch_id, code, why):
+                self._perform(self.pool.gone(launch_id, f"{code}: {why}", now_ms, ended=True))
+            case ProcessExited():
+                self._exited(message, now_ms)
+            case Terminated(actor):
+                member = next((m for m in self.pool.members.values() if m.executor == actor), None)
+                if member is not None:
+                    why = f"it is {message.cause.value}"
+                    self._perform(self.pool.gone(member.id, why, now_ms, ended=False))
+                self._perform(self.pool.worker_gone(actor, now_ms))
+            case RegisterExecutor():
+                self._registers(message)
+            case ReadLog():
+                self._read_log(message)
+            case _:
+                return False
+        return True
+
+    def _exited(self, message: ProcessExited, now_ms: int) -> None:
+        why = f"its process ended with status {message.status}"
+        tail = message.log.strip()[-_TAIL:]
+        if tail and message.status != 0:
+            why = f"{why}; the end of its log:\n{tail}"
+        self._perform(self.pool.gone(message.launch_id, why, now_ms, ended=True))
+
+    def _registers(self, message: RegisterExecutor) -> None:
+        setup, known = self._setup, self.pool.find(message.executor_id)
+        is_new = known is not None and known.executor is None
+        is_ours = (message.app_id, message.epoch) == (setup.app_id, setup.epoch)
+        if not is_ours or not self.pool.registered(message.executor_id, message.executor, message.pid):
+            self._context.reply(Failure(STALE_EPOCH, "this application master does not know that executor"))
+            return
+        self._context.reply(ExecutorRegistered(setup.spec, EXECUTOR_REPORT_MS))
+        self._context.watch(message.executor)
+        if is_new and known is not None:
+            self._user.changed()
+            self._user.executor_joined(known)
+
+    def _read_log(self, message: ReadLog) -> None:
+        having = [m for m in self.pool.members.values() if m.allocation is not None]
+        member = next((m for m in having if message.process and m.id in message.process), None)
+        chosen = member or (having[0] if having else None)
+        if chosen is None or chosen.allocation is None:
+            self._context.reply(Failure("no-log", "there is no executor"))
+        else:
+            self._context.forward(chosen.allocation.worker)
+
+    # ---- effects of the pool
+
+    def _perform(self, effects: Sequence[PoolEffect]) -> None:
+        me, user, timers = self._context.me, self._user, self._context.timers
+        for effect in effects:
+            match effect:
+                case AskForSlots(request_id, place):
+                    self._ask_for_slots(request_id, place)
+                case CancelSlots(request_id) if self._registrar.leader is not None:
+                    self._registrar.leader.tell(CancelRequest(request_id, self._setup.app_id), me)
+                case LaunchExecutor(allocation):
+                    allocation.worker.tell(self._launch(allocation, me), me)
+                case StopExecutor(launch_id, worker):
+                    worker.tell(StopProcess(launch_id), me)
+                case MemberLost(member, why):
+                    user.note(ErrorView("executor-lost", f"executor {member.id} is gone: {why}"))
+                    user.executor_lost(member, why)
+                case Unavailable(place, code, why, retryable):
+                    error = ErrorView(code, why, remedy=_REMEDY)
+                    user.note(error)
+                    timers.start_once("fill", Wake("fill"), delay_ms=self._config[keys.SLOTS_TIMEOUT])
+                    user.no_executor(place, error, retryable)
+                case FillLater(delay_ms):
+                    timers.start_once("fill", Wake("fill"), delay_ms=delay_ms)
+        user.changed()
+
+    def _launch(self, allocation: SlotsAllocated, me: ActorRef) -> Launch:
+        setup = self._setup
+        return Launch(
+            allocation.allocation_id,
+            ProcessKind.EXECUTOR,
+            setup.app_id,
+            setup.epoch,
+            setup.spec,
+            allocation.slots,
+            me,
+            str(me.path),
+        )
+
+    def _ask_for_slots(self, request_id: str, place: str | None) -> None:
+        setup, leader = self._setup, self._registrar.leader
+        if leader is None or not self._registrar.is_registered:
+            return
+        request = RequestSlots(
+            request_id,
+            setup.app_id,
+            setup.epoch,
+            self._config[keys.EXECUTOR_SLOTS],
+            self._context.me,
+            setup.spec.priority,
+            self._config[keys.PLACEMENT],
+            worker=place,
+            timeout_ms=self._config[keys.SLOTS_TIMEOUT],
+        )
+        leader.tell(request, self._context.me)

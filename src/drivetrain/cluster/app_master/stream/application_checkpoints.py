@@ -1,0 +1,202 @@
+"""The checkpoints of an application in a cluster: between application master, executors and state directory.
+
+Problem: the coordinator must outlive every executor, and what it decides must be where the next application
+master finds it; fragments that answer it run in other processes, and change them.
+
+Design: the coordinator is a child of the application master (`runtime.checkpoints.coordinator_actor`), made
+once the application is prepared. What it persists lies in the application's state directory, as everything
+else of a checkpoint does: the application master has to reach it like the executors. Commands go to the
+fragments with sources; what executors tell fragments elsewhere is relayed by the application master.
+
+What if we die here: the next application master goes on from what is persisted, in recovery.
+
+Invariants:
+
+1. The job is not concluded before everything is published (`is_all_published`).
+
+Called by `stream_app_master`. Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from drivetrain.actor import ActorRef, AskError, Context, Message
+from drivetrain.cluster.app_master.own_messages import Call
+from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.checkpoint.coordinator import Completed, Emit
+from drivetrain.core.checkpoint.transaction import (
+    COORDINATOR,
+    ActionFailed,
+    BatchesRan,
+    CheckpointRecord,
+    Command,
+    ParticipantEvent,
+)
+from drivetrain.core.plan.plan import Plan
+from drivetrain.errors import UnavailableError
+from drivetrain.private_files import Writers
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.checkpoints.coordinator_actor import (
+    CheckpointActor,
+    CheckpointEvent,
+    CheckpointHost,
+    CheckpointMade,
+    WantCheckpoint,
+)
+from drivetrain.runtime.checkpoints.savepoint import write_savepoint
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.run_directory import RunDirectory
+
+_LAST_MS: Final = 60_000
+_ANSWER_MS: Final = 10_000
+"""How much longer than its own timeout a question may take."""
+
+
+class CheckpointNews(Message, frozen=True, tag="dt.local.app.checkpoint-news"):
+    """What the coordinator wants told, or known."""
+
+    command: Command | None = None
+    figures: CheckpointFigures | None = None
+    failed: str | None = None
+
+
+class ApplicationCheckpoints:
+    """The checkpoints of what was planned; `clock_ms` is the application's clock.
+
+    `tell` takes a command for a fragment by one of its inputs.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        planned: Planned,
+        plan: Plan,
+        config: Config,
+        clock_ms: Callable[[], int | None],
+        tell: Callable[[str, str, Command], None],
+    ) -> None:
+        self._context: Final = context
+        self._tell: Final = tell
+        self._clock_ms: Final = clock_ms
+        self._rundir: Final = RunDirectory(
+            config[run_keys.STATE_DIR], planned.name, planned.settings, Writers(config[run_keys.WRITERS])
+        )
+        self._has_sources: Final = [
+            f.id
+            for f in plan.fragments
+            if any(plan.graph.nodes[id].operation.stream_source is not None for id in f.processors)
+        ]
+        self.are_made: Final = makes_checkpoints(plan, config)
+        """Whether they are made all the time."""
+        self.figures: CheckpointFigures | None = None
+        """What people are told; None before there was anything to tell."""
+        self._is_all_published = not self.are_made
+        self._is_last_wanted = False
+        files = CheckpointFiles(self._rundir.home)
+        me = context.me
+        host = CheckpointHost(
+            files.transaction,
+            files.persist,
+            lambda effect: self._take(effect, me),
+            lambda figures: me.tell(CheckpointNews(figures=figures)),
+            lambda error: me.tell(CheckpointNews(failed=str(error))),
+        )
+        fragments = [f.id for f in plan.fragments]
+        self._actor: Final = context.spawn(
+            lambda: CheckpointActor(fragments, host, config, periodic=self.are_made), "checkpoints"
+        )
+
+    # ---- events
+
+    def answered(self, message: CheckpointAnswered) -> None:
+        """A fragment has answered."""
+        answers = (message.acked, message.failed, message.lost)
+        events: list[ParticipantEvent] = [answer for answer in answers if answer is not None]
+        if message.has_run:
+            events.append(BatchesRan(message.fragment))
+        for event in events:
+            self._actor.tell(CheckpointEvent(event))
+
+    def failed(self, fragment: str, why: str) -> None:
+        """An attempt of a fragment is over, and another follows."""
+        self._is_all_published = not self.are_made
+        self._actor.tell(CheckpointEvent(ActionFailed(fragment, why)))
+
+    def take(self, news: CheckpointNews) -> None:
+        """Take what the coordinator says."""
+        if news.command is not None:
+            for fragment in self._has_sources:
+                self._tell(fragment, COORDINATOR, news.command)
+        if news.figures is not None:
+            self.figures = news.figures
+
+    @property
+    def owes(self) -> bool:
+        """Whether fragments that have finished may have prepared what is not published yet."""
+        return not self._is_all_published
+
+    def is_all_published(self, then: Callable[[], None]) -> bool:
+        """Once all fragments have finished: whether what they made is published.
+
+        If not, a checkpoint is made, and `then` is called, which asks again.
+        """
+        if not self._is_all_published and not self._is_last_wanted:
+            self._is_last_wanted = True
+            self._context.pipe_to_self(
+                self._actor.ask(WantCheckpoint(_LAST_MS), CheckpointMade, timeout_ms=_LAST_MS + _ANSWER_MS),
+                lambda made: Call(functools.partial(self._made_last, made.record, then)),
+                lambda _: Call(functools.partial(self._made_last, None, then)),
+            )
+        return self._is_all_published
+
+    def _made_last(self, record: CheckpointRecord | None, then: Callable[[], None]) -> None:
+        self._is_last_wanted = False
+        self._is_all_published = record is not None
+        then()  # without a record it is asked for again: whatever keeps it is told
+
+    def save(self, message: MakeSavepoint, asker: ActorRef) -> None:
+        """Make a savepoint; the asker is told when it is there, or why it is not."""
+        loop, ask = asyncio.get_running_loop(), self._actor.ask
+        want, timeout_ms = WantCheckpoint(message.timeout_ms), message.timeout_ms + _ANSWER_MS
+
+        def make() -> CheckpointRecord:
+            asked = asyncio.run_coroutine_threadsafe(ask(want, CheckpointMade, timeout_ms=timeout_ms), loop)
+            try:
+                made = asked.result()
+            except AskError as error:
+                raise _no_checkpoint(message.timeout_ms, str(error)) from error
+            if made.record is None:
+                raise _no_checkpoint(message.timeout_ms, made.reason)
+            return made.record
+
+        writing = self._context.blocking(
+            write_savepoint, self._rundir, Path(message.place), make, self._clock_ms
+        )
+        self._context.pipe_to_self(
+            writing,
+            lambda _: Call(lambda: asker.tell(SavepointMade())),
+            lambda error: Call(lambda: asker.tell(SavepointMade(error_view(error)))),
+        )
+
+    def _take(self, effect: Emit | Completed, me: ActorRef) -> None:
+        if isinstance(effect, Emit):
+            me.tell(CheckpointNews(command=effect.command))
+
+
+def _no_checkpoint(timeout_ms: int, why: str) -> UnavailableError:
+    return UnavailableError(
+        "no checkpoint was taken",
+        expected=f"one within {timeout_ms / 1000:g} s",
+        got=why,
+        remedy="wait longer; `drivetrain show` displays what delays the checkpoint",
+    )

@@ -1,0 +1,75 @@
+"""The application as its application master needs it: vertices of the job, and the graph for its counts.
+
+Loads the user's file, in a process that must stay small: neither PySpark nor pyarrow is imported here (the
+user's file may, and pays for it).
+
+Called by `__main__`, which hands `load` to the application master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drivetrain.api.graph import Graph
+from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.code.application_file import load_application
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.job.fragment_execution import FragmentId
+from drivetrain.core.job.job_events import Vertex
+from drivetrain.core.plan.counts import derive
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The vertices in topological order; `graph` None counts only what executors count themselves.
+
+    Without a `plan` no checkpoints are made. `name` and `settings` are the application's own.
+    """
+
+    vertices: tuple[Vertex, ...]
+    graph: Graph | None = None
+    plan: Plan | None = None
+    name: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def counts(
+        self,
+        out: Mapping[str, int],
+        into: Mapping[str, int],
+        late: Mapping[str, int],
+        dead: Mapping[str, int],
+    ) -> dict[str, tuple[int, int, int, int]]:
+        """Messages in, out, late and dead-lettered by processor, from those that were counted."""
+        taken: Mapping[str, int | None] = into
+        given: Mapping[str, int | None] = out
+        names: list[str] = sorted({*out, *into, *late, *dead})
+        if self.graph is not None:
+            taken, given = derive(self.graph, out, into)
+            names = list(self.graph.nodes)
+        return {
+            name: (taken.get(name) or 0, given.get(name) or 0, late.get(name, 0), dead.get(name, 0))
+            for name in names
+        }
+
+
+def vertices_of(plan: Plan) -> tuple[Vertex, ...]:
+    """The fragments of a plan, each with those whose channels it reads."""
+    producers: dict[str, list[FragmentId]] = {f.id: [] for f in plan.fragments}
+    for channel in plan.channels:
+        producers[channel.consumer_fragment].append(FragmentId(channel.producer_fragment))
+    return tuple(Vertex(FragmentId(f.id), tuple(dict.fromkeys(producers[f.id]))) for f in plan.fragments)
+
+
+def load(spec: ApplicationSpec, code_directory: str, config: Config) -> Planned:
+    """Load the application and plan it as executors do; what its file raises is an ApplicationFileError."""
+    path = str(Path(code_directory) / spec.file)
+    target = path if spec.target is None else f"{path}:{spec.target}"
+    application = load_application(target, spec.settings)
+    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    settings = application.naming_settings
+    return Planned(vertices_of(plan), plan.graph, plan, application.name, settings)

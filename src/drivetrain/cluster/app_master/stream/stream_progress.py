@@ -1,0 +1,173 @@
+"""What executors have said of the fragments of a streaming application, and what followers see of it.
+
+Problem: reports come late, from attempts that were given up, and twice; nothing may be counted from them that
+does not count, and nothing that was acknowledged as final may be lost or counted again.
+
+Design: a report counts only for the current attempt of a fragment, on the executor that has it, until that
+attempt has ended (`close`). Counters of attempts add up in `core.job.accumulators`: the user's, and those of
+processors.
+
+Invariants:
+1. What a closed attempt counted does not change any more.
+2. The clock never goes back.
+
+Called by `stream_app_master`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from drivetrain.cluster.app_master.executors.executor_pool import Member
+from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.messages.executing import ExecutorReport, FragmentProgress
+from drivetrain.cluster.messages.following import ErrorView, FragmentView, OutputView
+from drivetrain.core.job.accumulators import Accumulators, Number
+from drivetrain.core.job.fragment_execution import Execution, ExecutionState
+from drivetrain.core.job.job import Job
+
+_COUNTS: Final = ("out", "into", "late", "dead")
+
+
+class StreamProgress:
+    """The progress of `job`, whose fragments and graph `planned` has."""
+
+    def __init__(self, job: Job, planned: Planned) -> None:
+        self._job: Final = job
+        self._planned: Final = planned
+        self._reports_heard = 0
+        self._progress: dict[str, FragmentProgress] = {}
+        self._failures: dict[str, ErrorView] = {}
+        self._counters: Final = Accumulators()  # the user's
+        self._messages: Final = Accumulators()  # of processors and fragments
+
+    # ---- events
+
+    def take(self, report: ExecutorReport) -> list[str]:
+        """Take a report; returns the fragments that have given data."""
+        self._reports_heard += 1
+        order, gave = self._reports_heard, []
+        for progress in report.fragments:
+            execution = self._job.execution(progress.fragment)
+            if (
+                execution is None
+                or execution.attempt != progress.attempt
+                or execution.executor != report.executor_id
+                or execution.is_terminal
+            ):
+                continue
+            fragment, attempt = progress.fragment, progress.attempt
+            self._progress[fragment] = progress
+            self._messages.report(fragment, attempt, order, _flattened(progress))
+            self._counters.report(fragment, attempt, order, report.accumulators.get(fragment, {}))
+            if progress.batch_id >= 0 or any(progress.out.values()):
+                gave.append(fragment)
+        return gave
+
+    def close(self, fragment: str, attempt: int) -> None:
+        """The attempt has ended: what it counted is final."""
+        self._messages.close(fragment, attempt)
+        self._counters.close(fragment, attempt)
+
+    def failed(self, fragment: str, error: ErrorView) -> None:
+        """An attempt has failed; remember why until the next failure."""
+        self._failures[fragment] = error
+
+    # ---- what there is
+
+    def accumulators(self) -> dict[str, Number]:
+        """The user's counters."""
+        return self._counters.totals()
+
+    def counts(self) -> dict[str, tuple[int, int, int, int]]:
+        """Messages in, out, late, dead-lettered by processor."""
+        totals = self._messages.totals()
+        of = {kind: _named(totals, kind) for kind in _COUNTS}
+        return self._planned.counts(of["out"], of["into"], of["late"], of["dead"])
+
+    def skipped(self) -> int:
+        """Messages that were older than the replay."""
+        return self._sum("skipped")
+
+    def lost(self) -> int:
+        """Messages that were gone before the sources read them."""
+        return self._sum("lost")
+
+    def _sum(self, kind: str) -> int:
+        return sum(int(self._messages.of(e.fragment).get(kind, 0)) for e in self._job.executions)
+
+    def outputs(self, prepared: tuple[OutputView, ...]) -> tuple[OutputView, ...]:
+        """The sinks, as an executor named them when it prepared, with what they took since."""
+        into = _named(self._messages.totals(), "into")
+        return tuple(
+            msgspec.structs.replace(output, messages=into.get(output.processor, output.messages))
+            for output in prepared
+        )
+
+    def fraction(self) -> float | None:
+        """The share of bounded input that was taken, None when no input has an end."""
+        taken = total = 0
+        for execution in self._job.executions:
+            progress = self._progress.get(execution.fragment)
+            if progress is not None and progress.total is not None:
+                taken, total = taken + progress.taken, total + progress.total
+        return min(1.0, taken / total) if total else None
+
+    def views(
+        self,
+        find: Callable[[str], Member | None],
+        stall: Callable[[str], tuple[int, str | None]],
+    ) -> tuple[FragmentView, ...]:
+        """What followers see of each fragment; `find` gives an executor by its id, `stall` for how long a
+        clock has stood (ms), and for whom it waits."""
+        return tuple(self._view(execution, find, stall) for execution in self._job.executions)
+
+    def _view(
+        self,
+        execution: Execution,
+        find: Callable[[str], Member | None],
+        stall: Callable[[str], tuple[int, str | None]],
+    ) -> FragmentView:
+        fragment = execution.fragment
+        progress = self._progress.get(fragment) or FragmentProgress(fragment, 0, -1, 0, 0.0, 0, None, None)
+        member = None if execution.executor is None else find(execution.executor)
+        given = None if member is None else member.allocation
+        return FragmentView(
+            fragment,
+            execution.state.value,
+            execution.attempt,
+            execution.executor,
+            None if given is None else given.worker_name,
+            progress.batch_id,
+            int(self._messages.of(fragment).get("rows", 0)),
+            progress.rows_per_s if execution.state is ExecutionState.RUNNING else 0.0,
+            progress.batch_ms,
+            progress.lag_rows,
+            progress.clock_ms,
+            self._failures.get(fragment),
+            progress.channels,
+            progress.watermark_delay_ms,
+            *stall(fragment),
+            progress.blocked_by,
+            progress.left_out,
+        )
+
+
+def _flattened(progress: FragmentProgress) -> dict[str, Number]:
+    flat: dict[str, Number] = {
+        "rows": progress.rows_total,
+        "skipped": progress.skipped,
+        "lost": progress.lost,
+    }
+    for kind in _COUNTS:
+        counts: dict[str, int] = getattr(progress, kind)
+        flat |= {f"{kind}:{processor}": count for processor, count in counts.items()}
+    return flat
+
+
+def _named(totals: Mapping[str, Number], kind: str) -> dict[str, int]:
+    prefix = f"{kind}:"
+    return {name.removeprefix(prefix): int(n) for name, n in totals.items() if name.startswith(prefix)}

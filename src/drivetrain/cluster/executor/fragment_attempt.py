@@ -1,0 +1,248 @@
+"""One attempt of one fragment, in a thread of its own.
+
+The life of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has
+finished, has failed or is cancelled; stop the query, and only then give the lock back. A query that ends
+because messages of a channel were lost is repaired and followed by another one, in the same attempt. What
+happens is told by `tell`, as `AttemptChanged`, from this thread.
+
+Invariants:
+1. `RUNNING` is told at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
+   One that has finished takes part in checkpoints until it is retired, and may still tell `FAILED`.
+2. When the last is told the query is stopped and the lock is free, unless `lost` says that Spark did not
+   obey: then the process must end.
+
+Called by `executor`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from drivetrain.actor import Message
+from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.executor.failure_views import error_of, is_retryable
+from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, Work
+from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
+from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.core.job.run_progress import FragmentState
+from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.fragment_lock import FragmentLock
+from drivetrain.spark.batch.fragment_query import FragmentQuery
+from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged
+from drivetrain.spark.repair.recovery import Recovery
+from drivetrain.spark.run.execution import Execution
+from drivetrain.spark.run.fragment_driver import DRAIN_S, POLL_S, FragmentDriver
+from drivetrain.spark.session import spark_session as spark_session
+
+log = logging.getLogger(__name__)
+
+_PROGRESS_S = 0.5
+"""How old progress may be: reading a channel's lag takes some system calls."""
+
+
+class AttemptChanged(Message, frozen=True, tag="dt.local.executor-attempt-changed"):
+    """An attempt tells its executor what has become of it."""
+
+    fragment: str
+    attempt: int
+    outcome: FragmentOutcome
+    error: ErrorView | None = None
+    retryable: bool = True
+    lost: bool = False
+
+
+class Attempt:
+    """Runs `fragment` once; `number` is the application master's for this attempt."""
+
+    def __init__(
+        self,
+        fragment: str,
+        number: int,
+        work: Work,
+        tell: Callable[[AttemptChanged], None],
+        before: Attempt | None = None,
+    ) -> None:
+        self.fragment = fragment
+        self.number = number
+        self.is_over = False
+        """Set by the executor, when it has heard the last."""
+        self._work = work
+        self._tell = tell
+        self._before = before
+        self._cancelled = threading.Event()
+        self._retired = threading.Event()
+        self._drained = True
+        self._is_running = False
+        self._driver: FragmentDriver | None = None
+        self._progress: FragmentProgress | None = None
+        self._progress_s = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"attempt-{fragment}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def cancel(self, *, drain: bool) -> None:
+        """End it at the next batch boundary (`drain`) or now; may be called again, and from any thread."""
+        self._drained = drain and (self._drained or not self._cancelled.is_set())
+        self._cancelled.set()
+
+    def retire(self) -> None:
+        """It has finished, and takes part in checkpoints no more; returns at once. From any thread."""
+        self._retired.set()
+
+    @property
+    def progress(self) -> FragmentProgress | None:
+        """How far it has come; None before it runs. From any thread."""
+        return self._progress
+
+    def accumulators(self) -> dict[str, int | float]:
+        """The user's counters since it began. From any thread."""
+        return {} if self._driver is None else self._driver.query.counts.user.values()
+
+    # -- in its thread ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        outcome, error, lost = FragmentOutcome.FAILED, None, False
+        try:
+            outcome = self._until_over()
+        except BaseException as raised:  # noqa: BLE001 - whatever it is, the application master is told
+            if self._cancelled.is_set():
+                outcome = FragmentOutcome.CANCELED
+            else:
+                error = error_of(raised, f"fragment {self.fragment}")
+        if outcome is FragmentOutcome.FAILED and spark_session.is_lost():
+            error, lost = _lost(error), True
+        self._say(outcome, error, lost)
+        if outcome is FragmentOutcome.FINISHED and self._driver is not None:
+            self._stay(self._driver.query)
+
+    def _say(self, outcome: FragmentOutcome, error: DrivetrainError | None, lost: bool = False) -> None:
+        view = None if error is None else error_view(error)
+        retryable = error is None or is_retryable(error, running=True)
+        self._tell(AttemptChanged(self.fragment, self.number, outcome, view, retryable, lost))
+
+    def _stay(self, query: FragmentQuery) -> None:
+        """The application goes on, and its sinks may have something to publish."""
+        query.forget_error()
+        while not self._retired.wait(POLL_S) and not query.has_failed:
+            pass
+        failure = query.error
+        query.stop()
+        if failure is not None and not self._retired.is_set():
+            self._say(FragmentOutcome.FAILED, error_of(failure, f"fragment {self.fragment}"))
+
+    def _until_over(self) -> FragmentOutcome:
+        if self._before is not None:
+            self._before.retire()
+            self._before._thread.join()
+            self._before = None
+        execution = self._work.execution()
+        lock = execution.rundir.fragment_lock(self.fragment)
+        java = spark_session.java_process()
+        mark = lock.acquire(PREDECESSOR_S, None if java is None else java.pid, self._cancelled.is_set)
+        outcome = None
+        try:
+            self._require_state(execution)
+            self._work.flow.attempted(self.fragment, self.number)
+            with self._work.compiling:
+                query = execution.fragment(self.fragment, mark)
+            recovery = Recovery(execution, log.info, self._work.compiling)
+            driver = self._driver = FragmentDriver(query, recovery, lambda: self._can_restore(execution))
+            outcome = self._drive(driver)
+            return outcome
+        finally:
+            self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
+
+    def _require_state(self, execution: Execution) -> None:
+        """Another attempt does not begin with less than the one before had."""
+        fragment = next((f for f in execution.plan.fragments if f.id == self.fragment), None)
+        if fragment is not None and is_lost(fragment, execution.rundir):
+            raise self._restore_needed()
+
+    def _restore_needed(self) -> RestoreNeededError:
+        return RestoreNeededError(
+            "the state of the fragment is lost: the application goes back to its last checkpoint",
+            where=f"fragment {self.fragment}",
+        )
+
+    def _can_restore(self, execution: Execution) -> bool:
+        """Note that the fragment's state is damaged; whether the application can go back to a checkpoint."""
+        return execution.context.transactional and mark_damaged(execution.rundir, self.fragment)
+
+    def _drive(self, driver: FragmentDriver) -> FragmentOutcome:
+        if self._cancelled.is_set():
+            return FragmentOutcome.CANCELED
+        driver.start()
+        while not self._cancelled.is_set():
+            self._say_running(driver)
+            driver.step(lambda query: self._note_progress(query, final=query.state is FragmentState.FINISHED))
+            if driver.is_finished:
+                return FragmentOutcome.FINISHED
+            self._cancelled.wait(POLL_S)
+        if self._drained:
+            driver.drain()
+            driver.wait_drained(time.monotonic() + DRAIN_S, lambda: self._drained)
+        return FragmentOutcome.CANCELED
+
+    def _say_running(self, driver: FragmentDriver) -> None:
+        if not self._is_running and not driver.is_recovering:
+            self._is_running = True
+            self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
+
+    def _stop(self, lock: FragmentLock, *, has_finished: bool) -> None:
+        if self._driver is not None:
+            if not has_finished:
+                self._driver.stop()  # if this raises the query may go on: the lock stays with this process
+            self._note_progress(self._driver.query, final=True)
+        lock.release()
+
+    def _note_progress(self, query: FragmentQuery, *, final: bool = False) -> None:
+        now = time.monotonic()
+        known = self._progress
+        if not final and known is not None and now - self._progress_s < _PROGRESS_S:
+            return
+        out, into, late, dead = query.counts.copied()
+        taken, total = 0, 0 if query.trunk.sources else None
+        for source in query.trunk.sources:
+            position = query.inputs.position(source)
+            taken += position.done
+            total = None if position.total is None or total is None else total + position.total
+        told = query.progressed()
+        self._progress_s = now
+        self._progress = FragmentProgress(
+            fragment=self.fragment,
+            attempt=self.number,
+            batch_id=told.batch_id,
+            rows_total=told.rows_total,
+            rows_per_s=told.rows_per_s,
+            batch_ms=told.batch_ms,
+            lag_rows=told.lag_rows,
+            clock_ms=told.clock_ms,
+            out=out,
+            into=into,
+            late=late,
+            dead=dead,
+            taken=taken,
+            total=total,
+            skipped=query.counts.skipped_rows,
+            lost=query.counts.lost_rows,
+            channels=told.channels,
+            watermark_delay_ms=told.watermark_delay_ms,
+            settled_clock_ms=query.settled_clock_ms,
+            waiting_for=query.waiting_for(),
+            blocked_by=told.blocked_by,
+            left_out=told.left_out,
+        )
+
+
+def _lost(error: DrivetrainError | None) -> DrivetrainError:
+    return UnavailableError(
+        "Spark has ended while a fragment was running",
+        got=None if error is None else error.got or error.what,
+        remedy="a new executor continues; see the logs of this one and of Spark's master and workers",
+    )

@@ -1,0 +1,326 @@
+"""The application masters of the leader's applications: started, watched, ended, started again.
+
+Problem. An application must go on whatever dies, and never be run by two application masters that both count.
+
+Design. An application master is started in steps: slots from the scheduler; a new epoch with the place,
+written to a majority; then the launch, told to the worker until it answers. It counts as dead when
+DeathWatch, its worker's report, `ProcessExited` or the loss of the worker says so, or when it does not
+register in time; then the next epoch starts elsewhere. A new leader waits for the application masters that it
+knows of to register.
+
+Invariants:
+1. Those of `core.cluster.applications`.
+2. A launch is told only when a majority has its epoch.
+3. Per application and epoch at most one application master is accepted.
+
+Called by `applications`, which passes on what workers and application masters say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from drivetrain.actor import ActorRef, Context, Terminated
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import ReleaseApplication, Standing, WorkerDown, WorkerUp
+from drivetrain.cluster.master.registry import application_records
+from drivetrain.cluster.master.registry.write_queue import DurableLine
+from drivetrain.cluster.messages.following import StopApplication
+from drivetrain.cluster.messages.launching import (
+    Launch,
+    Launched,
+    LaunchFailed,
+    ProcessExited,
+    ProcessKind,
+    StopProcess,
+)
+from drivetrain.cluster.messages.registration import HeldSlots, RegisterAppMaster
+from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
+from drivetrain.core.cluster.application_record import ApplicationRecord, ApplicationState, RefusedError
+from drivetrain.core.cluster.applications import ApplicationRegistry
+from drivetrain.core.cluster.slots import request_of
+
+log = logging.getLogger("drivetrain.cluster")
+
+_WAIT_FOR_SLOTS_MS: Final = 120_000
+_FIRST_RETRY_MS: Final = 200
+_LAST_RETRY_MS: Final = 10_000
+_END_GRACE_MS: Final = 30_000
+_RESEND_MS: Final = 1_000
+_LOG_TAIL: Final = 500
+
+
+@dataclass(slots=True)
+class Run:
+    """What this leader knows of an application's master, beyond the record."""
+
+    app_master: ActorRef | None = None
+    launch: Launch | None = None  # told to its worker, not confirmed yet
+    launch_at_ms: int = 0
+    was_held: bool = False  # its worker has said that it holds the launch
+    due_ms: int | None = None  # when it counts as dead unless it has registered
+    start_at_ms: int | None = None  # when slots for the next epoch are to be asked for
+    waits_for: str | None = None
+
+
+class AppMasters:
+    """Keeps one application master per live application of `registry`, in the actor whose context is given.
+
+    Changes go into `line` before anybody hears of them. `wall_ms` reads the wall clock.
+    """
+
+    def __init__(
+        self,
+        settings: MasterSettings,
+        standing: Standing,
+        context: Context,
+        registry: ApplicationRegistry,
+        line: DurableLine,
+        scheduler: ActorRef,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._settings: Final = settings
+        self._standing: Final = standing
+        self._context: Final = context
+        self._registry: Final = registry
+        self._line: Final = line
+        self._scheduler: Final = scheduler
+        self._wall_ms: Final = wall_ms
+        self._runs: dict[str, Run] = {}
+        self._workers: dict[str, WorkerUp] = {}
+        self._over_since_ms: dict[str, dict[str, int]] = {}  # by worker and allocation
+
+    def take_over(self) -> None:
+        """Wait for the application masters that run, start those that do not, if nobody does so already."""
+        now_ms = self._standing.now_ms()
+        for record in self._registry.records.values():
+            if record.state.is_over or record.app_id in self._runs:
+                continue
+            if record.launch_id is None:
+                self.start(record.app_id)
+            else:
+                self._runs[record.app_id] = Run(due_ms=now_ms + self._settings.app_master_timeout_ms)
+
+    def run_of(self, app_id: str) -> Run:
+        """What is known of an application's master now."""
+        return self._runs.get(app_id) or Run()
+
+    def start(self, app_id: str, delay_ms: int = 0) -> None:
+        """Start the next epoch's, after a delay."""
+        self._runs[app_id] = Run(start_at_ms=self._standing.now_ms() + delay_ms)
+
+    def accept(self, message: RegisterAppMaster) -> ApplicationRecord:
+        """An application master registers; returns its record, changed or not. Raises `RefusedError`."""
+        app_id, app_master = message.app_id, message.app_master
+        run = self._runs.get(app_id)
+        if run is None or run.app_master not in (None, app_master):
+            raise RefusedError(f"epoch {message.epoch} of {app_id} is not to run", reason="stale-epoch")
+        before = self._registry.records.get(app_id)
+        record = self._registry.register(app_id, message.epoch)
+        if run.app_master is None:
+            run.app_master = app_master
+            self._context.watch(app_master)
+            log.info("the application master of %s, epoch %d, has registered", app_id, record.epoch)
+        run.due_ms = run.launch = None
+        if record != before:
+            self._line.keep(record)
+        return record
+
+    def over(self, app_id: str) -> None:
+        """An application has reported its end: its application master ends by itself."""
+        run = self._runs.pop(app_id, None)
+        if run is not None and run.app_master is not None:
+            self._context.unwatch(run.app_master)
+        self._scheduler.tell(ReleaseApplication(app_id))
+
+    def end(
+        self, record: ApplicationRecord, epoch: int, launch_id: str | None, worker_id: str | None, why: str
+    ) -> None:
+        """Stop what runs of an epoch, once the registry says so."""
+        run = self._runs.pop(record.app_id, Run())
+        app_master = run.app_master
+
+        def stop() -> None:
+            if app_master is not None:
+                app_master.tell(StopApplication(epoch, why))
+            self._stop_process(worker_id, launch_id)
+            self._scheduler.tell(ReleaseApplication(record.app_id, below_epoch=record.epoch + 1))
+
+        if app_master is not None:
+            self._context.unwatch(app_master)
+        self._line.then(stop)
+
+    # ---- starting application masters
+
+    def _ask_for_slots(self, record: ApplicationRecord) -> None:
+        spec = application_records.spec_of(record)
+        self._scheduler.tell(
+            RequestSlots(
+                f"{record.app_id}.{record.epoch + 1}",
+                record.app_id,
+                record.epoch + 1,
+                self._settings.app_master_slots,
+                self._context.me,
+                spec.priority,
+                timeout_ms=_WAIT_FOR_SLOTS_MS,
+            )
+        )
+
+    def allocated(self, message: SlotsAllocated) -> None:
+        """Slots are held for an application master: launch it, in the next epoch."""
+        app_id, _, epoch = message.request_id.rpartition(".")
+        record = self._registry.records.get(app_id)
+        if (
+            record is None
+            or record.state is not ApplicationState.PENDING
+            or record.launch_id is not None
+            or record.epoch + 1 != int(epoch)
+        ):
+            self._scheduler.tell(CancelRequest(message.request_id, app_id))
+            return
+        record = self._registry.launch(app_id, message.allocation_id, message.worker_id, message.worker_name)
+        run = self._runs[app_id] = Run(due_ms=self._standing.now_ms() + self._settings.app_master_timeout_ms)
+        launch = Launch(
+            message.allocation_id,
+            ProcessKind.APP_MASTER,
+            app_id,
+            record.epoch,
+            application_records.spec_of(record),
+            message.slots,
+            self._context.parent,
+        )
+
+        def tell() -> None:
+            if self._runs.get(app_id) is run:
+                run.launch = launch
+                run.launch_at_ms = self._standing.now_ms()
+                message.worker.tell(launch, self._context.parent)
+
+        self._line.keep(record)
+        self._line.then(tell)
+
+    def not_allocated(self, message: SlotsRefused) -> None:
+        """There are no slots for an application master: try again soon."""
+        app_id = message.request_id.rpartition(".")[0]
+        run = self._runs.get(app_id)
+        if run is not None:
+            run.waits_for = f"waits for slots for its application master: {message.why}"
+            run.start_at_ms = self._standing.now_ms() + _FIRST_RETRY_MS
+
+    def launch_answered(self, message: Launched | LaunchFailed | ProcessExited) -> None:
+        """A worker says what became of a launch."""
+        app_id = request_of(message.launch_id).rpartition(".")[0]
+        record, run = self._registry.records.get(app_id), self._runs.get(app_id)
+        if record is None or run is None or record.launch_id != message.launch_id or record.state.is_over:
+            return
+        match message:
+            case Launched():
+                run.launch = None
+                run.was_held = True
+            case LaunchFailed(_, _, why, _):
+                self._died(app_id, f"its application master could not be started: {why}")
+            case ProcessExited(_, _, _, status, tail):
+                self._died(app_id, f"its application master ended with status {status}: {tail[-_LOG_TAIL:]}")
+
+    def _died(self, app_id: str, why: str) -> None:
+        record = self._registry.records[app_id]
+        if record.state.is_over or record.launch_id is None:
+            return
+        old = self._runs.pop(app_id, Run())
+        if old.app_master is not None:
+            self._context.unwatch(old.app_master)
+        after = self._registry.die(app_id, record.epoch, why, self._wall_ms())
+        log.warning("%s, epoch %d: %s", app_id, record.epoch, why)
+        self._line.keep(after)
+        # It may live all the same, cut off from here: whoever reaches it ends it.
+        self.end(after, record.epoch, record.launch_id, record.worker_id, why)
+        if not after.state.is_over:
+            failures = len(after.deaths_ms)
+            delay_ms = 0 if failures < 2 else min(_FIRST_RETRY_MS * 2**failures, _LAST_RETRY_MS)
+            self._runs[app_id] = Run(start_at_ms=self._standing.now_ms() + delay_ms)
+
+    # ---- workers
+
+    def terminated(self, message: Terminated) -> None:
+        """DeathWatch says that an actor is gone."""
+        for app_id, run in list(self._runs.items()):
+            if run.app_master == message.actor:
+                self._died(app_id, f"its application master is gone ({message.cause.value})")
+
+    def worker_up(self, message: WorkerUp) -> None:
+        """A worker has registered, perhaps again."""
+        is_new = message.worker_id not in self._workers
+        self._workers[message.worker_id] = message
+        self.compare_holdings(message.worker_id, message.held, is_new=is_new)
+
+    def compare_holdings(self, worker_id: str, held: tuple[HeldSlots, ...], *, is_new: bool) -> None:
+        """Look what a worker holds: application masters that should not be, or that should and are not."""
+        here = {each.allocation_id for each in held}
+        over_since = self._over_since_ms.pop(worker_id, {})
+        over_since = {each: since_ms for each, since_ms in over_since.items() if each in here}
+        for each in held:
+            if each.kind != ProcessKind.APP_MASTER.value:
+                continue
+            record = self._registry.records.get(each.app_id)
+            if record is not None and record.launch_id == each.allocation_id:
+                run = self._runs.get(each.app_id)
+                if not record.state.is_over and run is not None:
+                    run.was_held = True
+                    run.launch = None
+                    continue
+                since_ms = over_since.setdefault(each.allocation_id, self._standing.now_ms())
+                if (
+                    record.state is not ApplicationState.KILLED
+                    and self._standing.now_ms() < since_ms + _END_GRACE_MS
+                ):
+                    continue  # it ends by itself
+            self._stop_process(worker_id, each.allocation_id)
+        if over_since:
+            self._over_since_ms[worker_id] = over_since
+        for record in list(self._registry.records.values()):
+            run = self._runs.get(record.app_id)
+            if (
+                record.worker_id != worker_id
+                or record.state.is_over
+                or run is None
+                or record.launch_id in here
+            ):
+                continue
+            # Launched by this leader and not confirmed, it may still be under way.
+            if run.was_held or (is_new and run.launch is None and run.app_master is None):
+                self._died(record.app_id, "its worker no longer runs its application master")
+
+    def worker_down(self, message: WorkerDown) -> None:
+        """A worker is gone, and with it the application masters that ran there."""
+        self._workers.pop(message.worker_id, None)
+        self._over_since_ms.pop(message.worker_id, None)
+        for record in list(self._registry.records.values()):
+            if record.worker_id == message.worker_id and not record.state.is_over:
+                self._died(record.app_id, message.why)
+
+    def _stop_process(self, worker_id: str | None, launch_id: str | None) -> None:
+        worker = self._workers.get(worker_id or "")
+        if worker is not None and launch_id is not None:
+            worker.worker.tell(StopProcess(launch_id), self._context.parent)
+
+    # ---- time
+
+    def tick(self) -> None:
+        """Time has passed: ask for slots, tell launches again, give up who does not register."""
+        now_ms = self._standing.now_ms()
+        for app_id, run in list(self._runs.items()):
+            record = self._registry.records[app_id]
+            if run.start_at_ms is not None and now_ms >= run.start_at_ms:
+                # Again if nothing comes of it: a request is the same however often it is told.
+                run.start_at_ms = now_ms + _WAIT_FOR_SLOTS_MS // 2
+                self._ask_for_slots(record)
+            if run.launch is not None and now_ms >= run.launch_at_ms + _RESEND_MS:
+                run.launch_at_ms = now_ms
+                worker = self._workers.get(record.worker_id or "")
+                if worker is not None:
+                    worker.worker.tell(run.launch, self._context.parent)
+            if run.due_ms is not None and now_ms >= run.due_ms:
+                self._died(app_id, "its application master has not registered in time")

@@ -1,0 +1,137 @@
+"""The master's process: actor system, network and disk.
+
+Invariants:
+1. A master that has another list of masters than one that was there before ends with an error that shows
+   both.
+2. A damaged file in its directory ends it with an error, instead of an empty registry.
+
+Called by the command line (`serve_master`) and by tests and benchmarks (`start_master`, on any disk and
+transport).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from drivetrain.actor import ActorRef, ActorSystem
+from drivetrain.actor.disk import DirectoryDisk, Disk
+from drivetrain.actor.remote import attach_remote
+from drivetrain.cluster.access.system_names import MASTER
+from drivetrain.cluster.connection import remote_settings
+from drivetrain.cluster.master.master import Master
+from drivetrain.cluster.master.master_settings import MasterSettings, split_place
+from drivetrain.cluster.master.own_messages import Standing
+from drivetrain.cluster.master.registry.election_actor import VoteStore
+from drivetrain.cluster.master.registry.replica import ReplicaStore
+from drivetrain.config import Config
+from drivetrain.config.catalog import master as keys
+from drivetrain.core.cluster.election import Election
+from drivetrain.core.cluster.election_events import MasterAddress, Term
+from drivetrain.errors import UnavailableError
+from drivetrain.private_files import make_private_directory
+from drivetrain.runtime.file_lock import FileLock
+
+log = logging.getLogger("drivetrain.cluster")
+
+
+async def serve_master(
+    config: Config,
+    stop: asyncio.Event | None = None,
+    *,
+    on_ready: Callable[[str], object] | None = None,
+) -> None:
+    """Run a master until `stop` is set, or for ever; `on_ready(address)` is called once it listens.
+
+    Raises `ConfigError` when `cluster.masters` does not contain this master or another master has a
+    different list (see `agreement`), `InsecureBindError`, `AddressInUseError`, `CorruptLogError`, and
+    `UnavailableError` when another process uses the directory.
+    """
+    settings = MasterSettings.from_config(config)
+    _, port = split_place(settings.me)
+    remote = remote_settings(config, port, system=MASTER)
+    directory = Path(config[keys.DIRECTORY])
+    lock = _lock(directory)
+    disk = DirectoryDisk(directory)
+    system = ActorSystem(MASTER, config=config)
+    try:
+        await attach_remote(system, remote)
+        _, standing = await start_master(system, settings, disk)
+        log.info("the master %s listens; its directory is %s", settings.me, directory.resolve())
+        if on_ready is not None:
+            on_ready(settings.me)
+        await _serve(system, standing, stop)
+    finally:
+        await system.terminate()
+        disk.close()
+        lock.release()
+
+
+async def start_master(
+    system: ActorSystem,
+    settings: MasterSettings,
+    disk: Disk,
+    wall_ms: Callable[[], int] | None = None,
+) -> tuple[ActorRef, Standing]:
+    """Spawn `/user/master` in a system named "master" that others can reach; raises `CorruptLogError`."""
+    store, votes = ReplicaStore(disk), VoteStore(disk)
+    await store.load()
+    vote = await votes.load()
+    election = Election(
+        MasterAddress(settings.me),
+        [MasterAddress(master) for master in settings.masters],
+        lease_ms=settings.lease_ms,
+        random=system.rng,
+        now_ms=int(system.loop.time() * 1_000),
+        term=Term(vote.term),
+        voted_for=None if vote.voted_for is None else MasterAddress(vote.voted_for),
+    )
+    standing = Standing(election, system.loop)
+    clock = wall_ms if wall_ms is not None else _wall_ms
+    master = system.spawn(lambda: Master(settings, disk, store, votes, standing, clock), "master")
+    return master, standing
+
+
+async def _serve(system: ActorSystem, standing: Standing, stop: asyncio.Event | None) -> None:
+    ends: list[asyncio.Future[object]] = [
+        asyncio.create_task(_wait_end(system)),
+        asyncio.create_task(standing.wait_refused()),
+    ]
+    if stop is not None:
+        ends.append(asyncio.create_task(_wait_stop(stop)))
+    try:
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        for each in ends:
+            each.cancel()
+
+
+async def _wait_end(system: ActorSystem) -> object:
+    return await system.wait_terminated()  # type: ignore[func-returns-value]
+
+
+async def _wait_stop(stop: asyncio.Event) -> object:
+    return await stop.wait()
+
+
+def _lock(directory: Path) -> FileLock:
+    """Hold the directory, so that no second master writes there; the lock dies with the process."""
+    make_private_directory(directory, "the master's directory")
+    lock = FileLock(directory / ".lock")
+    if not lock.take():
+        lock.release()
+        raise UnavailableError(
+            "another master uses this directory",
+            where=str(directory),
+            remedy="give every master a directory of its own with master.directory",
+        )
+    return lock
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""The replicated registry of the masters."""

@@ -1,0 +1,108 @@
+"""Whether the masters agree who the masters are; who came later with another list ends.
+
+Problem. A master whose list differs from the others' would wait for them for ever, or lead a cluster of its
+own. Masters start in any order and at the same time, and one may be on a list that does not have the other.
+
+Design. Every master that is found, in each of its lives, is asked for its list, and so is every master whose
+messages show another list; the question contains the asker's own. Of two that differ, the one that has run
+for less time ends with an error that shows both lists; the other one, which may be part of a cluster that
+works, says so in its log and goes on. If they began at about the same time, nobody can tell who is wrong, and
+both end.
+
+Invariants:
+1. Of two masters that differ and can reach each other, one at least ends, and both say why.
+2. A master that has found itself wrong takes part in nothing any more (`Standing.refusal`).
+
+Called by `election_actor` (`CompareLists`) within the same master, and by that of the others
+(`GetMasterList`, forwarded).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from drivetrain.actor import ActorRef, Message
+from drivetrain.actor.path import Address
+from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import CompareLists, ListCompared, Standing
+from drivetrain.cluster.messages.replication import GetMasterList, MasterList
+from drivetrain.config.catalog import cluster as cluster_keys
+from drivetrain.errors import ConfigError
+
+log = logging.getLogger("drivetrain.cluster")
+
+_ANSWER_MS: Final = 1_000
+_MOST: Final = 100
+"""How many strangers are asked at a time, and remembered."""
+SAME_TIME_MS: Final = 2 * _ANSWER_MS
+"""Within this time two began at the same time: another one's age is known up to the delay of its answer."""
+
+
+class Agreement(GuardedActor):
+    """Compares the list of this master with those of others."""
+
+    def __init__(self, settings: MasterSettings, standing: Standing) -> None:
+        self._settings: Final = settings
+        self._standing: Final = standing
+        self._asking: set[str] = set()
+        self._done: dict[str, Address] = {}  # the life of a master whose list was compared
+        self._told: set[tuple[str, tuple[str, ...]]] = set()
+
+    def act(self, message: Message) -> None:
+        """Handle one message."""
+        match message:
+            case CompareLists():
+                self._compare(message)
+            case ListCompared(address, master, masters, age_ms):
+                self._asking.discard(address)
+                if master is not None:
+                    self._done[address] = master.path.address
+                    if len(self._done) > _MOST:
+                        del self._done[next(iter(self._done))]
+                    self._judge(address, masters, age_ms)
+            case GetMasterList(asker, masters, age_ms):
+                self.context.reply(MasterList(self._settings.masters, self._standing.age_ms()))
+                if asker is not None:
+                    self._judge(asker, masters, age_ms)
+            case _:
+                self.context.unhandled(message)
+
+    def _compare(self, message: CompareLists) -> None:
+        address = message.address
+        known = None if message.master is None else message.master.path.address
+        if address in self._asking or (known is not None and self._done.get(address) == known):
+            return
+        if len(self._asking) >= _MOST and address not in self._settings.peers:
+            return
+        self._asking.add(address)
+        self.context.pipe_to_self(
+            self._ask(address),
+            lambda found: ListCompared(address, found[0], found[1].masters, found[1].age_ms),
+            lambda _: ListCompared(address, None, (), 0),  # it is asked again when it is heard of again
+        )
+
+    async def _ask(self, address: str) -> tuple[ActorRef, MasterList]:
+        path = f"drivetrain://master@{address}/user/master"
+        master = await self.context.system.lookup(path, timeout_ms=_ANSWER_MS)
+        question = GetMasterList(self._settings.me, self._settings.masters, self._standing.age_ms())
+        return master, await master.ask(question, MasterList, timeout_ms=_ANSWER_MS)
+
+    def _judge(self, address: str, masters: tuple[str, ...], age_ms: int) -> None:
+        settings, standing = self._settings, self._standing
+        if sorted(masters) == sorted(settings.masters) or standing.refusal is not None:
+            return
+        error = ConfigError(
+            f"the masters do not agree who the masters are: {address} has another list",
+            where=cluster_keys.MASTERS.name,
+            expected=", ".join(masters),
+            got=", ".join(settings.masters),
+            remedy="write the same list on every machine and start this master again",
+        )
+        if standing.age_ms() < age_ms + SAME_TIME_MS:
+            log.error("%s ends: %s", settings.me, error)
+            standing.refuse(error)
+        elif (address, masters) not in self._told and len(self._told) < _MOST:
+            self._told.add((address, masters))
+            log.error("%s goes on, as it was there before: %s", settings.me, error)

@@ -1,0 +1,79 @@
+"""Terms that cannot be: far above every one that this master knows.
+
+Problem: a term, once taken over, is never given up, and each fence refuses all below it. A stamp or a base of
+such a term would hide all that is written later. A single wrong number from another master, by whatever
+mistake, would be the last term for ever.
+
+Design: terms grow by one with each election. A message with one that is further ahead than all elections that
+there can have been is refused, whether the term is a field of the message, or in a stamp, a base or a digest.
+
+Called by the actors of a master, for what other masters say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from drivetrain.actor import Message
+from drivetrain.cluster.messages.replication import (
+    AskLease,
+    AskVote,
+    Digest,
+    Entries,
+    EntriesWritten,
+    Gossip,
+    GossipDigest,
+    Lease,
+    ReadDigest,
+    TermRefused,
+    Vote,
+    WriteBase,
+    WriteEntries,
+    WriteFailed,
+)
+from drivetrain.core.cluster.replicated_map import MapDigest, MapEntry
+
+log: Final = logging.getLogger("drivetrain.cluster")
+
+MOST_AHEAD: Final = 2**32
+"""An election every second makes as many in 136 years."""
+
+
+def is_plausible(message: Message, known_term: int) -> bool:
+    """Whether the terms in a message of another master can be, for who knows `known_term`; logs if not."""
+    if all(0 <= term <= known_term + MOST_AHEAD for term in _terms_of(message)):
+        return True
+    log.warning("refused %s of a term that cannot be", type(message).__name__)
+    return False
+
+
+def _terms_of(message: Message) -> Iterable[int]:
+    match message:
+        case AskVote() | AskLease() | ReadDigest() | EntriesWritten() | WriteFailed():
+            return (message.term,)
+        case Vote() | Lease():
+            return (message.term, message.known_term)
+        case TermRefused():
+            return (message.term, message.fence)
+        case Entries():
+            return _of_entries(message.entries)
+        case WriteEntries():
+            return (message.term, *_of_entries(message.entries))
+        case Gossip():
+            return (message.base.term,)
+        case GossipDigest():
+            return _of_digest(message.digest)
+        case Digest() | WriteBase():
+            return (message.term, *_of_digest(message.digest))
+        case _:
+            return ()
+
+
+def _of_entries(entries: Iterable[MapEntry]) -> list[int]:
+    return [entry.stamp.term for entry in entries]
+
+
+def _of_digest(digest: MapDigest) -> list[int]:
+    return [digest.base.term, *(stamp.term for stamp in digest.stamps.values())]

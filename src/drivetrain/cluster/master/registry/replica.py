@@ -1,0 +1,284 @@
+"""One master's copy of the registry: the map and its disk.
+
+Design: `ReplicaStore` keeps map and log together; what changed in the map is appended and synced before
+anything is answered. When that fails (a full disk), the log is behind the map: the store is *dirty*, and
+nothing is acknowledged until a fresh snapshot has replaced the log. `Replica` is the actor around it; it
+also gossips: now and then it tells another master a checksum of what it holds, and whoever differs compares.
+
+Invariants:
+1. An acknowledged round, and every fence that was answered for, is durable here.
+2. A disk that refuses costs the acknowledgement, not the process.
+
+Called by leaders (writes, reads) and by other replicas (gossip), through `/user/master`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from drivetrain.actor import Message
+from drivetrain.actor.disk import Disk
+from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import Standing, Tick
+from drivetrain.cluster.master.registry.plausible_terms import is_plausible
+from drivetrain.cluster.messages.replication import (
+    Digest,
+    Entries,
+    EntriesWritten,
+    Gossip,
+    GossipDigest,
+    ReadDigest,
+    ReadEntries,
+    TermRefused,
+    WriteBase,
+    WriteEntries,
+    WriteFailed,
+)
+from drivetrain.core.cluster.map_log import (
+    Fenced,
+    Rebased,
+    Record,
+    Written,
+    decode,
+    encode,
+    restore,
+    snapshot,
+)
+from drivetrain.core.cluster.replicated_map import (
+    DigestCollector,
+    IncompleteBaseError,
+    MapDigest,
+    ReplicatedMap,
+    StaleTermError,
+    first_keys,
+    in_pieces,
+)
+from drivetrain.errors import DrivetrainError
+
+log = logging.getLogger("drivetrain.cluster")
+
+LOG: Final = "registry.log"
+_NEW_LOG: Final = "registry.new"
+_LEADER: Final = "the leader"
+_SMALL_LOG_BYTES: Final = 1024 * 1024
+_GROWTH: Final = 4
+
+
+class ReplicaStore:
+    """A replicated map and its log on a disk; `load` first."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.map = ReplicatedMap()
+        self._disk: Final = disk
+        self._log_bytes = 0
+        self._snapshot_bytes = 0
+        self._is_dirty = False
+
+    async def load(self) -> None:
+        """Read what was durable; raises `CorruptLogError`, OSError."""
+        data = await self._disk.read(LOG) or b""
+        records, length = decode(data, LOG)
+        self.map = restore(records, LOG)
+        self._log_bytes = self._snapshot_bytes = length
+        if length < len(data):
+            log.info("left out %d bytes at the end of %s, which a crash cut off", len(data) - length, LOG)
+            self._is_dirty = True
+
+    def mark_dirty(self) -> None:
+        """The map may hold what the log does not: `keep` writes all of it anew."""
+        self._is_dirty = True
+
+    async def keep(self, records: list[Record]) -> None:
+        """Make what changed in the map durable. Raises `DiskFullError`, OSError; then call it again."""
+        if not records and not self._is_dirty:
+            return
+        was_dirty, self._is_dirty = self._is_dirty, True
+        if was_dirty or self._log_bytes > max(_SMALL_LOG_BYTES, _GROWTH * self._snapshot_bytes):
+            data = snapshot(self.map)
+            await self._disk.write(_NEW_LOG, data)
+            await self._disk.sync(_NEW_LOG)
+            await self._disk.replace(_NEW_LOG, LOG)
+            self._log_bytes = self._snapshot_bytes = len(data)
+        else:
+            data = encode(*records)
+            await self._disk.append(LOG, data)
+            await self._disk.sync(LOG)
+            self._log_bytes += len(data)
+        self._is_dirty = False
+
+
+class Replica(GuardedActor):
+    """Answers leaders and gossips."""
+
+    def __init__(self, settings: MasterSettings, store: ReplicaStore, standing: Standing) -> None:
+        self._settings = settings
+        self._store = store
+        self._standing = standing
+        self._complained = False
+        self._digests = DigestCollector()
+        self._series = 0
+        self._repairing: MapDigest | None = None
+
+    def pre_start(self) -> None:
+        """Begin to gossip."""
+        self.context.timers.start_periodic("gossip", Tick(), interval_ms=self._settings.gossip_interval_ms)
+
+    async def act(self, message: Message) -> None:
+        """Handle one request; what it changes is durable before it is answered."""
+        if not is_plausible(message, self._standing.election.term):
+            return
+        match message:
+            case WriteEntries():
+                await self._write(message)
+            case WriteBase():
+                await self._write_base(message)
+            case ReadDigest():
+                await self._read_digest(message)
+            case ReadEntries(keys):
+                entries = self._store.map.take(keys, self._settings.chunk_bytes)
+                self.context.reply(Entries(tuple(entries)))
+            case Tick():
+                self._gossip()
+            case Gossip():
+                self._compare(message)
+            case GossipDigest():
+                await self._take_digest(message)
+            case Entries():
+                await self._take(message)
+            case _:
+                self.context.unhandled(message)
+
+    def recovered(self) -> None:
+        """What changed in the map may not be in the log."""
+        self._store.mark_dirty()
+
+    # ---- leaders
+
+    async def _write(self, message: WriteEntries) -> None:
+        replica = self._store.map
+        fence = replica.fence
+        try:
+            new = replica.write(message.entries, message.term)
+        except StaleTermError as error:
+            self._refuse_term(message.term, error)
+            return
+        changes: list[Record] = [Fenced(replica.fence)] if replica.fence != fence else []
+        changes += [Written(tuple(new))] if new else []
+        why = await self._keep(changes)
+        if message.round:
+            self._answer_round(message, why)
+
+    async def _write_base(self, message: WriteBase) -> None:
+        replica = self._store.map
+        try:
+            is_new = replica.fence_off(message.term)
+        except StaleTermError as error:
+            self._refuse_term(message.term, error)
+            return
+        changes: list[Record] = [Fenced(message.term)] if is_new else []
+        series = (message.term, message.round)
+        base = self._digests.add(_LEADER, series, message.piece, message.pieces, message.digest)
+        if base is None:
+            await self._keep(changes)
+            return
+        missing: tuple[str, ...] = ()
+        try:
+            gone = replica.rebase(base)
+        except IncompleteBaseError:
+            missing = first_keys(replica.missing(base), self._settings.chunk_bytes)
+        else:
+            changes += [] if gone is None else [Rebased(replica.base, tuple(gone))]
+        why = await self._keep(changes)
+        self._answer_round(message, why or ("entries of the base are missing" if missing else ""), missing)
+
+    def _answer_round(
+        self, message: WriteEntries | WriteBase, why: str, missing: tuple[str, ...] = ()
+    ) -> None:
+        me = self._settings.me
+        self.context.reply(
+            WriteFailed(me, message.term, message.round, why, missing)
+            if why
+            else EntriesWritten(me, message.term, message.round)
+        )
+
+    def _refuse_term(self, term: int, error: StaleTermError) -> None:
+        self.context.reply(TermRefused(self._settings.me, term, error.fence))
+
+    async def _read_digest(self, message: ReadDigest) -> None:
+        replica = self._store.map
+        try:
+            is_new = replica.fence_off(message.term)
+        except StaleTermError as error:
+            self._refuse_term(message.term, error)
+            return
+        if await self._keep([Fenced(message.term)] if is_new else []):
+            return
+        for series, piece, pieces, digest in self._pieces():
+            self.context.reply(Digest(self._settings.me, message.term, series, piece, pieces, digest))
+
+    def _pieces(self) -> list[tuple[int, int, int, MapDigest]]:
+        """What is here now, as (series, piece, pieces, digest)."""
+        self._series += 1
+        pieces = in_pieces(self._store.map.digest(), self._settings.chunk_bytes)
+        return [(self._series, number, len(pieces), piece) for number, piece in enumerate(pieces)]
+
+    async def _keep(self, changes: list[Record]) -> str:
+        """Make changes durable; returns why not, else nothing."""
+        try:
+            await self._store.keep(changes)
+        except (DrivetrainError, OSError) as error:
+            if not self._complained:
+                log.error("this master acknowledges no writes: %s", error)  # noqa: TRY400
+                self._complained = True
+            return str(error)
+        if self._complained:
+            log.warning("the disk takes writes again")
+            self._complained = False
+        return ""
+
+    # ---- gossip
+
+    def _gossip(self) -> None:
+        peers = [peer for address, peer in sorted(self._standing.peers.items())]
+        if peers:
+            peer = self.context.system.rng.choice(peers)
+            replica = self._store.map
+            peer.tell(Gossip(self._settings.me, replica.base, replica.summary()), self.context.me)
+
+    def _compare(self, message: Gossip) -> None:
+        replica = self._store.map
+        if (message.base, message.summary) != (replica.base, replica.summary()):
+            for series, piece, pieces, digest in self._pieces():
+                self.context.reply(GossipDigest(self._settings.me, series, piece, pieces, digest))
+
+    async def _take_digest(self, message: GossipDigest) -> None:
+        sender = self.context.sender
+        if message.master not in self._settings.peers or sender is None:
+            return
+        series = (sender.path.address, message.series)
+        digest = self._digests.add(message.master, series, message.piece, message.pieces, message.digest)
+        if digest is not None:
+            await self._repair(digest)
+
+    async def _repair(self, digest: MapDigest) -> None:
+        """Get from the sender what is newer there, a message at a time: writes must not wait for it."""
+        replica = self._store.map
+        if digest.base < replica.base or self.context.sender is None:
+            return
+        missing = replica.missing(digest)
+        if missing:
+            self._repairing = digest
+            self.context.reply(ReadEntries(first_keys(missing, self._settings.chunk_bytes)))
+            return
+        gone = replica.rebase(digest)
+        if gone is not None:
+            await self._keep([Rebased(replica.base, tuple(gone))])
+
+    async def _take(self, message: Entries) -> None:
+        new = self._store.map.merge(message.entries)
+        if new:
+            await self._keep([Written(tuple(new))])
+            if self._repairing is not None:
+                await self._repair(self._repairing)

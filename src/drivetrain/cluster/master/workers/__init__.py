@@ -1,0 +1,1 @@
+"""The workers of the leading master, and their slots."""

@@ -1,0 +1,197 @@
+"""The scheduler's actor: performs what `core.cluster.slots` says; waiting requests time out in the purgatory.
+
+Design: a new leader gives nothing out before the workers had `worker_grace_ms` to register with what they
+hold; until then requests are stashed. A request that waits is a delayed operation, which completes when the
+core has given it slots and expires into a message to this actor.
+
+Invariants: those of `core.cluster.slots`; a requester gets one answer per allocation, and again when it asks
+again.
+
+Called by `/user/master` (through `application_manager`, which checks epochs), and by `worker_manager`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from drivetrain.actor import ActorRef, Message
+from drivetrain.cluster.master.leader_actor import Officer
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import (
+    FreeSlots,
+    GetFreeSlots,
+    ReleaseApplication,
+    RequestExpired,
+    Standing,
+    Tick,
+    WorkerDown,
+    WorkerHolds,
+    WorkerUp,
+)
+from drivetrain.cluster.messages.applications import Priority
+from drivetrain.cluster.messages.registration import HeldSlots
+from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
+from drivetrain.core.cluster.slots import Allocate, Holding, Refuse, SlotEffect, SlotRequest, SlotScheduler
+from drivetrain.core.waiting.purgatory import DelayedOperation
+
+log = logging.getLogger("drivetrain.cluster")
+
+RANKS: Final = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
+_GRACE: Final = "grace"
+
+
+class WaitingRequest(DelayedOperation):
+    """A request that waits for slots."""
+
+    __slots__ = ("core", "request_id", "scheduler")
+
+    def __init__(self, request_id: str, timeout_ms: int, core: SlotScheduler, scheduler: ActorRef) -> None:
+        super().__init__(timeout_ms)
+        self.request_id = request_id
+        self.core = core
+        self.scheduler = scheduler
+
+    def try_complete(self) -> bool:
+        """Complete when it waits no more."""
+        return not self.core.is_waiting(self.request_id) and self.force_complete()
+
+    def on_complete(self) -> None:
+        """The actor has answered already, or will when it gets `RequestExpired`."""
+
+    def on_expiration(self) -> None:
+        """Have the actor refuse it."""
+        self.scheduler.tell(RequestExpired(self.request_id))
+
+
+class Scheduler(Officer):
+    """Gives out the slots of the leader of `term`."""
+
+    def __init__(self, settings: MasterSettings, term: int, standing: Standing) -> None:
+        self._settings: Final = settings
+        self.office_term = self._term = term
+        self._standing: Final = standing
+        self._core: Final = SlotScheduler(str(term))
+        self._workers: dict[str, WorkerUp] = {}
+        self._requesters: dict[str, ActorRef] = {}
+        self._operations: dict[str, WaitingRequest] = {}
+        self._is_open = settings.worker_grace_ms == 0
+
+    def pre_start(self) -> None:
+        """Wait for the workers first."""
+        timers = self.context.timers
+        timers.start_periodic("tick", Tick(), interval_ms=1_000)
+        if not self._is_open:
+            timers.start_once(_GRACE, RequestExpired(_GRACE), delay_ms=self._settings.worker_grace_ms)
+
+    def leave(self) -> None:
+        """Let nothing of this wait any more."""
+        for operation in list(self._operations.values()):
+            operation.force_complete()
+
+    def act(self, message: Message) -> None:
+        """Handle one message."""
+        now_ms = self._standing.now_ms()
+        match message:
+            case RequestSlots():
+                self._request(message, now_ms)
+            case CancelRequest():
+                self._perform(self._core.cancel(message.request_id, now_ms))
+                self._settle(message.request_id)
+            case RequestExpired(request_id):
+                if request_id == _GRACE:
+                    self._is_open = True
+                    self.context.unstash_all()
+                else:
+                    self._perform(self._core.expire(request_id, now_ms))
+            case WorkerUp():
+                self._workers[message.worker_id] = message
+                held = _holdings(message.held)
+                self._perform(
+                    self._core.worker_registered(
+                        message.worker_id, message.name, message.host, message.slots, held, now_ms
+                    )
+                )
+            case WorkerHolds():
+                self._perform(self._core.worker_reported(message.worker_id, _holdings(message.held), now_ms))
+            case WorkerDown():
+                self._workers.pop(message.worker_id, None)
+                self._core.worker_lost(message.worker_id)
+            case ReleaseApplication():
+                self._perform(
+                    self._core.release_application(message.app_id, now_ms, below_epoch=message.below_epoch)
+                )
+                for request_id in list(self._operations):
+                    self._settle(request_id)
+            case Tick():
+                self._perform(self._core.time_passed(now_ms))
+            case GetFreeSlots():
+                self.context.reply(FreeSlots({worker: self._core.free(worker) for worker in self._workers}))
+            case _:
+                self.context.unhandled(message)
+
+    def _request(self, message: RequestSlots, now_ms: int) -> None:
+        if not self._is_open:
+            self.context.stash()
+            return
+        request = SlotRequest(
+            message.request_id,
+            message.app_id,
+            message.epoch,
+            message.slots,
+            RANKS[message.priority],
+            message.policy,
+            message.hosts,
+            message.worker,
+        )
+        self._requesters[message.request_id] = message.requester
+        was_waiting = message.request_id in self._operations
+        self._perform(self._core.request(request, now_ms))
+        if self._core.is_waiting(message.request_id) and not was_waiting:
+            operation = WaitingRequest(message.request_id, message.timeout_ms, self._core, self.context.me)
+            self._operations[message.request_id] = operation
+            self.context.system.purgatory.try_complete_else_watch(operation, (self._key(message.request_id),))
+
+    def _perform(self, effects: Iterable[SlotEffect]) -> None:
+        if not self._standing.leads(self._term):
+            return  # whoever leads now gives out these slots; this actor is about to be stopped
+        for effect in effects:
+            request = effect.request
+            requester = self._requesters.get(request.request_id)
+            self._settle(request.request_id)
+            if requester is None:
+                continue
+            self._requesters.pop(request.request_id, None)  # if it asks again, it says again who it is
+            match effect:
+                case Allocate(_, allocation_id, worker_id):
+                    worker = self._workers[worker_id]
+                    requester.tell(
+                        SlotsAllocated(
+                            request.request_id,
+                            allocation_id,
+                            worker_id,
+                            worker.name,
+                            worker.host,
+                            worker.worker,
+                            request.slots,
+                        )
+                    )
+                case Refuse(_, code, why):
+                    requester.tell(SlotsRefused(request.request_id, code, why))
+
+    def _settle(self, request_id: str) -> None:
+        """The request waits no more, perhaps: take it out of the purgatory."""
+        if self._core.is_waiting(request_id):
+            return
+        self._requesters.pop(request_id, None)
+        if request_id in self._operations:
+            del self._operations[request_id]
+            self.context.system.purgatory.check_and_complete(self._key(request_id))
+
+    def _key(self, request_id: str) -> tuple[str, int, str]:
+        return ("master.slots", self.context.me.path.uid, request_id)
+
+
+def _holdings(held: Iterable[HeldSlots]) -> list[Holding]:
+    return [Holding(each.allocation_id, each.app_id, each.slots) for each in held]

@@ -1,0 +1,25 @@
+"""Numbers as they can be: a message with any other does not decode.
+
+Called by the modules of messages. Annotations only: code that makes messages is trusted to be right.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+LARGEST = 2**53
+"""More than anything that is counted here; sums of a few stay within 64 bits."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST)]
+"""A number of bytes, messages, an offset, an epoch, a term, an attempt."""
+
+Slots: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
+"""Slots of one worker, or for one process."""
+
+DurationMs: TypeAlias = Annotated[int, Meta(ge=0, le=366 * 86_400_000)]
+"""How long something may take: a year at most."""
+
+TimeMs: TypeAlias = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+"""A moment, in ms since 1970 or on some other clock."""

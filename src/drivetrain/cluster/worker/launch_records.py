@@ -1,0 +1,104 @@
+"""What a worker has launched, on disk, so that the next worker in the same directory can clean up.
+
+Problem: a worker that is killed leaves records of processes that may live on; process ids are used again, and
+killing somebody else's process is worse than leaving one.
+
+Design: a record with the launch's tag is durable before the process is started, so that one that was just
+being started is found too; its process id and start time follow. Cleaning up ends all that carries the tag,
+see `orphans`, and the recorded process only if it started when the record says, on this boot.
+
+Invariants:
+1. A process of a launch exists only while its record does.
+2. Cleaning up kills nothing but what a record's launch has started.
+
+Called by the launcher, in threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from drivetrain.cluster.worker.orphans import end_tagged, kill, start_ticks
+from drivetrain.private_files import make_private_directory
+from drivetrain.runtime.durable import write_whole
+
+log: Final = logging.getLogger("drivetrain.worker")
+
+_END_S: Final = 10.0
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A launch: its tag, and the process with its start since boot (in ticks) once it is known."""
+
+    launch_id: str
+    tag: str
+    work_directory: str
+    pid: int | None = None
+    started_ticks: int | None = None
+    boot: str = ""
+
+
+class Records:
+    """The records in `directory`, which is created."""
+
+    def __init__(self, directory: Path) -> None:
+        make_private_directory(directory, "the worker's records")
+        self._directory: Final = directory
+
+    def put(self, record: Record) -> None:
+        """Write a record, durably; raises OSError."""
+        write_whole(self._path(record.launch_id), msgspec.json.encode(record))
+
+    def remove(self, launch_id: str) -> None:
+        """Forget a launch all of whose processes have ended."""
+        self._path(launch_id).unlink(missing_ok=True)
+
+    def has(self, launch_id: str) -> bool:
+        """Whether there is a record of this launch."""
+        return self._path(launch_id).exists()
+
+    def clean_up(self) -> list[str]:
+        """End what the launches of a dead worker left, and remove their directories; returns their ids."""
+        cleaned = []
+        for path in sorted(self._directory.iterdir()):
+            if path.suffix != ".json":
+                path.unlink()
+                continue
+            try:
+                record = msgspec.json.decode(path.read_bytes(), type=Record)
+            except msgspec.MsgspecError:
+                log.warning("%s is not a record of a launch; removed", path)
+                path.unlink()
+                continue
+            if record.pid is not None and _is_the_same(record):
+                kill(record.pid)
+            left = end_tagged(record.tag, _END_S)
+            if left:
+                log.error("processes of an earlier worker cannot be ended: %s", left)
+                continue
+            shutil.rmtree(record.work_directory, ignore_errors=True)
+            path.unlink()
+            cleaned.append(record.launch_id)
+        return cleaned
+
+    def _path(self, launch_id: str) -> Path:
+        return self._directory / f"{launch_id}.json"
+
+
+def boot_id() -> str:
+    """Names the machine's present run; empty where there is no such name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _is_the_same(record: Record) -> bool:
+    if record.pid is None or record.started_ticks is None:
+        return False
+    return record.boot == boot_id() and start_ticks(record.pid) == record.started_ticks

@@ -1,0 +1,88 @@
+"""What a worker is configured to be, and the configuration of what it starts.
+
+Called when a worker starts, and for every launch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from drivetrain.api.written_out import refuse_written_out, written_out
+from drivetrain.config import Config, find_key
+from drivetrain.config.catalog import cluster
+from drivetrain.config.catalog import worker as keys
+
+_WORKERS_OWN: Final = ("cluster.", "worker.")
+"""Keys of these topics are the machine's to say, not the application's."""
+_FILES: Final = (cluster.SECRET_FILE, cluster.TLS_CERTIFICATE, cluster.TLS_KEY, cluster.TLS_AUTHORITY)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """See the keys of `config.catalog.worker`; `config` is all of the worker's."""
+
+    name: str
+    slots: int
+    host: str
+    directory: Path
+    leader_timeout_ms: int
+    report_interval_ms: int
+    code_timeout_ms: int
+    code_retention_ms: int
+    log_size_bytes: int
+    log_count: int
+    log_retention_ms: int
+    config: Config
+
+    @classmethod
+    def from_config(cls, config: Config) -> WorkerSettings:
+        """Read the configuration, and from the machine what it leaves open.
+
+        Raises SecretWrittenOutError for a secret in what goes into the launch files of its processes.
+        """
+        refuse_written_out(written_out(None, config))
+        return cls(
+            name=config[keys.NAME] or socket.gethostname(),
+            slots=config[keys.SLOTS] or os.cpu_count() or 1,
+            host=config[cluster.HOST],
+            directory=Path(config[keys.DIRECTORY]).resolve(),
+            leader_timeout_ms=config[keys.LEADER_TIMEOUT],
+            report_interval_ms=config[keys.REPORT_INTERVAL],
+            code_timeout_ms=config[keys.CODE_TIMEOUT],
+            code_retention_ms=config[keys.CODE_RETENTION],
+            log_size_bytes=config[keys.LOG_SIZE],
+            log_count=config[keys.LOG_COUNT],
+            log_retention_ms=config[keys.LOG_RETENTION],
+            config=config,
+        )
+
+
+def config_for(worker: Config, application: Mapping[str, str]) -> dict[str, str]:
+    """The configuration of a launched process by key: the worker's, overridden by the application's.
+
+    Tables (`spark.conf`) are merged entry by entry. Paths of the worker's files are made absolute, since its
+    processes have other current directories.
+    """
+    merged = {
+        setting.key.name: setting.key.parse.show(setting.value)
+        for setting in worker
+        if setting.place != "default" and not setting.key.name.startswith("worker.")
+    }
+    for key in _FILES:
+        if worker[key]:
+            merged[key.name] = str(Path(worker[key]).resolve())
+    for name, value in application.items():
+        if name.startswith(_WORKERS_OWN):
+            continue
+        key_of_name = find_key(name)
+        if key_of_name is not None and key_of_name.is_table and name == key_of_name.name and name in merged:
+            merged[name] = json.dumps({**json.loads(merged[name]), **json.loads(value)}, sort_keys=True)
+        else:
+            merged[name] = value
+    return merged

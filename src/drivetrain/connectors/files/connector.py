@@ -1,0 +1,50 @@
+"""Files, as the registry knows them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from drivetrain.api.sinks import FileSink
+from drivetrain.api.sources import FileSource
+from drivetrain.connectors.files.file_checks import validate_source
+from drivetrain.connectors.files.file_sink import FileSinkWriter
+from drivetrain.connectors.files.opened_files import open_files, read_files_whole
+from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.whole_files import is_local
+from drivetrain.spark.connector.connector import Connector
+from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+from drivetrain.spark.connector.source import OpenedSource, SourceContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class FilesConnector(Connector):
+    """Directories of text, CSV, JSON lines and Parquet, read and written."""
+
+    sources = (FileSource,)
+    sinks = (FileSink,)
+
+    def check_source(self, source: FileSource) -> None:
+        """Raise `InputError` unless there is something to read."""
+        validate_source(source)
+
+    def open_source(self, source: FileSource, context: SourceContext, *, says_end: bool) -> OpenedSource:
+        """Open the files of `source`."""
+        return open_files(source, context, says_end=says_end)
+
+    def read_whole(self, source: FileSource, context: SourceContext) -> DataFrame:
+        """The files that were there when the application first started."""
+        return read_files_whole(source, context)
+
+    def open_sink(self, sink: FileSink, context: SinkContext) -> SinkWriter:
+        """The writer of files."""
+        return FileSinkWriter(sink, context)
+
+    def sink_path(self, sink: FileSink) -> str | None:
+        """The directory, without links."""
+        filesystem, path = locate(sink.path)
+        if is_local(filesystem):
+            return os.path.realpath(path)
+        return f"{filesystem.type_name}:{path.rstrip('/')}"

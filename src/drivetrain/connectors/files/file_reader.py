@@ -1,0 +1,340 @@
+"""The file reader: files as a streaming source that hands Spark Arrow batches.
+
+The problem: Spark's own parsers of JSON and CSV are the bottleneck of jobs that read them, its file
+source takes whole files only, has no end, and does not say which line was bad.
+
+The design: a Python data source. Its planning half (one process per query, next to the driver) turns
+the file log into offsets and splits; its reading half (Spark's Python workers) turns splits into blocks
+and blocks into Arrow batches. Nothing per row is done in Python unless a record is bad.
+
+Invariants:
+
+1. An offset is `{"bytes": n}`, a position in the file log; equal ranges read equal rows, always.
+2. Without `watch` the log is complete before the query starts and is never added to.
+3. With `watch` a file is logged, durably, before an offset covers it.
+
+Registered and configured by `opened_files`. Source: Spark's Python data source API.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from drivetrain.api.sources import CsvFiles, FileSource, JsonLines, ParquetFiles, TextFiles
+from drivetrain.connectors.files.blocks import Block, LineNumbers, first_line, read_blocks
+from drivetrain.connectors.files.csv_decoder import CsvDecoder, column_names
+from drivetrain.connectors.files.file_log import FileLog, FileSplit
+from drivetrain.connectors.files.json_decoder import JsonDecoder
+from drivetrain.connectors.files.parquet_groups import ROWS_PER_BATCH, read_row_groups
+from drivetrain.connectors.files.text_decoder import TextDecoder
+from drivetrain.connectors.files.text_records import BadRecord, Decoder, bad_record_error, parse_records
+from drivetrain.connectors.schema import ddl_types, to_arrow
+from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.channel.columns import PUNCT
+from drivetrain.runtime.file_locations import FoundFile, compression_of, list_files, locate
+from drivetrain.spark.batch.batch_limit import limited
+from drivetrain.spark.connector.planner_process import end_with_connection
+from drivetrain.spark.connector.source import BAD_COLUMN
+from drivetrain.spark.session.spark_errors import embedded
+
+FORMAT_NAME = "drivetrain_files"
+MIN_SPLIT_BYTES = 1024 * 1024
+PARTS_PER_CORE = 4
+MIN_PART_BYTES = 128 * 1024 * 1024
+"""How large a part is at least if there are more parts than cores.
+
+A task costs 60 to 200 ms of CPU, and parsing so much takes seconds. Spark's own readers make such parts."""
+MAX_LINE_SCAN_BYTES = 256 * 1024 * 1024
+_SOURCES = {kind.format: kind for kind in (TextFiles, CsvFiles, JsonLines, ParquetFiles)}
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """Everything the reader needs, as plain values that fit in an option of a Spark source."""
+
+    source: FileSource
+    state_dir: str
+    max_batch_bytes: int
+    parallelism: int
+    limit_path: str | None = None
+    says_end: bool = False
+    """Whether the batch that reaches the end of a bounded source holds one row that says so."""
+
+    def to_json(self) -> str:
+        """The plan as text; a declared schema must be a DDL string by now."""
+        fields = dataclasses.asdict(self)
+        fields["format"] = self.source.format
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> ReadPlan:
+        """The plan that `to_json` wrote."""
+        fields = json.loads(text)
+        source = fields.pop("source")
+        if "nulls" in source:
+            source["nulls"] = tuple(source["nulls"])
+        return cls(source=_SOURCES[fields.pop("format")](**source), **fields)
+
+
+def must_be_whole(source: FileSource, path: str) -> bool:
+    """True for files that cannot be divided: compressed, or with line breaks inside quotes."""
+    if isinstance(source, ParquetFiles):
+        return False
+    return compression_of(path) is not None or (isinstance(source, CsvFiles) and source.multiline)
+
+
+def open_log(plan: ReadPlan) -> FileLog:
+    """The source's file log, as it is on disk."""
+    filesystem, directory = locate(plan.state_dir)
+    return FileLog(filesystem, directory)
+
+
+def log_new_files(source: FileSource, log: FileLog) -> float:
+    """List the source's path and log what is new; returns the seconds that listing took.
+
+    The first listing is in the order of paths; later ones are in the order of modification.
+    """
+    began_s = time.monotonic()
+    filesystem, root = locate(source.path)
+    found = list_files(filesystem, root, source.glob)
+    took_s = time.monotonic() - began_s
+    if log.exists:
+        found.sort(key=_by_arrival)
+    log.append((file, must_be_whole(source, file.path)) for file in found)
+    return took_s
+
+
+def _by_arrival(file: FoundFile) -> tuple[int, str]:
+    return file.mtime_ms, file.path
+
+
+class FileSplits(InputPartition):
+    """The work of one Spark task: splits, in order; `ends` says that the input ends behind them."""
+
+    def __init__(self, splits: list[FileSplit], *, ends: bool = False) -> None:
+        super().__init__(splits)
+        self.splits = splits
+        self.ends = ends
+
+
+class FileDataSource(DataSource):
+    """Spark's entry point; the option `plan` is a `ReadPlan`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._plan = ReadPlan.from_json(options["plan"])
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name in `spark.readStream.format`."""
+        return FORMAT_NAME
+
+    def reader(self, schema: StructType) -> FileBatchReader:
+        """The reader of everything in the file log as one batch."""
+        return FileBatchReader(self._plan, schema)
+
+    def streamReader(self, schema: StructType) -> FileStreamReader:  # noqa: N802 - Spark's name
+        """The reader for rows of `schema`, which may end with the column of bad records."""
+        end_with_connection()
+        return FileStreamReader(self._plan, schema)
+
+
+def plan_splits(plan: ReadPlan, log: FileLog, low: int, high: int) -> list[FileSplits]:
+    """The bytes [low, high) of the log, divided evenly; a little stays in one task.
+
+    Much is divided into more parts than there are cores: Spark gives the next one to the core that is free,
+    so that a part which takes long does not keep the others waiting.
+    """
+    size = high - low
+    at_once = min(plan.parallelism, size // MIN_SPLIT_BYTES)
+    handed_out = min(PARTS_PER_CORE * plan.parallelism, size // MIN_PART_BYTES)
+    parts = max(1, at_once, handed_out)
+    return [FileSplits(splits) for splits in log.splits(low, high, parts)]
+
+
+class FileBatchReader(DataSourceReader):
+    """Reads a bounded source at once, as a table."""
+
+    def __init__(self, plan: ReadPlan, schema: StructType) -> None:
+        self._plan = plan
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """The whole file log."""
+        log = open_log(self._plan)
+        return [*plan_splits(self._plan, log, 0, log.total_bytes)] or [FileSplits([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's splits."""
+        return read_partition(self._plan, partition, self._schema)
+
+
+class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches (in the planning process) and reads splits (in the workers).
+
+    The offset is `{"bytes": n, "end": k}`. `k` counts how often a source that says its end has said it: with
+    its last bytes, which may be none, and once more when a query starts again after them. Spark remembers no
+    watermarks of single inputs, and does not run the batch without data that a crash prevented.
+    """
+
+    def __init__(self, plan: ReadPlan, schema: StructType) -> None:
+        self._plan = plan
+        self._schema = schema
+        self._log: FileLog | None = None
+        self._frozen = False
+        self._listing_due_s = 0.0
+        self._has_planned = False
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """The beginning of the file log."""
+        return {"bytes": 0, "end": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The bytes that one batch takes."""
+        return ReadMaxBytes(self._plan.max_batch_bytes)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """The end of the next batch; looks for new files only when everything known was taken."""
+        log = self._file_log()
+        if start["bytes"] >= log.total_bytes:
+            try:
+                self._look_for_files(log)
+            except DrivetrainError as error:
+                raise embedded(error) from error
+        limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if limit_bytes is not None:
+            limit_bytes = limited(limit_bytes, self._plan.limit_path)
+        reached = log.cut(start["bytes"], limit_bytes)
+        has_planned, self._has_planned = self._has_planned, True
+        says_end = self._plan.says_end and reached >= log.total_bytes and not (start["end"] and has_planned)
+        return {"bytes": reached, "end": start["end"] + says_end}
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """The end of the file log as it is known."""
+        return {"bytes": self._file_log().total_bytes, "end": int(self._plan.says_end)}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take what is there now as all there is."""
+        self._listing_due_s = 0.0
+        self._look_for_files(self._file_log())
+        self._frozen = True
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FileSplits]:
+        """The work of one batch."""
+        log = self._file_log()
+        low, high = start["bytes"], end["bytes"]
+        work = plan_splits(self._plan, log, low, high)
+        if end["end"] > start["end"]:
+            work = work or [FileSplits([])]
+            work[-1].ends = True
+        return work
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's splits."""
+        return read_partition(self._plan, partition, self._schema)
+
+    def _file_log(self) -> FileLog:
+        if self._log is None:
+            self._log = open_log(self._plan)
+        return self._log
+
+    def _look_for_files(self, log: FileLog) -> None:
+        if not self._plan.source.watch or self._frozen or time.monotonic() < self._listing_due_s:
+            return
+        took_s = log_new_files(self._plan.source, log)
+        # Spark asks every few milliseconds; a directory that is slow to list is listed less often.
+        self._listing_due_s = time.monotonic() + max(0.02, 2 * took_s)
+
+
+def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of one Spark task; errors are packed so that they survive the way to the driver."""
+    assert isinstance(partition, FileSplits)
+    try:
+        if not plan.says_end:
+            yield from read_splits(plan.source, partition.splits, schema)
+            return
+        data = StructType([field for field in schema.fields if field.name != PUNCT])
+        for batch in read_splits(plan.source, partition.splits, data):
+            no = pa.nulls(batch.num_rows, pa.bool_()).fill_null(False)
+            yield batch.append_column(PUNCT, no)
+        if partition.ends:
+            yield end_row(schema)
+    except DrivetrainError as error:
+        raise embedded(error) from error
+
+
+def end_row(schema: StructType) -> pa.RecordBatch:
+    """One row that says that the input has ended: all columns null but `__punct`."""
+    target = to_arrow(schema)
+    columns = [pa.array([True]) if f.name == PUNCT else pa.nulls(1, f.type) for f in target]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def read_splits(source: FileSource, splits: list[FileSplit], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of `splits` as Arrow batches of `schema`; raises InputError (see the policy of `source`)."""
+    target = to_arrow(schema)
+    data_target = pa.schema([field for field in target if field.name != BAD_COLUMN])
+    types = ddl_types(schema)
+    for split in splits:
+        for batch in _read_split(source, split, data_target, target, types):
+            for at in range(0, batch.num_rows, ROWS_PER_BATCH):
+                yield batch.slice(at, ROWS_PER_BATCH)
+
+
+def _read_split(
+    source: FileSource, split: FileSplit, data_target: pa.Schema, target: pa.Schema, types: dict[str, str]
+) -> Iterator[pa.RecordBatch]:
+    filesystem, _ = locate(source.path)
+    if isinstance(source, ParquetFiles):
+        yield from read_row_groups(filesystem, split, target)
+        return
+    decoder: Decoder
+    skip_header = False
+    if isinstance(source, CsvFiles):
+        names = column_names(source, data_target, first_line(filesystem, split.path), split.path)
+        decoder = CsvDecoder(data_target, types, source, names)
+        skip_header = source.header and split.start == 0
+    elif isinstance(source, JsonLines):
+        decoder = JsonDecoder(data_target, types, source.timestamp_format)
+    else:
+        decoder = TextDecoder(data_target)
+    fails = source.on_bad_record == "fail"
+    lines = LineNumbers(filesystem, split, None if fails else MAX_LINE_SCAN_BYTES)
+    quote = source.quote if isinstance(source, CsvFiles) and source.multiline else None
+    for block in read_blocks(filesystem, split, quote):
+        base = int(block.ends[0]) + 1 if skip_header else 0
+        data, ends = (block.data[base:], block.ends[1:] - base) if base else (block.data, block.ends)
+        skip_header = False
+        pieces = []
+        for piece in parse_records(decoder, data, ends):
+            if isinstance(piece, pa.RecordBatch):
+                pieces.append(piece if fails else _with_bad_column(piece, target))
+            elif fails:
+                raise bad_record_error(split.path, lines.of(block, base + piece.start), block, piece)
+            else:
+                pieces.append(_bad_row(piece, split.path, lines.of(block, base + piece.start), block, target))
+        if pieces:
+            yield pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+
+
+def _with_bad_column(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    nothing = pa.nulls(batch.num_rows, target.field(BAD_COLUMN).type)
+    return pa.RecordBatch.from_arrays([*batch.columns, nothing], schema=target)
+
+
+def _bad_row(bad: BadRecord, path: str, line: int | None, block: Block, target: pa.Schema) -> pa.RecordBatch:
+    error = str(bad.explanation)
+    if line is None:
+        error += f" (at byte {block.offset + bad.start})"
+    raw = bad.raw.decode("utf-8", errors="backslashreplace")
+    row = {BAD_COLUMN: {"raw": raw, "file": path, "line": line, "error": error}}
+    return pa.RecordBatch.from_pylist([row], schema=target)

@@ -1,0 +1,311 @@
+"""The file sink: files of whole batches in one flat directory, exactly once.
+
+The problem: Spark may run a batch again after a crash, tasks may run twice, readers look at any moment,
+and a batch may have ten rows or ten million.
+
+The design: the name of a file says its batches. A batch that is not newer than the newest file was published,
+and is skipped. Otherwise it is written aside, in `_drivetrain/` (names that start with `_`
+are ignored by Spark, pyarrow and pandas), synced, and renamed into place in one step. A batch that must wait
+for its transaction is renamed to a place where nobody looks; when the transaction is published, its batches
+are joined to one file (see `rolling`), and the manifest says how far that has come (see `manifest`). A sink
+that rolls its files lets batches wait there without transactions too.
+
+    out/part-<sink id>-<batch>.<extension>      what readers see: only batches that had rows
+    out/part-<sink id>-<batch>-to<batch>.…      several batches, joined
+    out/part-<sink id>-life<n>-<batch>.…        the same, of the application's n-th life (see
+    `core.replay.replay`) out/_drivetrain/owner.json                  whose directory this is: see `ownership`
+    out/_drivetrain/staging/…                   files being written
+    out/_drivetrain/prepared/…                  batches of a transaction that was not committed yet
+    out/_drivetrain/rolling/…                   batches that count, and wait to be joined: see `rolling`
+
+Invariants:
+
+1. A reader sees a batch whole or not at all; a published file never changes.
+2. A batch is published at most once, whatever is killed, and at least once before Spark commits it.
+3. When `write` raises, nothing of the batch is visible, and nothing written aside is left behind.
+4. When `prepare` returns, the batch survives a crash of the machine, and nobody sees it. The same is true of
+   `write` when files are rolled.
+
+Whether the driver writes or the workers do follows from the size of the batch before, since a batch's
+own size is known only when it is computed; and the workers do when Spark refuses to hand the driver so
+much. Called by the engine. Source: the file layout of Spark's own sink, without its metadata log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, cast
+
+import pyarrow.fs as pafs
+
+from drivetrain.api.sinks import FileSink, Guarantee
+from drivetrain.connectors.files.file_formats import EXTENSIONS, header_of, render
+from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
+from drivetrain.connectors.files.publication_manifest import (
+    NONE,
+    Manifest,
+    Published,
+    PublishedSink,
+    batch_of,
+    last_published,
+)
+from drivetrain.connectors.files.rolling import FILE_BYTES, Rolling
+from drivetrain.connectors.files.staging import Target, join_parts, stage_parts, stage_table
+from drivetrain.core.replay.replay import FIRST_LIFE
+from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.whole_files import publish_file
+from drivetrain.spark.batch.small_batches import SmallBatches
+from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
+from drivetrain.spark.session.spark_errors import recovered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class FileSinkWriter:
+    """Writes the batches of one file sink; see the module's docstring."""
+
+    guarantee: Guarantee = "exactly once"
+
+    def __init__(self, sink: FileSink, context: SinkContext) -> None:
+        self._sink = sink
+        self._context = context
+        self._uri = _absolute(sink.path)
+        self._directory = OutputDirectory(self._uri, context.app_id, context.state_dir)
+        self._manifest = Manifest(_absolute(sink.together or sink.path), context.app_id)
+        self._life = "" if context.life == FIRST_LIFE else f"life{context.life}-"
+        self._target = Target(self._uri, sink.format, b"", _compression(sink))
+        self._rolling = Rolling(
+            self._directory,
+            context.sink_id,
+            self._target,
+            size_bytes=FILE_BYTES if sink.roll is None else sink.roll.size_bytes,
+            age_ms=None if sink.roll is None else sink.roll.age_ms,
+        )
+        self._turn = threading.Lock()
+        """Held while files are joined and published: batches, checkpoints and polls do so."""
+        self._claimed = False
+        self._last: int | None = None
+        """The newest batch that counts as published; None before it was looked for."""
+        self._small = SmallBatches()
+        self._one_by_one: bool | None = None
+        """Whether the manifest counts every file; None before the first batch."""
+
+    @property
+    def group(self) -> str:
+        """The directory with the manifest."""
+        return f"files:{self._manifest.filesystem.type_name}:{self._manifest.root}"
+
+    def validate(self) -> None:
+        """Raise OutputError unless the directory is ours or empty, and can be written."""
+        self._directory.check()
+
+    def check_fresh(self) -> None:
+        """Files can always be removed."""
+
+    def fresh(self) -> None:
+        """Remove the files that this application published here, and its claim."""
+        self._manifest.note(self._context.sink_id, None)
+        self._directory.clear()
+        self._claimed, self._one_by_one, self._last = False, None, None
+
+    def name_of(self, batch_id: int) -> str:
+        """The name of a file with one batch."""
+        packed = ".gz" if self._sink.compression == "gzip" and self._sink.format != "parquet" else ""
+        extension = f"{EXTENSIONS[self._sink.format]}{packed}"
+        return f"part-{self._context.sink_id}-{self._life}{batch_id:08d}.{extension}"
+
+    def write(self, df: DataFrame, batch_id: int) -> int:
+        """Publish the rows of a batch and return how many they are; 0 if it was published before.
+
+        With rolled files they count as published, and are seen when their file is.
+        """
+        rows = self._written(df, batch_id, waits=False)
+        if self._sink.roll is not None:
+            self.roll(batch_id - 1)  # Spark does not run those again
+        return rows
+
+    def roll(self, released: int | None = None, *, ends: bool = False) -> None:
+        """Show what is due of the batches that wait to be joined, up to `released` (None: all of them)."""
+        if self._sink.roll is not None and self._is_ours():
+            with self._publishing():
+                self._rolling.show(released, ends=ends)
+
+    # -- batches that wait ---------------------------------------------------------------------------
+
+    def prepare(self, df: DataFrame, batch_id: int) -> int:
+        """Keep the rows of a batch unseen, in place of what was prepared under its id; how many they are."""
+        return self._written(df, batch_id, waits=True)
+
+    def prepared(self) -> list[int]:
+        """The batches that wait, growing."""
+        return sorted(self._waiting())
+
+    def abort(self, batch_id: int) -> None:
+        """Forget a prepared batch."""
+        waiting = self._waiting().get(batch_id)
+        if waiting is not None:
+            self._directory.filesystem.delete_file(f"{self._directory.prepared}/{waiting}")
+
+    def publish(
+        self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
+    ) -> dict[str, int]:
+        """Give the prepared batches of all `sinks` up to their last ones their names, then say so."""
+        shown: dict[str, int] = {}
+        with self._manifest.locked():
+            known = self._manifest.read()
+            counted = dict(known.sinks)
+            for id, sink in cast("Mapping[str, FileSinkWriter]", sinks).items():
+                if id in last:
+                    before = counted.get(id)
+                    published = before.last if before is not None and before.last is not None else NONE
+                    with sink._turn:
+                        shown[id] = sink._show(published, last[id])
+                    counted[id] = PublishedSink(sink._relative(), max(published, last[id]))
+            if counted != known.sinks:
+                self._manifest.replace(Published(txid, counted))
+        return shown
+
+    def _show(self, published: int, last: int) -> int:
+        """Publish the batches that wait, up to `last`; how many rows they have."""
+        rows = 0
+        for batch, waiting in sorted(self._waiting().items()):
+            if batch > last:
+                break
+            aside = f"{self._directory.prepared}/{waiting}"
+            if batch <= max(published, self._published()):
+                self._directory.filesystem.delete_file(aside)
+                continue
+            self._rolling.take(aside, waiting)
+            self._last = batch
+            rows += int(waiting.partition(".")[0])
+        self._rolling.show()
+        return rows
+
+    def _waiting(self) -> dict[int, str]:
+        """The names of the files that wait, by batch."""
+        selector = pafs.FileSelector(self._directory.prepared, allow_not_found=True)
+        found = self._directory.filesystem.get_file_info(selector)
+        return {batch_of(info.base_name): info.base_name for info in found}
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def _written(self, df: DataFrame, batch_id: int, *, waits: bool) -> int:
+        """Write the rows of a batch aside, and put the file where it waits, or into place."""
+        staging = f"{self._directory.staging}/{self._context.sink_id}"
+        if batch_id <= self._published():
+            return 0
+        rendered = render(df, self._sink)
+        header = header_of(df, self._sink)
+        self._ready(staging, one_by_one=not waits)
+        filesystem, name = self._directory.filesystem, self.name_of(batch_id)
+        try:
+            rows = self._stage(rendered, dataclasses.replace(self._target, header=header), staging)
+            if waits:
+                self.abort(batch_id)
+            if rows and not waits and self._sink.roll is None:
+                path = f"{self._directory.path}/{name}"
+                with refusals_named(path):
+                    publish_file(filesystem, f"{staging}/whole", path)
+            elif rows:
+                waiting = f"{rows}.{len(header)}.{_columns_of(df, rendered)}.{name}"
+                if waits:
+                    with refusals_named(self._directory.prepared):
+                        publish_file(filesystem, f"{staging}/whole", f"{self._directory.prepared}/{waiting}")
+                else:
+                    self._rolling.take(f"{staging}/whole", waiting)
+        finally:
+            filesystem.delete_dir(staging)
+        if rows and not waits:
+            self._last = batch_id
+        return rows
+
+    def _published(self) -> int:
+        """The newest batch of this life that counts as published."""
+        if self._last is None:
+            prefix = f"part-{self._context.sink_id}-{self._life}"
+            seen = last_published(self._directory.filesystem, self._directory.path, prefix)
+            self._last = max(seen, self._rolling.last_of(self._life)) if self._is_ours() else NONE
+        return self._last
+
+    def _is_ours(self) -> bool:
+        return self._claimed or self._directory.is_claimed()
+
+    @contextlib.contextmanager
+    def _publishing(self) -> Iterator[None]:
+        with self._manifest.locked(), self._turn:
+            yield
+
+    def _ready(self, staging: str, *, one_by_one: bool) -> None:
+        filesystem = self._directory.filesystem
+        with refusals_named(self._directory.path):
+            if not self._claimed:
+                if not self._directory.is_claimed():
+                    self._manifest.note(self._context.sink_id, None)  # of a state that is gone
+                    self._directory.claim()
+                    self._last = NONE
+                elif self._sink.roll is None and one_by_one and self._rolling.waiting():
+                    with self._publishing():
+                        self._rolling.show()  # of a time when files were rolled, or sinks waited for others
+                self._claimed = True
+            if self._one_by_one != one_by_one:
+                self._count(one_by_one=one_by_one)
+            if filesystem.get_file_info(staging).type == pafs.FileType.Directory:
+                filesystem.delete_dir(staging)  # what a killed run had not finished
+            filesystem.create_dir(staging, recursive=True)
+            if not one_by_one:
+                filesystem.create_dir(self._directory.prepared, recursive=True)
+
+    def _count(self, *, one_by_one: bool) -> None:
+        """Have the manifest count every file, or those that are there and no more."""
+        known = self._manifest.read().sinks.get(self._context.sink_id)
+        if one_by_one:
+            if known is not None or self._sink.together is not None:
+                self._manifest.note(self._context.sink_id, PublishedSink(self._relative(), None))
+        elif known is None or known.last is None:
+            last = last_published(self._directory.filesystem, self._directory.path)
+            self._manifest.note(self._context.sink_id, PublishedSink(self._relative(), last))
+        self._one_by_one = one_by_one
+
+    def _relative(self) -> str:
+        """The sink's directory, seen from the manifest's."""
+        return self._directory.path.removeprefix(self._manifest.root).strip("/") or "."
+
+    def _stage(self, rendered: DataFrame, target: Target, staging: str) -> int:
+        """Write the batch to `<staging>/whole`, if it has rows, and return how many."""
+        whole = f"{staging}/whole"
+        table = self._small.table(rendered)
+        if table is not None:
+            self._small.wrote(table.nbytes)
+            return stage_table(table, target, whole).rows if table.num_rows else 0
+        try:
+            parts = stage_parts(rendered, target, staging)
+        except Exception as error:
+            ours = recovered(str(error))
+            if isinstance(ours, DrivetrainError):
+                raise ours from error
+            raise
+        self._small.wrote(sum(part.size_bytes for part in parts))
+        if parts:
+            join_parts(parts, target, whole)
+        return sum(part.rows for part in parts)
+
+
+def _compression(sink: FileSink) -> str | None:
+    chosen = sink.compression or ("snappy" if sink.format == "parquet" else None)
+    return None if chosen == "none" else chosen
+
+
+def _columns_of(df: DataFrame, rendered: DataFrame) -> str:
+    """A checksum of what the files of batches that are joined must have in common."""
+    columns = rendered.schema.json()
+    return f"{zlib.crc32(f'{df.columns} {columns}'.encode()):08x}"
+
+
+def _absolute(place: str) -> str:
+    return place if "://" in place else os.path.abspath(os.path.expanduser(place))

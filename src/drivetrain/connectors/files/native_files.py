@@ -1,0 +1,270 @@
+"""Bounded text and Parquet files through Spark's own reader, with our file log in charge.
+
+The problem: Spark reads uncompressed text and Parquet several times faster than anything that hands it rows
+from a Python process, but its file source lists directories itself: it takes what arrives after the start,
+forgets old files, has no end, and checks neither UTF-8 nor that a file is still the one it was.
+
+The design: the file log lists the input, once, as for every source. A directory of links to these files is
+then given a list in the form in which Spark's own sink lists its files (`_spark_metadata`), which Spark's
+source takes for the truth instead of looking into directories. The time of a file in that list is its number
+in our log, so Spark takes the files in our order, and the log that Spark keeps in its checkpoint says how far
+a batch came.
+
+Only what gains is read like this: local, bounded, uncompressed files, none larger than a batch (Spark does
+not divide a file between batches), text under the policy `fail`, Parquet whose files have the very types of
+the stream. Everything else goes through `file_reader`. The choice is made once and lies in the state
+directory.
+
+A batch takes at most `max_batch_bytes`, always: Spark asks for the limit once, when the query starts, so it
+does not follow how long batches take.
+
+A Parquet source that says its end has one more file at the end of the list, with one row of nulls; and
+another one when a query that has taken it starts again. Spark remembers no watermarks of single inputs, and
+does not run the batch without data that a crash prevented.
+
+Invariants:
+
+1. The files, and their order, are those of the file log.
+2. A file that is no longer what was logged stops the application before a batch reads it.
+3. Text is UTF-8, or the first line that is not stops the application, named.
+
+Called by `opened_files`. Source: Spark's FileStreamSource and MetadataLogFileIndex.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructType
+
+from drivetrain.api.sources import FileSource, ParquetFiles, TextFiles
+from drivetrain.connectors.files.blocks import LineNumbers, read_blocks, refuse_changed
+from drivetrain.connectors.files.file_log import FileLog, FileSplit
+from drivetrain.connectors.files.parquet_groups import read_schema
+from drivetrain.connectors.files.text_decoder import TextDecoder
+from drivetrain.connectors.files.text_records import BadRecord, bad_record_error, parse_records
+from drivetrain.connectors.schema import to_arrow
+from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.runtime.channel.columns import PUNCT
+from drivetrain.runtime.durable import sync
+from drivetrain.runtime.file_locations import FoundFile, compression_of, locate
+from drivetrain.runtime.whole_files import is_local, publish_bytes
+from drivetrain.spark.connector.source import OpenedSource, Position, SourceContext
+
+END_FILE = "drivetrain-end-of-input"
+NOT_UTF8 = "drivetrain: a line is not UTF-8"
+MAX_FILES = 1_000
+"""Spark lists every file of a batch again, one by one."""
+
+
+def open_native(
+    source: FileSource, struct: StructType, log: FileLog, context: SourceContext, *, says_end: bool, new: bool
+) -> NativeFiles | None:
+    """Open `source` for Spark's own reader, or return None when it is not to be read by it.
+
+    `new` says that nothing has run: the choice is made now. Later it is what it was then.
+    """
+    listing = Path(context.state_dir) / "listing"
+    if new and _gains(source, struct, log, context, says_end=says_end):
+        _write_listing(listing, log.files(), to_arrow(struct) if says_end else None)
+    if not (listing / "_spark_metadata" / "0").exists():
+        return None
+    if isinstance(source, TextFiles):
+        df = _read(context, "text", struct, listing, lineSep="\n").select(_line().alias("value"))
+    else:
+        df = _read(context, "parquet", struct, listing, datetimeRebaseMode="CORRECTED")
+        if says_end:
+            df = df.select("*", F.col("_metadata.file_name").startswith(END_FILE).alias(PUNCT))
+    opened = NativeFiles(df, log, context.spark_log, says_end=says_end)
+    if says_end and opened.newest() >= _listed(listing):
+        _list(listing, [*_lines(listing), _end_line(listing, to_arrow(struct), _listed(listing))])
+    return opened
+
+
+def _gains(
+    source: FileSource, struct: StructType, log: FileLog, context: SourceContext, *, says_end: bool
+) -> bool:
+    filesystem, _ = locate(source.path)
+    if source.watch or not is_local(filesystem) or context.spark_log is None or len(log) > MAX_FILES:
+        return False
+    if not all(_readable_by_spark(file, context.max_batch_bytes) for file in log.files()):
+        return False
+    if isinstance(source, TextFiles):
+        return source.on_bad_record == "fail" and not says_end
+    if not isinstance(source, ParquetFiles) or "_metadata" in struct.names:
+        return False
+    target = to_arrow(struct)
+    return all(_same_types(read_schema(filesystem, file.path), target) for file in log.files())
+
+
+def _readable_by_spark(file: FoundFile, max_bytes: int) -> bool:
+    return compression_of(file.path) is None and file.size_bytes <= max_bytes
+
+
+def _same_types(found: pa.Schema, target: pa.Schema) -> bool:
+    names = found.names
+    return all(names.count(f.name) == 1 and _same_type(found.field(f.name).type, f.type) for f in target)
+
+
+def _same_type(found: pa.DataType, target: pa.DataType) -> bool:
+    if found == target:
+        return True
+    if pa.types.is_dictionary(found):
+        return _same_type(found.value_type, target)
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(target):
+        return found.unit in ("ms", "us") and (found.tz is None) == (target.tz is None)
+    if pa.types.is_string(target):
+        return pa.types.is_large_string(found) or pa.types.is_string_view(found)
+    return False
+
+
+def _write_listing(listing: Path, files: Iterable[FoundFile], says_end: pa.Schema | None) -> None:
+    """Write Spark's list of files; what is there without its last rename does not count."""
+    shutil.rmtree(listing, ignore_errors=True)
+    metadata = listing / "_spark_metadata"
+    metadata.mkdir(parents=True)
+    lines = []
+    for number, file in enumerate(files):
+        # Names of ours: Spark hides some, takes `a=b` for a column, and may unpack by a name's ending.
+        link = listing / f"{number:06d}"
+        link.symlink_to(file.path)
+        lines.append(_line_of(link, file.size_bytes, number))
+    if says_end is not None:
+        lines.append(_end_line(listing, says_end, len(lines)))
+    _list(listing, lines)
+
+
+def _end_line(listing: Path, schema: pa.Schema, number: int) -> str:
+    """Make a file that says the end; how it is listed."""
+    end = listing / f"{END_FILE}-{number:06d}.parquet"
+    pq.write_table(pa.table([pa.nulls(1, f.type) for f in schema], schema=schema), end)
+    sync(str(end))
+    return _line_of(end, end.stat().st_size, number)
+
+
+def _line_of(path: Path, size_bytes: int, number: int) -> str:
+    row = {
+        "path": f"file://{quote(str(path))}",
+        "size": size_bytes,
+        "isDir": False,
+        "modificationTime": number,
+        "blockReplication": 1,
+        "blockSize": 32 * 2**20,
+        "action": "add",
+    }
+    return json.dumps(row)
+
+
+def _list(listing: Path, lines: list[str]) -> None:
+    path = str(listing / "_spark_metadata" / "0")
+    publish_bytes(pafs.LocalFileSystem(), path, "\n".join(["v1", *lines]).encode())
+
+
+def _lines(listing: Path) -> list[str]:
+    return (listing / "_spark_metadata" / "0").read_text().splitlines()[1:]
+
+
+def _listed(listing: Path) -> int:
+    return len(_lines(listing))
+
+
+def _read(context: SourceContext, form: str, struct: StructType, listing: Path, **options: str) -> DataFrame:
+    reader = context.spark.readStream.format(form).schema(struct).options(**options)
+    return reader.option("maxBytesPerTrigger", context.max_batch_bytes).load(str(listing))
+
+
+def _line() -> Column:
+    """A line as `TextDecoder` has it: without the CR of a CRLF, and checked."""
+    value = F.col("value")
+    line = F.when(value.endswith("\r"), F.expr("left(value, char_length(value) - 1)")).otherwise(value)
+    return F.when(F.is_valid_utf8(value), line).otherwise(F.raise_error(NOT_UTF8))
+
+
+class NativeFiles(OpenedSource):
+    """Files that Spark reads itself; how far it has come is in the log that it keeps in its checkpoint.
+
+    A batch has a file there, whose newest entry is the last file taken, the order being ours. Now and then
+    that file is a compact one with all entries so far, `9.compact`, and older ones are deleted.
+    """
+
+    reader = "native"
+    how_read = "read by Spark's own reader"
+    limited_by = "bytes"
+    unit = "bytes"
+
+    def __init__(self, df: DataFrame, log: FileLog, spark_log: str | None, *, says_end: bool) -> None:
+        assert spark_log is not None
+        self.df = df
+        self.bounded = True
+        self.total = log.total_bytes
+        self.says_end = says_end
+        self._log = log
+        self._listed = len(log) + says_end
+        self._directory = Path(spark_log)
+        self._checked = 0
+        self._taken: dict[int, int] = {}
+
+    def position(self, offset: str | None) -> Position:
+        """The bytes of all files up to those of `offset`; the file that says the end counts nothing."""
+        files = self._files_until(offset)
+        done = self._log.end_of(min(files, len(self._log)))
+        return Position(done, self._log.total_bytes, finished=files >= self._listed)
+
+    def newest(self) -> int:
+        """How many files Spark has planned to take so far."""
+        names = [path.name.removesuffix(".compact") for path in self._directory.glob("[0-9]*")]
+        return self._files_until(json.dumps({"logOffset": max(map(int, names))})) if names else 0
+
+    def check(self, offset: str | None) -> None:
+        """Raise InputError unless the files up to `offset` that were not checked yet are as logged."""
+        files = min(self._files_until(offset), len(self._log))
+        filesystem = pafs.LocalFileSystem()
+        for file in self._log.files(self._checked, files):
+            refuse_changed(filesystem, file.path, file.size_bytes)
+        self._checked = max(self._checked, files)
+
+    def explain(self, text: str) -> DrivetrainError | None:
+        """The error that names the first line that is not UTF-8, if Spark has found one."""
+        return _first_bad_line(self._log) if NOT_UTF8 in text else None
+
+    def _files_until(self, offset: str | None) -> int:
+        """How many files the batches up to `offset` took, each answer on its own: two threads ask."""
+        batch = json.loads(offset)["logOffset"] if offset else -1
+        if batch not in self._taken:
+            taken = (int(e["timestamp"]) + 1 for e in self._entries(batch) if e["batchId"] <= batch)
+            self._taken[batch] = max(taken, default=0)
+        return self._taken[batch]
+
+    def _entries(self, batch: int) -> Iterator[dict[str, int]]:
+        """What Spark noted of the files of a batch, perhaps with those of other batches."""
+        own, compact = self._directory / str(batch), self._directory / f"{batch}.compact"
+        paths = [path for path in (own, compact) if path.exists()]
+        if not paths and batch >= 0:  # compacted since, and deleted
+            paths = list(self._directory.glob("*.compact"))
+        for path in paths:
+            yield from (json.loads(line) for line in path.read_text().splitlines()[1:] if line)
+
+
+def _first_bad_line(log: FileLog) -> DrivetrainError | None:
+    filesystem = pafs.LocalFileSystem()
+    decoder = TextDecoder(pa.schema([("value", pa.string())]))
+    for file in log.files():
+        split = FileSplit(file.path, 0, file.size_bytes, file.size_bytes, whole=False)
+        lines = LineNumbers(filesystem, split, None)
+        try:
+            for block in read_blocks(filesystem, split):
+                for piece in parse_records(decoder, block.data, block.ends):
+                    if isinstance(piece, BadRecord):
+                        return bad_record_error(file.path, lines.of(block, piece.start), block, piece)
+        except InputError as error:
+            return error
+    return None

@@ -1,0 +1,150 @@
+"""Opening files: from their declaration to a streaming DataFrame, by Spark's own reader or by ours.
+
+Called by `files.connector`, once per source and start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from drivetrain.api.sources import FileSource, ParquetFiles, TextFiles
+from drivetrain.connectors.files.file_checks import validate_schema, validate_source
+from drivetrain.connectors.files.file_log import FileLog
+from drivetrain.connectors.files.file_reader import (
+    FORMAT_NAME,
+    FileDataSource,
+    ReadPlan,
+    log_new_files,
+    open_log,
+)
+from drivetrain.connectors.files.native_files import open_native
+from drivetrain.connectors.files.parquet_groups import read_schema
+from drivetrain.connectors.schema import from_arrow, to_arrow, to_struct
+from drivetrain.errors import InputError
+from drivetrain.runtime.channel.columns import PUNCT
+from drivetrain.runtime.file_locations import FoundFile, list_files, locate
+from drivetrain.spark.connector.source import (
+    BAD_COLUMN,
+    BAD_COLUMN_TYPE,
+    OpenedSource,
+    Position,
+    SourceContext,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class ArrowFiles(OpenedSource):
+    """Files that our own reader gives to Spark as Arrow batches."""
+
+    reader = "arrow"
+    how_read = "read by Arrow, in Spark's Python workers"
+    limited_by = "bytes"
+    unit = "bytes"
+
+    def __init__(self, df: DataFrame, source: FileSource, log: FileLog, *, says_end: bool) -> None:
+        self.df = df
+        self.bounded = source.bounded
+        self.total = None if source.watch else log.total_bytes
+        self.bad_column = BAD_COLUMN if _sets_aside(source) else None
+        self.says_end = says_end
+
+    def position(self, offset: str | None) -> Position:
+        """The bytes taken; the source has ended after the last one, or after the row that says the end."""
+        at = json.loads(offset) if offset else {"bytes": 0, "end": 0}
+        is_over = at["end"] > 0 if self.says_end else self.total is not None and at["bytes"] >= self.total
+        return Position(at["bytes"], self.total, finished=is_over)
+
+
+def open_files(source: FileSource, context: SourceContext, *, says_end: bool = False) -> OpenedSource:
+    """Check `source` and open it; raises `InputError`, before anything runs, when it cannot be read.
+
+    With `says_end` the rows of bounded files have one more column, `__punct`: false, and true in one
+    row of nulls in the batch that reaches the end.
+    """
+    plan, struct, log, new = plan_files(source, context)
+    native = open_native(plan.source, struct, log, context, says_end=says_end, new=new)
+    if native is not None:
+        return native
+    plan = dataclasses.replace(plan, says_end=says_end)
+    if _sets_aside(source):
+        bad = StructType.fromDDL(BAD_COLUMN_TYPE[len("struct<") : -1])
+        struct = StructType(list(struct.fields)).add(BAD_COLUMN, bad)
+    if says_end:
+        struct = StructType(list(struct.fields)).add(PUNCT, "boolean")
+    context.spark.dataSource.register(FileDataSource)
+    reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
+    return ArrowFiles(reader.option("plan", plan.to_json()).load(), source, log, says_end=says_end)
+
+
+def read_files_whole(source: FileSource, context: SourceContext) -> DataFrame:
+    """The rows of bounded files; a record that cannot be read is an error, as a table has no dead letters.
+
+    The files are those that were there when the application first started, as for a stream.
+    """
+    plan, struct, _, _ = plan_files(dataclasses.replace(source, on_bad_record="fail"), context)
+    context.spark.dataSource.register(FileDataSource)
+    reader = context.spark.read.format(FORMAT_NAME).schema(struct)
+    return reader.option("plan", plan.to_json()).load()
+
+
+def _sets_aside(source: FileSource) -> bool:
+    return source.on_bad_record == "dead_letter" and not isinstance(source, ParquetFiles)
+
+
+def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, StructType, FileLog, bool]:
+    """Check a file source, list it durably, and say how it is read, its schema, its log, and if that is new.
+
+    Raises InputError. A source whose files are logged already was checked when it first started.
+    """
+    source = dataclasses.replace(source, path=_absolute(source.path))
+    plan = ReadPlan(
+        source=source,
+        state_dir=_absolute(context.state_dir),
+        max_batch_bytes=context.max_batch_bytes,
+        limit_path=context.limit_path,
+        parallelism=context.spark.sparkContext.defaultParallelism,
+    )
+    log = open_log(plan)
+    new = not log.exists
+    if new:
+        validate_source(source)
+    filesystem, root = locate(source.path)
+    found = list_files(filesystem, root, source.glob)
+    struct = _struct_of(source, found)
+    if BAD_COLUMN in struct.names:
+        raise InputError(f"the column name {BAD_COLUMN} is reserved", where=source.path)
+    if new:
+        validate_schema(source, found, to_arrow(struct))
+        log_new_files(source, log)
+    if not isinstance(source, TextFiles):
+        # Spark's workers get plain values: the declared class may not be importable there.
+        source = dataclasses.replace(source, schema=None)  # type: ignore[call-arg]
+    return dataclasses.replace(plan, source=source), struct, log, new
+
+
+def _struct_of(source: FileSource, found: list[FoundFile]) -> StructType:
+    if isinstance(source, TextFiles):
+        return StructType().add("value", "string")
+    schema = getattr(source, "schema", None)
+    if schema is not None:
+        return to_struct(schema, source.path)
+    filesystem, _ = locate(source.path)
+    if not found:
+        raise InputError(
+            "the schema is not known: there is no Parquet file yet to take it from",
+            where=source.path,
+            remedy='declare it: sources.parquet(path, schema="carrier string, delay double", watch=True)',
+        )
+    return from_arrow(read_schema(filesystem, found[0].path), found[0].path)
+
+
+def _absolute(path_or_uri: str) -> str:
+    """Workers run in other directories than the driver."""
+    return path_or_uri if "://" in path_or_uri else os.path.abspath(os.path.expanduser(path_or_uri))

@@ -1,0 +1,216 @@
+"""Who an output directory belongs to.
+
+The problem: results of two applications in one directory cannot be told apart afterwards, and results
+of an application whose state was deleted would be published a second time, or wrongly taken for done.
+
+The design: the first batch writes `_drivetrain/owner.json` with the application's id and a token that is
+also kept in the sink's state directory, next to Spark's checkpoint. A later start compares both.
+
+| owner.json | token | what it means |
+|---|---|---|
+| none, directory empty | - | new: ours from the first batch on |
+| none, something there | - | somebody else's: refused |
+| ours | the same | going on after a stop or a crash |
+| ours | none or another | our state was deleted, the output was not: refused until `fresh()` |
+| another application's | - | refused |
+
+Invariants:
+
+1. `check` changes nothing that a reader can see.
+2. Nothing that this application did not publish is ever removed.
+
+Called by the file sink.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from drivetrain.errors import OutputError
+from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.whole_files import full_disk_named, is_local, publish_bytes
+
+OURS = "_drivetrain"
+PUBLISHED = re.compile(r"part-.+-(?:to)?\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
+"""The names of files that readers see."""
+
+
+class OutputDirectory:
+    """An output directory as one sink of one application sees it."""
+
+    def __init__(self, uri: str, app_id: str, state_dir: str) -> None:
+        self.filesystem, self.path = locate(uri)
+        self.path = self.path.rstrip("/")
+        self._app_id = app_id
+        self._state_fs, self._state_dir = locate(state_dir)
+
+    @property
+    def staging(self) -> str:
+        """Where files are written before they are published; hidden from readers."""
+        return f"{self.path}/{OURS}/staging"
+
+    @property
+    def prepared(self) -> str:
+        """Where files of batches wait that are not published yet; hidden from readers."""
+        return f"{self.path}/{OURS}/prepared"
+
+    @property
+    def rolling(self) -> str:
+        """Where files of published batches wait to be joined to a larger one; hidden from readers."""
+        return f"{self.path}/{OURS}/rolling"
+
+    @property
+    def joining(self) -> str:
+        """Where files are joined; hidden from readers."""
+        return f"{self.path}/{OURS}/joining"
+
+    def check(self) -> None:
+        """Raise OutputError unless the directory can be ours and can be written."""
+        info = self.filesystem.get_file_info(self.path)
+        if info.type == pafs.FileType.File:
+            raise OutputError(
+                "a file is in the way of the output directory",
+                where=self.path,
+                expected="a directory, or nothing",
+                remedy="remove the file or choose another path",
+            )
+        owner = self._owner()
+        if owner is None:
+            self._refuse_strangers()
+        elif owner["app_id"] != self._app_id:
+            raise OutputError(
+                "the directory holds the output of another application",
+                where=self.path,
+                expected=f"nothing, or output of {self._app_id}",
+                got=f"output of {owner['app_id']}",
+                remedy="choose another path, or delete the directory if its content is no longer needed",
+            )
+        elif owner["token"] != self._token() and self.published():
+            raise OutputError(
+                "the directory holds output of an earlier life of this application, whose state is gone",
+                where=self.path,
+                expected="output that belongs to the state in the state directory",
+                remedy="run with --fresh to remove that output and start over, or choose another path",
+            )
+        self._probe()
+
+    def is_claimed(self) -> bool:
+        """Whether the directory is ours, and belongs to the state that there is."""
+        owner = self._owner()
+        return owner is not None and owner["app_id"] == self._app_id and owner["token"] == self._token()
+
+    def claim(self) -> None:
+        """Make the directory ours, durably; call it after `check` and before anything is published.
+
+        What waits there to be published is of a state that is gone, and is removed.
+        """
+        if self.is_claimed():
+            return
+        for hidden in (self.prepared, self.rolling):
+            if self.filesystem.get_file_info(hidden).type == pafs.FileType.Directory:
+                self.filesystem.delete_dir(hidden)
+        token = self._token()
+        if token is None:
+            token = uuid.uuid4().hex
+            self._state_fs.create_dir(self._state_dir, recursive=True)
+            publish_bytes(self._state_fs, self._token_path(), token.encode())
+        self.filesystem.create_dir(f"{self.path}/{OURS}", recursive=True)
+        content = json.dumps({"app_id": self._app_id, "token": token}).encode()
+        publish_bytes(self.filesystem, f"{self.path}/{OURS}/owner.json", content)
+
+    def clear(self) -> None:
+        """Remove what this application published, if the directory is its own."""
+        owner = self._owner()
+        if owner is None or owner["app_id"] != self._app_id:
+            return
+        for path in self.published():
+            self.filesystem.delete_file(path)
+        self.filesystem.delete_dir(f"{self.path}/{OURS}")
+        if self._token() is not None:
+            self._state_fs.delete_file(self._token_path())
+
+    def published(self) -> list[str]:
+        """The files that were published here, by path."""
+        selector = pafs.FileSelector(self.path, allow_not_found=True)
+        found = self.filesystem.get_file_info(selector)
+        return sorted(info.path for info in found if PUBLISHED.fullmatch(info.base_name))
+
+    def _refuse_strangers(self) -> None:
+        selector = pafs.FileSelector(self.path, allow_not_found=True)
+        others = [
+            info.base_name
+            for info in self.filesystem.get_file_info(selector)
+            if not info.base_name.startswith(".") and info.base_name != OURS
+        ]
+        if others:
+            shown = ", ".join(sorted(others)[:3]) + (", …" if len(others) > 3 else "")
+            raise OutputError(
+                "the output directory is not empty, and what is in it is not this application's",
+                where=self.path,
+                expected="an empty directory, or none",
+                got=f"{len(others)} entries: {shown}",
+                remedy="choose another path, or empty the directory",
+            )
+
+    def _probe(self) -> None:
+        """Write and remove a hidden file as deep as the path exists; a directory is not created for it."""
+        if not is_local(self.filesystem):
+            return
+        existing = self.path
+        while not os.path.lexists(existing):
+            existing = os.path.dirname(existing)
+        try:
+            with tempfile.NamedTemporaryFile(dir=existing, prefix=".drivetrain-"):
+                pass
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _owner(self) -> dict[str, Any] | None:
+        text = _read(self.filesystem, f"{self.path}/{OURS}/owner.json")
+        return None if text is None else dict(json.loads(text))
+
+    def _token_path(self) -> str:
+        return f"{self._state_dir}/output-token"
+
+    def _token(self) -> str | None:
+        text = _read(self._state_fs, self._token_path())
+        return None if text is None else text.decode()
+
+
+def unwritable(path: str, error: Exception) -> OutputError:
+    """The error for a place that cannot be written."""
+    return OutputError(
+        "the output cannot be written",
+        where=path,
+        got=str(error),
+        remedy="check that the path is a directory on a writable disk and that this user may write there",
+    )
+
+
+@contextlib.contextmanager
+def refusals_named(path: str) -> Iterator[None]:
+    """Turn an operating system's refusal to write into an OutputError or a DiskFullError."""
+    try:
+        with full_disk_named(path):
+            yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def _read(filesystem: pafs.FileSystem, path: str) -> bytes | None:
+    try:
+        if filesystem.get_file_info(path).type != pafs.FileType.File:
+            return None
+    except NotADirectoryError:
+        return None
+    with filesystem.open_input_stream(path) as stream:
+        return bytes(stream.read())

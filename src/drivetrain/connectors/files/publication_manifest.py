@@ -1,0 +1,175 @@
+"""How far file sinks have published, for readers who want whole transactions of several of them.
+
+The problem: a transaction is many files in several directories, and a file system shows one file at a time.
+
+The design: beside the files lies a small manifest that says per sink the number of its last published batch.
+Files get their names first, and then the manifest is replaced, in one step. Who goes by it
+(`published_files`) sees transactions whole, of all its sinks at once; who lists a directory sees each file
+whole, and may see one sink a moment ahead of the other.
+
+    <home>/_drivetrain/published-<application>.json
+        {"transaction": 7, "sinks": {"ledger": {"directory": "ledger", "last": 41}, …}}
+
+`home` is the directory that the sinks were told to publish `together` in, or else the sink's own. "last" is
+null while batches are published one by one: then every file that is there counts. So it does in a sink's own
+directory without a manifest.
+
+What if we die here: between two names, or before the manifest, the transaction is published again by whoever
+goes on (`publishing`), which gives the remaining files their names, and then replaces the manifest.
+
+Invariants:
+
+1. Every file of a batch that the manifest counts is there, but for those that a reader has removed.
+2. On a local file system one process at a time changes a manifest, and none of its numbers falls.
+
+Called by the file sink and by readers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow.fs as pafs
+
+from drivetrain.connectors.files.output_ownership import OURS, PUBLISHED, refusals_named
+from drivetrain.errors import InputError
+from drivetrain.runtime.file_locations import locate
+from drivetrain.runtime.file_lock import FileLock
+from drivetrain.runtime.whole_files import is_local, publish_bytes
+
+_BATCH = re.compile(r"-(?:to)?(\d{8,})\.[^/]*$")
+_MANIFEST = re.compile(r"published-.+\.json")
+NONE = -1
+"""Stands for "no batch yet"."""
+
+
+class PublishedSink(msgspec.Struct, frozen=True):
+    """How far one sink has published: `last` is null while every file counts."""
+
+    directory: str
+    last: int | None
+
+
+class Published(msgspec.Struct, frozen=True):
+    """The newest transaction that changed something, and the sinks by id."""
+
+    transaction: int = 0
+    sinks: dict[str, PublishedSink] = {}
+
+
+class Manifest:
+    """The manifest of one application's sinks under the directory `home`."""
+
+    def __init__(self, home: str, app_id: str) -> None:
+        self.filesystem, root = locate(home)
+        self.root = root.rstrip("/")
+        self._path = f"{self.root}/{OURS}/published-{app_id}.json"
+
+    def read(self) -> Published:
+        """What it says now."""
+        return _read(self.filesystem, self._path)
+
+    def replace(self, published: Published) -> None:
+        """Make it say this, durably; call it with `locked` held."""
+        with refusals_named(self._path):
+            self.filesystem.create_dir(f"{self.root}/{OURS}", recursive=True)
+            publish_bytes(self.filesystem, self._path, msgspec.json.encode(published))
+
+    def note(self, sink_id: str, sink: PublishedSink | None) -> None:
+        """Say this of one sink, or nothing any more; the lock must not be held."""
+        known = self.read()
+        if known.sinks.get(sink_id) == sink:
+            return
+        with self.locked():
+            known = self.read()
+            sinks = {id: other for id, other in known.sinks.items() if id != sink_id}
+            if sink is not None:
+                sinks[sink_id] = sink
+            self.replace(Published(known.transaction, sinks))
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only one who changes it; on file systems without locks the caller must be the only one."""
+        if not is_local(self.filesystem):
+            yield
+            return
+        lock = Path(f"{self._path}.lock")
+        with refusals_named(str(lock)):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            held = FileLock(lock, mode=0o666)  # applications of several users may publish together
+            held.wait()
+        try:
+            yield
+        finally:
+            held.release()
+
+
+def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """The files that file sinks have published under `directory`, as of one transaction.
+
+    `directory` is what the sinks were told to publish `together` in, or one sink's own. The result has an
+    entry for every sink that has published there, keyed by its directory, with the paths of its files in the
+    order of batches; no sink is ahead of another by a transaction. Raises `InputError` when no sink of
+    Drivetrain publishes there.
+
+        files = published_files("out")
+        ledger = spark.read.parquet(*files["/data/out/ledger"])
+    """
+    place = os.fspath(directory)
+    filesystem, root = locate(place)
+    root = root.rstrip("/")
+    selector = pafs.FileSelector(f"{root}/{OURS}", allow_not_found=True)
+    ours = {info.base_name: info.path for info in filesystem.get_file_info(selector)}
+    told = [_read(filesystem, path) for name, path in ours.items() if _MANIFEST.fullmatch(name)]
+    if not told and "owner.json" in ours:
+        told = [Published(sinks={"": PublishedSink(".", None)})]
+    if not told:
+        raise InputError(
+            "no file sink has published here",
+            where=place,
+            expected="a sink's directory, or the common directory of sinks that publish together",
+            remedy="correct the path; or wait until the application has published its first batch",
+        )
+    found: dict[str, list[str]] = {}
+    for sink in (sink for manifest in told for sink in manifest.sinks.values()):
+        whole = root if sink.directory == "." else f"{root}/{sink.directory}"
+        names = _published_names(filesystem, whole)
+        found[whole] = [
+            f"{whole}/{name}" for name in names if sink.last is None or batch_of(name) <= sink.last
+        ]
+    return found
+
+
+def last_published(filesystem: pafs.FileSystem, directory: str, prefix: str = "") -> int:
+    """The last batch of which there is a file in a sink's directory; `NONE` if there is none.
+
+    With `prefix` only files count whose names have it in front of their batches.
+    """
+    names = _published_names(filesystem, directory)
+    its_own = re.compile(rf"{re.escape(prefix)}\d{{8,}}(?:-to\d{{8,}})?\..*" if prefix else ".*")
+    return max((batch_of(name) for name in names if its_own.fullmatch(name)), default=NONE)
+
+
+def batch_of(name: str) -> int:
+    """The number of the batch in the name of its file, or of the last one when there are several."""
+    found = _BATCH.search(name)
+    assert found is not None, name
+    return int(found[1])
+
+
+def _published_names(filesystem: pafs.FileSystem, directory: str) -> list[str]:
+    infos = filesystem.get_file_info(pafs.FileSelector(directory, allow_not_found=True))
+    names = [info.base_name for info in infos if PUBLISHED.fullmatch(info.base_name)]
+    return sorted(names, key=lambda name: (batch_of(name), name))
+
+
+def _read(filesystem: pafs.FileSystem, path: str) -> Published:
+    if filesystem.get_file_info(path).type != pafs.FileType.File:
+        return Published()
+    with filesystem.open_input_stream(path) as stream:
+        return msgspec.json.decode(stream.read(), type=Published)

@@ -1,0 +1,194 @@
+"""Joining batches to larger files before readers see them: which, when, and how.
+
+The problem: a stream with a batch a second makes 86,400 files a day. Small files cannot be joined once
+readers see them: whoever lists the directory in between would find messages twice, or miss them.
+
+The design: batches that count as published, and that nobody sees yet, wait in a hidden folder, each as the
+very file that it would be. What is due becomes one file: when it has the size or the age that the sink was
+told, when its columns change, and when the run ends. Without such limits everything is due at once.
+
+    out/_drivetrain/rolling/<rows>.<header>.<schema>.<name>   a file that waits, and the name it will have;
+                                   how many bytes its header has, a checksum of its columns
+    out/_drivetrain/joining/…      a joined file while it is written
+    out/part-<sink>-<first>-to<last>.<extension>     a joined file; one that is alone keeps its name
+
+The joined file is written aside and takes its place in the folder; then its parts are deleted, and it is
+renamed into the directory. What if we die here: a file that waits and lies within another one's range was
+joined, and is deleted by the next process; so a message waits, or is seen, once.
+
+Invariants:
+
+1. Every batch is in exactly one file that is whole: one that waits and counts, or one that readers see.
+2. A file that readers see never changes.
+3. A batch that Spark may still run again waits (`released`): its file says that it was written.
+
+Called by the file sink, which sees to it that one thread at a time is here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+
+from drivetrain.connectors.files.output_ownership import OutputDirectory, refusals_named
+from drivetrain.connectors.files.publication_manifest import NONE
+from drivetrain.connectors.files.staging import Target, join_files
+from drivetrain.runtime.whole_files import publish_file
+
+FILE_BYTES = 128 * 2**20
+"""How large a joined file becomes where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A file that waits: the batches from `first` to `last` of one `life` of the application."""
+
+    path: str
+    name: str
+    rows: int
+    header_bytes: int
+    schema: str
+    life: str
+    first: int
+    last: int
+    extension: str
+    size_bytes: int
+    since_ms: int
+
+    def holds(self, other: Waiting) -> bool:
+        """Whether `other` was joined to this file."""
+        return (
+            self.name != other.name
+            and self.life == other.life
+            and self.first <= other.first
+            and other.last <= self.last
+        )
+
+    def fits(self, other: Waiting) -> bool:
+        """Whether `other` can follow in one file."""
+        return (self.life, self.schema, self.header_bytes, self.extension) == (
+            other.life,
+            other.schema,
+            other.header_bytes,
+            other.extension,
+        )
+
+
+class Rolling:
+    """The files of one sink that wait; `age_ms` is None when nothing is to wait."""
+
+    def __init__(
+        self, directory: OutputDirectory, sink_id: str, target: Target, *, size_bytes: int, age_ms: int | None
+    ) -> None:
+        self._directory = directory
+        self._target = target
+        self._size_bytes = size_bytes
+        self._age_ms = age_ms
+        self._stem = f"part-{sink_id}-"
+        self._joining = f"{directory.joining}/{sink_id}"
+        self._name = re.compile(
+            rf"(\d+)\.(\d+)\.([0-9a-f]+)\.({re.escape(self._stem)}"
+            r"(life\d+-)?(\d{8,})(?:-to(\d{8,}))?(\.[^/]+))"
+        )
+
+    def take(self, aside: str, waiting: str) -> None:
+        """Let the finished file `aside` wait under that name; durable when this returns."""
+        filesystem, folder = self._directory.filesystem, self._directory.rolling
+        with refusals_named(folder):
+            filesystem.create_dir(folder, recursive=True)
+            publish_file(filesystem, aside, f"{folder}/{waiting}")
+
+    def waiting(self) -> list[Waiting]:
+        """The files that wait and count, in the order of batches."""
+        found = self._all()
+        found.sort(key=lambda one: (one.last, -one.first))
+        kept: list[Waiting] = []
+        for one in reversed(found):  # a joined file comes before its parts
+            if not (kept and kept[-1].holds(one)):
+                kept.append(one)
+        return kept[::-1]
+
+    def show(self, released: int | None = None, *, ends: bool = False) -> None:
+        """Join what is due of the batches up to `released` (None: all), and show it to readers.
+
+        With `ends` everything is due.
+        """
+        self._delete_parts()
+        waiting = [one for one in self.waiting() if released is None or one.last <= released]
+        for group in self._due(waiting, ends=ends):
+            one = group[0] if len(group) == 1 else self._joined(group)
+            path = f"{self._directory.path}/{one.name}"
+            with refusals_named(path):
+                publish_file(self._directory.filesystem, one.path, path)
+
+    def _due(self, waiting: list[Waiting], *, ends: bool) -> list[list[Waiting]]:
+        groups: list[list[Waiting]] = []
+        for one in waiting:
+            if groups and groups[-1][-1].fits(one) and _size(groups[-1]) < self._size_bytes:
+                groups[-1].append(one)
+            else:
+                groups.append([one])
+        if not groups or ends or self._age_ms is None or _size(groups[-1]) >= self._size_bytes:
+            return groups
+        if time.time_ns() // 1_000_000 - groups[-1][0].since_ms >= self._age_ms:
+            return groups
+        return groups[:-1]  # nothing can be added to those before it
+
+    def _joined(self, group: Sequence[Waiting]) -> Waiting:
+        """Put one file in the place of several that wait."""
+        filesystem, first, last = self._directory.filesystem, group[0], group[-1]
+        whole = f"{self._joining}/whole"
+        with refusals_named(whole):
+            filesystem.create_dir(self._joining, recursive=True)
+            try:
+                join_files([one.path for one in group], first.header_bytes, self._target, whole)
+                name = f"{self._stem}{first.life}{first.first:08d}-to{last.last:08d}{first.extension}"
+                rows = sum(one.rows for one in group)
+                self.take(whole, f"{rows}.{first.header_bytes}.{first.schema}.{name}")
+            finally:
+                filesystem.delete_dir(self._joining)
+        self._delete_parts()
+        return next(one for one in self.waiting() if one.name == name)
+
+    def _delete_parts(self) -> None:
+        """Delete the files that were joined to others."""
+        counting = {one.path for one in self.waiting()}
+        for one in self._all():
+            if one.path not in counting:
+                self._directory.filesystem.delete_file(one.path)
+
+    def _all(self) -> list[Waiting]:
+        selector = pafs.FileSelector(self._directory.rolling, allow_not_found=True)
+        infos = self._directory.filesystem.get_file_info(selector)
+        return [found for info in infos if (found := self._waiting(info)) is not None]
+
+    def last_of(self, life: str) -> int:
+        """The last batch of a life that waits; `NONE` when there is none."""
+        return max((one.last for one in self.waiting() if one.life == life), default=NONE)
+
+    def _waiting(self, info: pafs.FileInfo) -> Waiting | None:
+        found = self._name.fullmatch(info.base_name)
+        if found is None:
+            return None
+        rows, header, schema, name, life, first, last, extension = found.groups()
+        return Waiting(
+            info.path,
+            name,
+            int(rows),
+            int(header),
+            schema,
+            life or "",
+            int(first),
+            int(last or first),
+            extension,
+            int(info.size),
+            0 if info.mtime_ns is None else info.mtime_ns // 1_000_000,
+        )
+
+
+def _size(group: Sequence[Waiting]) -> int:
+    return sum(one.size_bytes for one in group)

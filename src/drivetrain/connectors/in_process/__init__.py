@@ -1,0 +1,1 @@
+"""Sources and sinks within the process: generated rows, memory, the console, Python functions."""

@@ -1,0 +1,97 @@
+"""Sources and sinks within the process, as the registry knows them.
+
+`Items` and `Socket` are stored before they are read as streams (`spark.prepare.stored_sources`); items can be
+read whole here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from drivetrain.api.sinks import BatchesSink, ConsoleSink, MemorySink, NullSink
+from drivetrain.api.sources import Generator, Items
+from drivetrain.connectors.in_process.generator import generate_rows
+from drivetrain.connectors.in_process.memory_sink import MemorySinkWriter
+from drivetrain.connectors.in_process.opened_generator import open_rows, validate_generator
+from drivetrain.connectors.in_process.plain_sinks import BatchesSinkWriter, ConsoleSinkWriter, NullSinkWriter
+from drivetrain.connectors.schema import to_struct
+from drivetrain.spark.connector.connector import Connector
+from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+from drivetrain.spark.connector.source import OpenedSource, SourceContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class GeneratorConnector(Connector):
+    """Rows that Spark makes up."""
+
+    sources = (Generator,)
+
+    def open_source(self, source: Generator, context: SourceContext, *, says_end: bool) -> OpenedSource:
+        """Open a generator."""
+        return open_rows(source, context)
+
+    def read_whole(self, source: Generator, context: SourceContext) -> DataFrame:
+        """All rows of a generator."""
+        validate_generator(source, context.source_id)
+        return generate_rows(context.spark.range(source.rows or 0), source, context.source_id)
+
+
+class ItemsConnector(Connector):
+    """Python iterables."""
+
+    sources = (Items,)
+
+    def read_whole(self, source: Items, context: SourceContext) -> DataFrame:
+        """All elements of an iterable."""
+        rows = [
+            dataclasses.astuple(row) if dataclasses.is_dataclass(row) and not isinstance(row, type) else row
+            for row in source.iterable
+        ]
+        return context.spark.createDataFrame(rows, to_struct(source.schema, context.source_id))
+
+
+class ConsoleConnector(Connector):
+    """Tables on standard output."""
+
+    sinks = (ConsoleSink,)
+
+    def open_sink(self, sink: ConsoleSink, context: SinkContext) -> SinkWriter:
+        """The writer to standard output."""
+        return ConsoleSinkWriter(sink, context)
+
+
+class FunctionConnector(Connector):
+    """Python functions that are called with each batch."""
+
+    sinks = (BatchesSink,)
+
+    def open_sink(self, sink: BatchesSink, context: SinkContext) -> SinkWriter:
+        """The caller of a function."""
+        return BatchesSinkWriter(sink, context)
+
+
+class MemoryConnector(Connector):
+    """Lists in this process."""
+
+    sinks = (MemorySink,)
+
+    def open_sink(self, sink: MemorySink, context: SinkContext) -> SinkWriter:
+        """The writer to a list."""
+        return MemorySinkWriter(sink, context)
+
+    def sink_path(self, sink: MemorySink) -> str | None:
+        """The name of the list."""
+        return f"memory:{sink.name}"
+
+
+class NullConnector(Connector):
+    """Nowhere."""
+
+    sinks = (NullSink,)
+
+    def open_sink(self, sink: NullSink, context: SinkContext) -> SinkWriter:
+        """The writer that drops every message."""
+        return NullSinkWriter()

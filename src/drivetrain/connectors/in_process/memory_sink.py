@@ -1,0 +1,102 @@
+"""The memory sink: results in this process, for tests.
+
+It behaves as the sinks of databases do: batches can be prepared, and those of all memory sinks of a process
+become visible in one step, to whoever reads them with `collected` or `collected_together`. Nothing of it
+outlives the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from drivetrain.api.sinks import Guarantee, MemorySink
+from drivetrain.connectors.in_process.plain_sinks import NoTarget
+from drivetrain.spark.batch.small_batches import arrow_table
+from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_lock = threading.Lock()
+_shown: dict[str, dict[int, pa.Table]] = {}
+_waiting: dict[str, dict[int, pa.Table]] = {}
+
+
+class MemorySinkWriter(NoTarget):
+    """Keeps batches in this process."""
+
+    guarantee: Guarantee = "exactly once"
+    group = "memory"
+
+    def __init__(self, sink: MemorySink, context: SinkContext) -> None:
+        self.sink = sink
+
+    def fresh(self) -> None:
+        """Forget what was collected."""
+        with _lock:
+            _shown.pop(self.sink.name, None)
+            _waiting.pop(self.sink.name, None)
+
+    def write(self, df: DataFrame, batch_id: int) -> int:
+        """Show a batch under its id; 0 if it was shown before."""
+        rows = self.prepare(df, batch_id)
+        with _lock:
+            self._show(batch_id)
+        return rows
+
+    def prepare(self, df: DataFrame, batch_id: int) -> int:
+        """Keep a batch unseen, in place of what was prepared under its id; 0 if it was shown before."""
+        batch = arrow_table(df)
+        with _lock:
+            if batch_id in _shown.get(self.sink.name, {}):
+                return 0
+            _waiting.setdefault(self.sink.name, {})[batch_id] = batch
+        return int(batch.num_rows)
+
+    def prepared(self) -> list[int]:
+        """The batches that wait, growing."""
+        with _lock:
+            return sorted(_waiting.get(self.sink.name, {}))
+
+    def abort(self, batch_id: int) -> None:
+        """Forget a prepared batch."""
+        with _lock:
+            _waiting.get(self.sink.name, {}).pop(batch_id, None)
+
+    def publish(
+        self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
+    ) -> dict[str, int]:
+        """Show the prepared batches of all `sinks` up to their last ones at one instant; rows by sink id."""
+        with _lock:
+            return {
+                id: sum(
+                    sink._show(batch)
+                    for batch in sorted(_waiting.get(sink.sink.name, {}))
+                    if batch <= last.get(id, -1)
+                )
+                for id, sink in cast("Mapping[str, MemorySinkWriter]", sinks).items()
+            }
+
+    def _show(self, batch_id: int) -> int:
+        """Show a batch that waits, if one does, with the lock held; how many rows that were."""
+        batch = _waiting.get(self.sink.name, {}).pop(batch_id, None)
+        if batch is None:
+            return 0
+        _shown.setdefault(self.sink.name, {})[batch_id] = batch
+        return int(batch.num_rows)
+
+
+def collected(name: str) -> pa.Table:
+    """What the memory sink `name` has collected in this process, in the order of batches."""
+    return collected_together(name)[name]
+
+
+def collected_together(*names: str) -> dict[str, pa.Table]:
+    """What several memory sinks show at one instant, by name; none is ahead of another by a transaction."""
+    with _lock:
+        found = {name: [batch for _, batch in sorted(_shown.get(name, {}).items())] for name in names}
+    return {name: pa.concat_tables(batches) if batches else pa.table({}) for name, batches in found.items()}

@@ -1,0 +1,131 @@
+"""One set of Kafka settings for two clients, better defaults, and keeping secrets out of what is told.
+
+The problem: users know Kafka's settings by the names of Kafka's own (Java) clients, and Spark's connector
+takes these. The transactional producer is librdkafka, which has other names for some of them, and other
+forms for keys and certificates.
+
+The design: settings are given in Kafka's names only. Those that librdkafka calls the same are passed on as
+they are; a table translates the others; user and password are taken out of the login module's line. What
+has no counterpart (Java's key stores) is an error that says what to give instead.
+
+Invariants:
+
+1. Both clients get the same settings, or an error says which one cannot be had.
+2. `Secrets.scrubbed` leaves no value of a secret setting in a text.
+
+Called by the Kafka sink and source. Source: Kafka's producer configuration, and librdkafka's
+CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from drivetrain.config.references import is_hidden, scrubbed
+from drivetrain.errors import OutputError
+
+_JAAS = re.compile(
+    r"^\s*\S*(?:PlainLoginModule|ScramLoginModule)\s+required\s+(?P<fields>.*?);\s*$", re.DOTALL
+)
+_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\S+))""")
+_RENAMED = {
+    "max.request.size": "message.max.bytes",
+    "buffer.memory": None,  # the sink bounds its own queue
+    "max.block.ms": None,  # so is waiting
+    "delivery.timeout.ms": None,
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.type": None,
+    "ssl.keystore.type": None,
+}
+READING = {
+    "max.poll.records": "20000",
+    "max.partition.fetch.bytes": str(4 * 2**20),
+    "receive.buffer.bytes": "-1",
+}
+"""What Spark's connector reads with unless the user says otherwise. Kafka's own defaults suit a consumer that
+handles one message after the other: with 500 messages a poll, a task of Spark's waits as long as it reads."""
+_SENT_TOGETHER_BYTES = 256 * 2**10
+LINGER_MS = 10
+"""How long a request waits to be full. At the end of a batch Spark sends what is left without waiting."""
+_SHORTEST = 3
+"""Shorter values are no secrets, and to replace them would make any text unreadable."""
+
+
+def for_librdkafka(options: Mapping[str, str], where: str) -> dict[str, str]:
+    """Kafka's settings in librdkafka's names; raises `OutputError` for what it cannot do."""
+    told: dict[str, str] = {}
+    for name, value in options.items():
+        if name == "sasl.jaas.config":
+            told.update(_login(value, where))
+        elif name in ("ssl.truststore.location", "ssl.keystore.location"):
+            kind = "truststore" if "truststore" in name else "keystore"
+            if options.get(f"ssl.{kind}.type", "JKS").upper() != "PEM":
+                raise OutputError(
+                    f"{name} names one of Java's key stores, which exactly-once sinks cannot read",
+                    where=where,
+                    expected=f"ssl.{kind}.type=PEM and a file of that kind",
+                    remedy="convert it with keytool and openssl; Kafka's own clients read PEM too",
+                )
+            if kind == "truststore":
+                told["ssl.ca.location"] = value
+            else:
+                told.update({"ssl.certificate.location": value, "ssl.key.location": value})
+        elif name == "ssl.endpoint.identification.algorithm":
+            told[name] = value or "none"
+        elif name in _RENAMED:
+            new = _RENAMED[name]
+            if new is not None:
+                told[new] = value
+        else:
+            told[name] = value
+    return told
+
+
+def sending(limit_bytes: int, linger_ms: int = LINGER_MS) -> dict[str, str]:
+    """What Spark's connector sends with unless the user says otherwise, where a message may have this size.
+
+    A batch comes at once, so requests may be large, and wait a moment to be. Kafka's own defaults send 16 KiB
+    at a time.
+    """
+    together = max(1, min(_SENT_TOGETHER_BYTES, limit_bytes))
+    return {"batch.size": str(together), "linger.ms": str(linger_ms), "send.buffer.bytes": "-1"}
+
+
+def for_spark(options: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's settings as Spark's connector takes them."""
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+class Secrets:
+    """The values among settings that nobody may read, whether they were written out or referred to."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        values = {value for name, value in options.items() if is_hidden(name)}
+        for value in list(values):
+            values |= {"".join(found[1:]) for found in _FIELD.findall(value)}
+        self._values = sorted((v for v in values if len(v) >= _SHORTEST), key=len, reverse=True)
+
+    def scrubbed(self, text: str) -> str:
+        """The text without them."""
+        for value in self._values:
+            text = text.replace(value, "***")
+        return scrubbed(text)
+
+
+def _login(line: str, where: str) -> dict[str, str]:
+    found = _JAAS.match(line)
+    if found is None:
+        raise OutputError(
+            "this sasl.jaas.config cannot be used by an exactly-once sink",
+            where=where,
+            expected='...PlainLoginModule or ScramLoginModule required username="..." password="...";',
+            remedy='give such a line, or choose guarantee="at least once", which uses Java\'s client',
+        )
+    fields = {
+        name: quoted.replace('\\"', '"').replace("\\\\", "\\") if quoted else single or bare
+        for name, quoted, single, bare in _FIELD.findall(found["fields"])
+    }
+    return {"sasl.username": fields.get("username", ""), "sasl.password": fields.get("password", "")}

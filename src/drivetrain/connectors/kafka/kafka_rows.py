@@ -1,0 +1,302 @@
+"""Rows as Kafka takes them: key, value, headers, topic and partition, made by Spark's own generated code.
+
+The problem: the two ways to send (Spark's connector, the transactional producer) must send the same bytes to
+the same partitions. So all that depends on the declaration is computed before that choice, as columns:
+
+    key binary, value binary, headers array<struct<key: string, value: binary>>, topic string, partition int
+
+of which headers, topic and partition are there only when they are said.
+
+What Kafka would refuse is found here too, row by row: a missing topic, a partition that the topic does not
+have, a message above the limit of its size. Such a row fails the batch before a message of it is sent, with
+an error that names topic, key and limit; never the value, which may be large and nobody else's business.
+
+Invariants:
+
+1. The result has one row for each row, in the same order.
+2. An error carries no value of a message but its key, cut short.
+
+Called by the Kafka sink.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
+
+from drivetrain.api.columns import Column, col
+from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.connectors.kafka.value_encoder import encoded
+from drivetrain.errors import DrivetrainError, OutputError
+from drivetrain.spark.compile.lowering import spark_column
+from drivetrain.spark.session.spark_errors import analysis_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "dateFormat": "yyyy-MM-dd",
+    "timeZone": "UTC",
+    "ignoreNullFields": "false",
+}
+_HEADERS = "array<struct<key: string, value: binary>>"
+_REFUSED = re.compile(r"⟦kafka:([A-Za-z0-9+/=\s]+)⟧")
+_KEY_BYTES = 64
+"""As much of a key as an error shows, each byte as a character: keys need not be text."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the target takes: the bytes of a message, and the partitions of the one topic, if it is one."""
+
+    message_bytes: int
+    partitions: int | None
+
+
+class KafkaRows:
+    """Makes the batches of one sink: columns are worked out once, as long as batches and limits are alike.
+
+    Each column is dozens of calls into Java, and each question about a type a plan that Spark analyses: more
+    than all else that a small batch costs.
+    """
+
+    def __init__(self, sink: KafkaSink) -> None:
+        self._sink = sink
+        self._known: tuple[StructType, Limits] | None = None
+        self._made: _Columns | None = None
+
+    def made(self, df: DataFrame, limits: Limits, batch_id: int) -> DataFrame:
+        """The batch as columns for Kafka; raises `OutputError` or `OperatorTypeError` if they do not fit."""
+        try:
+            if self._made is None or self._known != (df.schema, limits):
+                self._made, self._known = _Columns(df, self._sink, limits), (df.schema, limits)
+            return self._made.of(df, batch_id)
+        except DrivetrainError:
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith("pyspark"):
+                raise analysis_error(error, self._sink.name) from error
+            raise
+
+
+def refused(text: str, sink: KafkaSink) -> OutputError | None:
+    """The error for a row that was refused here, found in what Spark reported of it."""
+    found = _REFUSED.search(text)
+    if found is None:
+        return None
+    told = json.loads(base64.b64decode("".join(found[1].split())))
+    key = "none" if told.get("key") is None else repr(told["key"])
+    where = f"{told.get('topic') or sink.topic or sink.name} at {sink.bootstrap}"
+    what, limit = told["what"], told.get("limit")
+    if what == "topic":
+        return OutputError(
+            "a message has no topic",
+            where=sink.name,
+            expected=f"a name in the column {sink.topic_column}",
+            got=f"null, in the message with key {key}",
+            remedy="filter such messages out before the sink, or name the topic for them with topic=",
+        )
+    if what == "partition":
+        return OutputError(
+            "a message names a partition that the topic does not have",
+            where=where,
+            expected=f"0 to {limit - 1}, or null for Kafka's own choice",
+            got=f"{told['got']}, in the message with key {key}",
+            remedy="correct the column, or add partitions to the topic",
+        )
+    return OutputError(
+        "a message is too large for the topic",
+        where=where,
+        expected=f"at most {limit:,} bytes (max.message.bytes of the topic, or max.request.size in options)",
+        got=f"{told['got']:,} bytes, in the message with key {key}",
+        remedy="raise max.message.bytes of the topic, or make the messages smaller; if they are compressed, "
+        "max.request.size in options says how large they may be before that",
+    )
+
+
+class _Columns:
+    """The columns of batches like `df`."""
+
+    def __init__(self, df: DataFrame, sink: KafkaSink, limits: Limits) -> None:
+        self.df, self.sink, self.limits = df, sink, limits
+        columns = {"key": self._key(), "value": self._value()}
+        if sink.headers is not None:
+            columns["headers"] = self._headers()
+        if sink.topic_column is not None:
+            named = self._column(sink.topic_column).cast("string")
+            columns["topic"] = named if sink.topic is None else F.coalesce(named, F.lit(sink.topic))
+        partition = self._partition()
+        if partition is not None:
+            columns["partition"] = partition
+        self._first = [column.alias(name) for name, column in columns.items()]
+        names = [*columns, *(["partition"] if sink.partitioner == "round robin" else [])]
+        checked = self._checked(names).alias("value")
+        self._second = [checked if name == "value" else F.col(name) for name in names]
+
+    def of(self, df: DataFrame, batch_id: int) -> DataFrame:
+        """The batch; one pass to make the columns, one to look at them, so nothing is computed twice."""
+        turns = [self._turn(batch_id)] if self.sink.partitioner == "round robin" else []
+        return df.select(*self._first, *turns).select(*self._second)
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def _column(self, given: str | Column) -> SparkColumn:
+        return spark_column(col(_quoted(given)) if isinstance(given, str) else given, self.sink.name)
+
+    def _type(self, column: SparkColumn) -> DataType:
+        return self.df.select(column.alias("c")).schema["c"].dataType
+
+    def _key(self) -> SparkColumn:
+        if self.sink.key is None:
+            return F.lit(None).cast("binary")
+        return self._bytes(self._column(self.sink.key))
+
+    def _value(self) -> SparkColumn:
+        sink = self.sink
+        if sink.value is None:
+            apart = {c for c in (sink.topic_column, sink.partition, sink.headers) if isinstance(c, str)}
+            names = [name for name in self.df.columns if name not in apart]
+            record = F.struct(*[F.col(_quoted(name)).alias(name) for name in names])
+            if sink.format in ("avro", "protobuf"):
+                return self._encoded(record)
+            if sink.format in (None, "json"):
+                return F.to_json(record, _JSON).cast("binary")
+            if len(names) != 1:
+                raise self._wrong(f"value= for format={sink.format!r}", f"{len(names)} columns: {names}")
+            column = self._column(names[0])
+        else:
+            column = self._column(sink.value)
+            if sink.format in ("avro", "protobuf"):
+                return self._encoded(column)
+        kind = self._type(column)
+        if sink.format == "json" and not _nested(kind):
+            raise self._wrong("a struct, a map or an array for json", kind.simpleString())
+        if sink.format == "text" and (_nested(kind) or isinstance(kind, BinaryType)):
+            raise self._wrong("a single value that is not binary for text", kind.simpleString())
+        if sink.format == "raw" and not isinstance(kind, BinaryType):
+            raise self._wrong("a binary column for raw", kind.simpleString())
+        return self._bytes(column, kind)
+
+    def _encoded(self, record: SparkColumn) -> SparkColumn:
+        kind = self._type(record)
+        if not isinstance(kind, StructType):
+            raise self._wrong(f"a struct for {self.sink.format}", kind.simpleString())
+        return encoded(record, kind, self.sink)
+
+    def _bytes(self, column: SparkColumn, kind: DataType | None = None) -> SparkColumn:
+        kind = kind or self._type(column)  # each question is a plan that Spark analyses
+        if isinstance(kind, BinaryType):
+            return column
+        if _nested(kind):
+            return F.to_json(column, _JSON).cast("binary")
+        text = column if isinstance(kind, StringType) else column.cast("string")
+        return text.cast("binary")
+
+    def _headers(self) -> SparkColumn:
+        given = self.sink.headers
+        if isinstance(given, tuple):
+            made = [
+                F.struct(F.lit(name).alias("key"), self._bytes(self._column(column)).alias("value"))
+                for name, column in given
+            ]
+            return F.array(*made).cast(_HEADERS)
+        column = self._column(given or "")
+        kind = self._type(column)
+        if isinstance(kind, MapType):
+            pairs = F.transform(
+                F.map_entries(column),
+                lambda pair: F.struct(
+                    pair["key"].cast("string").alias("key"),
+                    pair["value"].cast("string").cast("binary").alias("value")
+                    if not isinstance(kind.valueType, BinaryType)
+                    else pair["value"].alias("value"),
+                ),
+            )
+            return pairs.cast(_HEADERS)
+        if not isinstance(kind, ArrayType):
+            raise self._wrong("a map, or an array of key and value, for headers", kind.simpleString())
+        return column.cast(_HEADERS)
+
+    def _partition(self) -> SparkColumn | None:
+        if self.sink.partition is None:
+            return None
+        column = self._column(self.sink.partition)
+        kind = self._type(column)
+        if not isinstance(kind, IntegralType):
+            raise self._wrong("a whole number for partition=", kind.simpleString())
+        return column.cast("int")
+
+    def _turn(self, batch_id: int) -> SparkColumn:
+        """The partition by turns: the row's number within Spark's, from another start in every batch."""
+        count = self.limits.partitions
+        if count is None:
+            raise self._wrong("one topic for round robin", f"topic_column={self.sink.topic_column!r}")
+        turn = F.pmod(F.monotonically_increasing_id() + F.lit(batch_id), F.lit(count))
+        return turn.cast("int").alias("partition")
+
+    # -- what Kafka would refuse -------------------------------------------------------------------
+
+    def _checked(self, names: list[str]) -> SparkColumn:
+        limit, count = self.limits.message_bytes, self.limits.partitions
+        zero = F.lit(0)
+        size = F.coalesce(F.octet_length("key"), zero) + F.coalesce(F.octet_length("value"), zero)
+        value = F.when(size > limit, self._refusal(names, "size", size, limit)).otherwise(F.col("value"))
+        if "partition" in names and count is not None and self.sink.partition is not None:
+            partition = F.col("partition")
+            outside = (partition < 0) | (partition >= count)
+            value = F.when(outside, self._refusal(names, "partition", partition, count)).otherwise(value)
+        if "topic" in names and self.sink.topic is None:
+            nowhere = F.col("topic").isNull()
+            value = F.when(nowhere, self._refusal(names, "topic", F.lit(0), 0)).otherwise(value)
+        return value
+
+    def _refusal(self, names: list[str], what: str, got: SparkColumn, limit: int) -> SparkColumn:
+        """An expression that raises what `refused` reads."""
+        key = F.decode(F.substring("key", 1, _KEY_BYTES), "ISO-8859-1")
+        topic = F.col("topic") if "topic" in names else F.lit(self.sink.topic)
+        told = F.to_json(
+            F.struct(
+                F.lit(what).alias("what"),
+                got.alias("got"),
+                F.lit(limit).alias("limit"),
+                key.alias("key"),
+                topic.alias("topic"),
+            )
+        )
+        packed = F.concat(F.lit("⟦kafka:"), F.base64(told.cast("binary")), F.lit("⟧"))
+        return F.raise_error(packed).cast("binary")
+
+    def _wrong(self, expected: str, got: str) -> OutputError:
+        return OutputError(
+            "the columns cannot be sent to Kafka like this",
+            where=self.sink.name,
+            expected=expected,
+            got=got,
+            remedy="correct the sink's arguments, or make the column with select(...) before it",
+        )
+
+
+def _nested(kind: DataType) -> bool:
+    return isinstance(kind, StructType | MapType | ArrayType | VariantType)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

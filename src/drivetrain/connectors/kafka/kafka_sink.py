@@ -1,0 +1,367 @@
+"""The Kafka sink: messages to a topic, at least once or exactly once.
+
+The problem: Spark may run a batch again after a crash, and what was sent to Kafka stays there. Spark's own
+connector sends again.
+
+The design. *At least once*: that connector, as it is, fed with the columns of `kafka_rows`. *Exactly once*: a
+batch is prepared in the sink's outbox, and committed as one Kafka transaction that also holds the batch's
+number, by one producer in the driver (`transactional_producer`; docs/decisions/0018 says why one).
+`core.checkpoint.publication` decides what a batch that comes again finds.
+
+    write = stage → prepare (durable, unseen) → note "begun" → transaction → note "published" → drop the batch
+
+What if we die here: before the transaction is committed, Kafka aborts it; when the sink is opened again, or
+after transaction_timeout. Between the commit and the note, the marker in Kafka says that it was committed.
+Before a batch is dropped it is known to be published, and whoever opens the sink next drops it.
+
+Invariants:
+
+1. A read_committed reader sees a batch whole or not at all, once, whatever is killed.
+2. Every batch that Spark commits was published before.
+3. Nobody publishes who was not told by the brokers, after fencing all others, what was published.
+
+Called by the engine. Source: Kafka's transactions; the two-phase commit of Apache Flink's Kafka sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
+
+from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.api.sinks import Guarantee
+from drivetrain.config.catalog import kafka as keys
+from drivetrain.config.references import resolved_options
+from drivetrain.connectors.kafka.client_options import LINGER_MS, for_spark, sending
+from drivetrain.connectors.kafka.kafka_rows import KafkaRows, refused
+from drivetrain.connectors.kafka.target_topic import KafkaTarget
+from drivetrain.connectors.kafka.transactional_producer import TransactionalProducer
+from drivetrain.connectors.outbox import Outbox, PreparedBatch
+from drivetrain.core.checkpoint.publication import NONE, Marker, Publication, foreign
+from drivetrain.errors import DrivetrainError, InternalError, OutputError, UnavailableError
+from drivetrain.spark.session.spark_errors import recovered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
+
+    from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+
+log = logging.getLogger("drivetrain.kafka")
+
+_MARK_AGAIN_S = 3600.0
+"""A marker that is younger has not expired: Kafka keeps them for a week unless told otherwise."""
+_BUFFER_BYTES = 32 * 2**20
+_REALTIME_LINGER_MS = 1
+"""In real-time mode, where messages come one by one: without it, each is a request, and brokers and tasks are
+busy with those. So they are late by a millisecond, and not by much more under load."""
+_NEW_WAY = ("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
+
+
+def open_kafka(sink: KafkaSink, context: SinkContext) -> SinkWriter:
+    """The writer of a Kafka sink; touches nothing before `validate`."""
+    common: Mapping[str, str] = context.config[keys.OPTIONS] if context.config is not None else {}
+    options = resolved_options({**common, **dict(sink.options)}, sink.name)
+    target = KafkaTarget(sink, options, group=f"drivetrain.{context.app_id}.{context.sink_id}")
+    if sink.guarantee == "exactly once":
+        return ExactlyOnceKafka(target, context)
+    return AtLeastOnceKafka(target, context)
+
+
+class _KafkaWriter:
+    def __init__(self, target: KafkaTarget, context: SinkContext) -> None:
+        self._target = target
+        self._sink = target.sink
+        self._context = context
+        self._created = self._sink.create is None
+        self._made = KafkaRows(self._sink)
+
+    def _rows(self, df: DataFrame, batch_id: int) -> DataFrame:
+        if not self._created:
+            self._target.create()
+            self._created = True
+        return self._made.made(df, self._target.limits(), batch_id)
+
+    def meant(self, error: Exception) -> DrivetrainError | None:
+        """What an error of Spark's means, if it is about Kafka."""
+        text = f"{error}"
+        return refused(text, self._sink) or recovered(text) or self._refused_by_kafka(text)
+
+    def _refused_by_kafka(self, text: str) -> DrivetrainError | None:
+        for signs, what, remedy in _JAVA:
+            found = next((sign for sign in signs if sign in text), None)
+            if found is not None:
+                line = next(line for line in text.splitlines() if found in line)
+                got = self._target.secrets.scrubbed(line.strip())[:300]
+                kind = UnavailableError if found in _PASSING else OutputError
+                return kind(what, where=self._sink.name, got=got, remedy=remedy)
+        return None
+
+    def _refuse_fresh(self) -> OutputError:
+        return OutputError(
+            "the topic has results of this application, which --fresh cannot delete",
+            where=self._sink.name,
+            remedy='to append all results again, set on_fresh="append" in the sink; to remove '
+            "the old ones, delete the topic and create it again, or choose another",
+        )
+
+
+class AtLeastOnceKafka(_KafkaWriter):
+    """Sends with Spark's connector, from Spark's tasks."""
+
+    guarantee: Guarantee = "at least once"
+
+    def __init__(self, target: KafkaTarget, context: SinkContext) -> None:
+        super().__init__(target, context)
+        self._written = Path(context.state_dir) / "written"
+
+    def validate(self) -> None:
+        """Raise unless the brokers answer and the topic is there, or may be created."""
+        self._target.check()
+
+    def check_fresh(self) -> None:
+        """Raise `OutputError` when something was sent, and the sink does not say that this is fine."""
+        if self._sink.on_fresh == "refuse" and self._written.exists():
+            raise self._refuse_fresh()
+
+    def fresh(self) -> None:
+        """Forget that something was sent."""
+        self._written.unlink(missing_ok=True)
+
+    def write(self, df: DataFrame, batch_id: int) -> int:
+        """Send the rows of a batch and return how many they were; a batch that comes again is sent again."""
+        rows = self._rows(df, batch_id)
+        self._note_written()
+        counted = Observation()
+        # Spark 4.3 writes to Kafka the old way unless told otherwise, which never tells what was observed.
+        rows.sparkSession.conf.set(*_NEW_WAY)
+        try:
+            writer = rows.observe(counted, F.count(F.lit(1)).alias("n")).write.format("kafka")
+            writer.options(**self._settings()).mode("append").save()
+        except Exception as error:
+            meant = self.meant(error)
+            if meant is None:
+                raise
+            raise meant from None
+        try:
+            return int(counted.get["n"])
+        except Py4JJavaError:
+            return 0  # Spark saw that there were no rows, and did not count them
+
+    def stream(self, df: DataFrame) -> DataStreamWriter:
+        """What writes the rows of a streaming `df` as they come; the caller starts it."""
+        self._note_written()
+        settings = self._settings(_REALTIME_LINGER_MS)
+        return self._rows(df, 0).writeStream.format("kafka").options(**settings)
+
+    def _note_written(self) -> None:
+        if not self._written.exists():
+            self._written.parent.mkdir(parents=True, exist_ok=True)
+            self._written.touch()
+
+    def _settings(self, linger_ms: int = LINGER_MS) -> dict[str, str]:
+        limit = self._target.message_bytes()
+        given = {
+            **sending(limit, linger_ms),
+            "max.request.size": str(limit),
+            "buffer.memory": str(max(_BUFFER_BYTES, 2 * limit)),
+            "max.block.ms": str(self._sink.timeout_ms),
+            "delivery.timeout.ms": str(max(self._sink.timeout_ms, 31_000)),
+            **self._target.options,
+            "bootstrap.servers": self._sink.bootstrap,
+        }
+        told = for_spark(given)
+        if self._sink.topic is not None and self._sink.topic_column is None:
+            told["topic"] = self._sink.topic
+        return told
+
+
+class ExactlyOnceKafka(_KafkaWriter):
+    """Sends each batch as one transaction; a `TransactionalSinkWriter`."""
+
+    guarantee: Guarantee = "exactly once"
+
+    def __init__(self, target: KafkaTarget, context: SinkContext) -> None:
+        super().__init__(target, context)
+        self._outbox = Outbox(context.state_dir, context.sink_id)
+        self._producer = TransactionalProducer(target, target.group)
+        self._known: Publication | None = None
+        self._marked_s = 0.0
+
+    # -- before anything runs ----------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise unless the topic is there, or may be created, and what we published there is this state's."""
+        self._target.check()
+        marker, note = self._marker(), self._outbox.publication()
+        if marker is not None and (note is None or note.token != marker.token):
+            raise foreign(self._sink.name)
+
+    def check_fresh(self) -> None:
+        """Raise `OutputError` when something was published, and the sink does not say that this is fine."""
+        if self._sink.on_fresh == "append":
+            return
+        marker, note = self._marker(), self._outbox.publication()
+        published = max(marker.batch if marker else NONE, note.published if note else NONE)
+        if published > NONE or (note is not None and note.begun is not None):
+            raise self._refuse_fresh()
+
+    def fresh(self) -> None:
+        """Begin another publication, whose results come after those that are there."""
+        # The mark in Kafka last: as long as it is there, a state that is gone is noticed.
+        self._outbox.forget()
+        self._known = None
+        self._target.forget_marker()
+
+    def _marker(self) -> Marker | None:
+        if self._target.partitions() is None:
+            return None  # the topic will be created
+        return self._target.marker(settled=False)[0]
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def write(self, df: DataFrame, batch_id: int) -> int:
+        """Publish the rows of a batch as one transaction; 0 if it was published before."""
+        if self._is_published(batch_id):
+            return 0
+        staged = self._staged(df, batch_id)
+        if not staged.rows:
+            return 0  # nothing to see, and the same again after a crash
+        for earlier in self._outbox.batches():
+            if earlier < batch_id:  # of a life of the application that a replay has ended: see core.replay
+                self._outbox.drop(earlier)
+        self._outbox.prepare(staged)
+        return self.commit(batch_id)
+
+    def prepare(self, df: DataFrame, batch_id: int) -> int:
+        """Keep the rows of a batch durably until they are committed or aborted; how many they are."""
+        if self._is_published(batch_id):
+            return 0
+        staged = self._staged(df, batch_id)
+        self._outbox.prepare(staged)
+        return staged.rows
+
+    def prepared(self) -> list[int]:
+        """The batches that wait to be committed, growing."""
+        return self._outbox.batches()
+
+    def commit(self, batch_id: int) -> int:
+        """Publish a prepared batch as one transaction; 0 if it was published before."""
+        known = self._opened()
+        batch = self._outbox.prepared(batch_id)
+        if batch_id <= known.published:
+            self._outbox.drop(batch_id)
+            return 0
+        if batch is None:
+            raise InternalError(f"batch {batch_id} is committed, and was not prepared", where=self._sink.name)
+        earlier = [id for id in self._outbox.batches() if known.published < id < batch_id]
+        if earlier:
+            raise InternalError(f"batch {batch_id} is committed before {earlier[0]}", where=self._sink.name)
+        if batch.rows:
+            self._publish(batch, known)
+        self._outbox.drop(batch_id)
+        return batch.rows
+
+    def abort(self, batch_id: int) -> None:
+        """Forget a prepared batch that was not published."""
+        if batch_id <= self._opened().published:
+            raise InternalError(f"batch {batch_id} is aborted, and is published", where=self._sink.name)
+        self._outbox.drop(batch_id)
+
+    # -- how ---------------------------------------------------------------------------------------
+
+    def _is_published(self, batch_id: int) -> bool:
+        """Whether it is, as far as can be known without asking; `commit` asks."""
+        known = self._known or self._outbox.publication()
+        return known is not None and batch_id <= known.published
+
+    def _staged(self, df: DataFrame, batch_id: int) -> PreparedBatch:
+        rows = self._rows(df, batch_id)
+        try:
+            return self._outbox.stage(rows, batch_id)
+        except Exception as error:
+            if isinstance(error, DrivetrainError):
+                raise
+            meant = self.meant(error)
+            if meant is None:
+                raise
+            raise meant from None
+
+    def _opened(self) -> Publication:
+        """What is published; takes over from whoever published before when that is not known."""
+        if self._known is not None and self._producer.is_open:
+            return self._known
+        note = self._outbox.begin()
+        marker = self._producer.open()
+        try:
+            known = note.resolved(marker, self._sink.name, str(self._outbox.note))
+            if known != note:
+                self._outbox.keep(known)
+            if marker is None or marker.batch < known.published:
+                self._mark(known)
+        except BaseException:
+            self._producer.close()
+            raise
+        self._known, self._marked_s = known, time.monotonic()
+        for batch_id in self._outbox.batches():
+            if batch_id <= known.published:
+                self._outbox.drop(batch_id)
+        log.info("%s: published up to batch %s", self._sink.name, known.published)
+        return known
+
+    def _mark(self, known: Publication) -> None:
+        """Leave a marker in a transaction without messages."""
+        nothing: list[Any] = []
+        self._producer.publish(lambda: nothing, Marker(known.token, known.published))
+
+    def _publish(self, batch: PreparedBatch, known: Publication) -> None:
+        if time.monotonic() - self._marked_s > _MARK_AGAIN_S:
+            self._mark(known)
+        begun = known.began(batch.batch)
+        self._outbox.keep(begun)
+        self._known = None  # whatever happens now, it is the brokers who know
+        marker = Marker(begun.token, batch.batch)
+        sent = self._producer.publish(lambda: self._outbox.messages(batch), marker)
+        if sent != batch.rows:
+            raise InternalError(f"{sent} messages were sent of {batch.rows}", where=self._sink.name)
+        self._known = begun.committed(batch.batch)
+        self._marked_s = time.monotonic()
+        self._outbox.keep(self._known)
+
+
+_PASSING = ("TimeoutException", "NotLeaderOrFollowerException", "NetworkException", "DisconnectException")
+_JAVA = (
+    (
+        ("RecordTooLargeException",),
+        "a message is too large for the topic",
+        "raise max.message.bytes of the topic, or make the messages smaller",
+    ),
+    (
+        ("SaslAuthenticationException", "SslAuthenticationException"),
+        "the Kafka broker does not let this application in",
+        "look at security.protocol, the sasl and the ssl settings in options (or kafka.options)",
+    ),
+    (
+        ("TopicAuthorizationException", "ClusterAuthorizationException"),
+        "this user may not write to the topic",
+        "give it Write and Describe on the topic",
+    ),
+    (
+        ("UnknownTopicOrPartitionException", "not present in metadata"),
+        "there is no such topic or partition, or this user may not see it",
+        "create it, or correct topic= and the columns that name topic or partition",
+    ),
+    (
+        _PASSING,
+        "the Kafka brokers did not take the messages in time",
+        "check that they run; the same command continues where it stopped, and sends the batch again",
+    ),
+)
+"""What Java's client says, in order: a signature in Spark's report, what it means, what to do."""

@@ -1,0 +1,269 @@
+"""An opened Kafka source: checks its topics before a batch, counts how far it is, commits to a group.
+
+The problem: a topic that is deleted and created again has the same name and other messages. Kafka deletes
+what is older than the retention, read or not. Spark notices the second when it reads, and the first only if
+the new topic is shorter; and what it says names no offsets.
+
+The design: before a batch the ids of its topics are compared with those that were read from. When Spark
+reports that data was lost, the brokers are asked what they still have, so that the error can say what is
+missing. Under `on_data_loss="continue"` both are logged and counted, and reading goes on with what there is.
+After a batch its offsets are committed to the user's consumer group, for Kafka's tools to show; that may
+fail, and is said once.
+
+Invariants:
+
+1. Under `fail`, no batch mixes messages of two topics of one name, and none leaves out messages in silence.
+2. The group's offsets are those of committed batches, never ahead of them.
+
+Made by `kafka_source`; called by the engine as an `OpenedSource`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drivetrain.api.durations import milliseconds
+from drivetrain.api.kafka import Kafka
+from drivetrain.connectors.kafka.batch_index import KafkaIndex, newest_of
+from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition
+from drivetrain.connectors.kafka.message_decoder import bad_message
+from drivetrain.connectors.kafka.start_and_end import Places, offsets_of
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.spark.batch.offset_log import committed, read_offsets
+from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.connector.source import BAD_COLUMN, OpenedSource, Position, SourceContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("drivetrain.kafka")
+
+_LOST = re.compile(
+    r"failOnDataLoss|data may have been|OffsetOutOfRange|offset was changed|Cannot fetch offset"
+    r"|KAFKA_DATA_LOSS|UnknownTopicOrPartition|Partitions? .* (?:have|has) been (?:lost|deleted)"
+)
+_AWAY = re.compile(
+    r"(?:org\.apache\.kafka\S*?\.)?(TimeoutException|DisconnectException|NetworkException)\b:?(.*)"
+)
+_ERROR = re.compile(r"org\.apache\.kafka\.common\.(?:errors\.|config\.)?(\w+Exception):? ?([^\n]*)")
+_REMEDY = (
+    'start over with --fresh, or go on with what is still there: on_data_loss="continue"; to be spared it, '
+    "let the topic keep messages for longer than the application may be away"
+)
+
+
+class OpenedKafka(OpenedSource):
+    """One Kafka source while it runs; the rows `df` have the column `PART` where `is_partitioned`."""
+
+    reader = "kafka"
+    how_read = "read by Spark's Kafka connector"
+
+    def __init__(
+        self,
+        source: Kafka,
+        admin: KafkaAdmin,
+        places: Places,
+        context: SourceContext,
+        index: KafkaIndex | None,
+        df: DataFrame,
+        *,
+        is_partitioned: bool,
+    ) -> None:
+        self._source = source
+        self._admin = admin
+        self._places = places
+        self._index = index
+        self._state_dir = context.state_dir
+        self._spark_log = Path(context.spark_log) if context.spark_log else None
+        self._replay_from_ms = context.replay_from_ms
+        self._group_failed = False
+        self.df = df
+        self.bounded = source.bounded
+        self.total = self.position(None).total
+        self.bad_column = BAD_COLUMN if source.on_bad_record == "dead_letter" else None
+        self.partitions = len(places.numbers) if is_partitioned else 0
+        self.idle_ms = milliseconds(source.idle_timeout, "idle_timeout") if source.idle_timeout else None
+
+    def lost(self) -> int:
+        """How many messages were deleted before they were read, since the state began."""
+        return self._places.lost
+
+    # -- how far -----------------------------------------------------------------------------------
+
+    def position(self, offset: str | None) -> Position:
+        """Messages taken up to an end offset, counted by offsets, as far as the source goes."""
+        at = offsets_of(json.loads(offset)) if offset else self._places.first
+        first, end = self._places.first, self._places.end
+        if end is None:
+            return Position(sum(max(0, n - first.get(p, 0)) for p, n in at.items()), None, finished=False)
+        taken = {p: min(at.get(p, first.get(p, 0)), n) for p, n in end.items()}
+        done = sum(max(0, n - first.get(p, 0)) for p, n in taken.items())
+        total = sum(max(0, n - first.get(p, 0)) for p, n in end.items())
+        return Position(done, total, finished=all(at.get(p, first.get(p, 0)) >= n for p, n in end.items()))
+
+    # -- before a batch ----------------------------------------------------------------------------
+
+    def check(self, offset: str | None) -> None:
+        """Raise `InputError` unless the topics of a batch up to `offset` are those that were read from."""
+        if offset is None:
+            return
+        at = offsets_of(json.loads(offset))
+        names = sorted({topic for topic, _ in at} | set(self._places.topics))
+        found = self._admin.topics(names)
+        changed = False
+        for name in names:
+            known, now = self._places.topics.get(name), found.get(name)
+            if now is None:
+                self._tell_lost(f"the topic {name} was deleted", f"topic {name}")
+                continue
+            if known is not None and known != now.id:
+                self._tell_lost(f"the topic {name} was deleted and created again", f"topic {name}")
+                self._places.lost_below = {p: n for p, n in self._places.lost_below.items() if p[0] != name}
+                if self._index is not None:
+                    self._index.replaced(name, now.id)
+            changed |= known != now.id
+            self._places.topics[name] = now.id
+        if changed:
+            self._places.save(self._state_dir)
+        if self._source.on_data_loss == "continue":
+            self._count_lost(at)
+
+    def _tell_lost(self, what: str, where: str) -> None:
+        if self._source.on_data_loss == "fail":
+            raise InputError(
+                what,
+                where=f"{self._source.name}, {where}",
+                expected="the topic that was read from so far",
+                remedy=_REMEDY,
+            )
+        log.warning("%s: %s; going on with what there is", self._source.name, what)
+
+    def _count_lost(self, at: dict[Partition, int]) -> None:
+        gone = [told for told in self._gone(at) if self._places.lose(*told)]
+        if gone:
+            self._places.save(self._state_dir)
+            log.warning(
+                "%s: messages were deleted before they were read: %s", self._source.name, told_gone(gone)
+            )
+
+    def _gone(self, at: dict[Partition, int]) -> list[tuple[Partition, int, int]]:
+        """What of the batch up to `at` the brokers no longer have: partition, from, up to (exclusive)."""
+        before = self._start()
+        topics = self._admin.topics({topic for topic, _ in at})
+        there = [p for p in at if p[0] in topics and p[1] < topics[p[0]].partitions]
+        earliest = self._admin.offsets(there, "earliest") if there else {}
+        found: list[tuple[Partition, int, int]] = []
+        for partition, end in sorted(at.items()):
+            start = before.get(partition, 0)
+            upto = min(end, earliest.get(partition, end))
+            if start < upto:
+                found.append((partition, start, upto))
+        return found
+
+    def _start(self) -> dict[Partition, int]:
+        """Where the running batch begins: by Spark's logs, where the last committed one ended."""
+        if self._spark_log is not None:
+            checkpoint = self._spark_log.parents[1]
+            batch = committed(checkpoint)
+            if batch >= 0:
+                _, offsets = read_offsets(checkpoint / "offsets" / str(batch))
+                offset = offsets[int(self._spark_log.name)]
+                if offset is not None:
+                    return offsets_of(json.loads(offset))
+            initial = self._spark_log / "0"
+            if initial.is_file():
+                return offsets_of(json.loads(initial.read_text().splitlines()[-1]))
+        return self._places.first
+
+    # -- when it failed ----------------------------------------------------------------------------
+
+    def explain(self, text: str) -> DrivetrainError | None:
+        """What Spark's words about a failed batch mean, when they are about this source."""
+        bad = bad_message(text, self._source.name)
+        if bad is not None:
+            return bad
+        if _LOST.search(text):
+            return self._loss(text)
+        told = self._admin.scrubbed(text)
+        away = _AWAY.search(told)
+        if away is not None and "org.apache.kafka" in told:
+            return UnavailableError(
+                "Kafka did not answer",
+                where=self._source.name,
+                got=f"{away[1]}: {away[2].strip()[:300]}",
+                remedy="run the same command again when the broker is back: it continues where it stopped",
+            )
+        found = _ERROR.search(told)
+        if found is not None or told != text:
+            return UserError(
+                "Kafka cannot be read",
+                where=self._source.name,
+                got=f"{found[1]}: {found[2][:300]}" if found else told[:300],
+                remedy="check the source's options, and the rights of its user",
+            )
+        return None
+
+    def _loss(self, text: str) -> DrivetrainError:
+        found = [line for line in self._admin.scrubbed(text).splitlines() if _LOST.search(line)] or [""]
+        try:
+            topics = self._admin.topics(self._places.topics)
+            ends = self._admin.offsets(
+                [(name, n) for name, topic in topics.items() for n in range(topic.partitions)], "latest"
+            )
+            gone = self._gone(ends)
+        except DrivetrainError as error:
+            return error
+        missing = sorted(set(self._places.topics) - set(topics))
+        told = told_gone(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
+        return InputError(
+            "messages were deleted in Kafka before they were read",
+            where=self._source.name,
+            got=told or found[0][:300],
+            remedy=_REMEDY,
+        )
+
+    # -- after a batch -----------------------------------------------------------------------------
+
+    def ran(self, before: str | None, offset: str | None, newest: Newest | None) -> None:
+        """Note how new the messages of a batch were that began where `before` says; never fails."""
+        if self._index is None or offset is None:
+            return
+        at = offsets_of(json.loads(offset))
+        begin = dict(self._places.first)
+        if before is not None:
+            begin = {**begin, **offsets_of(json.loads(before))}
+        unknown = len(self._places.numbers)  # those that were not there when the query was compiled
+        numbers = {p: self._places.numbers.get(p, unknown) for p in at}
+        floor_ms = None if self._replay_from_ms is None else self._replay_from_ms - 1
+        self._index.took(begin, at, newest_of(newest, numbers), floor_ms)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._admin.close()
+        if self._index is not None:
+            self._index.close()
+
+    def committed(self, offset: str | None) -> None:
+        """Tell Kafka how far the group has come, if the user named one; never fails."""
+        if self._source.group is None or offset is None:
+            return
+        try:
+            told = self._admin.commit(self._source.group, offsets_of(json.loads(offset)))
+        except DrivetrainError as error:
+            told = str(error)
+        if told is not None and not self._group_failed:
+            log.warning("offsets cannot be committed to the group %s: %s", self._source.group, told)
+        self._group_failed = told is not None
+
+
+def told_gone(gone: list[tuple[Partition, int, int]]) -> str:
+    """The first few of what is gone, in words; offsets inclusive."""
+    parts = [
+        f"topic {topic}, partition {partition}: offsets {start} to {upto - 1}"
+        for (topic, partition), start, upto in gone[:5]
+    ]
+    return "; ".join(parts) + (f"; and {len(gone) - 5} partitions more" if len(gone) > 5 else "")

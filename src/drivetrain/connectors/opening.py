@@ -1,0 +1,55 @@
+"""Opening what an application declares: each call goes to the connector of the declaration's class.
+
+Called by the engine, once per source or sink and start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivetrain.api.sinks import Sink
+from drivetrain.api.sources import Source
+from drivetrain.connectors.registry import connector_of
+from drivetrain.errors import GraphError
+from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+from drivetrain.spark.connector.source import OpenedSource, SourceContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def check_source(source: Source) -> None:
+    """Raise an error for a source that cannot be read, as far as can be seen without Spark."""
+    connector_of(source, "source").check_source(source)
+
+
+def open_source(source: Source, context: SourceContext, *, says_end: bool = False) -> OpenedSource:
+    """Check a source and open it as a stream; see `Connector.open_source`."""
+    return connector_of(source, "source").open_source(source, context, says_end=says_end)
+
+
+def read_whole(source: Source, context: SourceContext) -> DataFrame:
+    """A bounded source as a batch DataFrame with the user's columns.
+
+    A record that cannot be read always fails: a table has no dead letters. Raises GraphError for a source
+    without end, and InputError as `open_source` does.
+    """
+    if not source.bounded:
+        raise GraphError(
+            "a source without end cannot be a table",
+            where=context.source_id,
+            expected="files without watch=True, a generator with rows, or items",
+            got=type(source).__name__,
+            remedy="join the two streams within a time range instead",
+        )
+    return connector_of(source, "source").read_whole(source, context)
+
+
+def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
+    """The writer of a sink; touches nothing before `validate`."""
+    return connector_of(sink, "sink").open_sink(sink, context)
+
+
+def sink_path(sink: Sink) -> str | None:
+    """The place a sink writes to, normalized, so that two on one place are found; None for no place."""
+    return connector_of(sink, "sink").sink_path(sink)

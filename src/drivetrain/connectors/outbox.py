@@ -1,0 +1,177 @@
+"""What a transactional sink keeps on disk: batches that are prepared, and how far it has published.
+
+The problem: a batch must be able to wait between the moment when its rows are known and the moment when
+they may be seen, through any crash, and without being held in memory. The transaction itself cannot wait:
+Kafka ends one whose process is gone.
+
+The design: in the sink's own directory,
+
+    publication.json                 the note of `core.checkpoint.publication`
+    outbox/batches/00000007.json     batch 7 is prepared: its segments, in order
+    outbox/segments/<name>.arrow     messages, ready to be sent; those that no batch names do not count
+
+A small batch comes to the driver as Arrow and is written there; a large one is written by Spark's tasks,
+and is read back one Arrow batch at a time. Which of the two it is follows from the size of the batch
+before, as in the file sink.
+
+What if we die here: a batch is prepared when its file has its name, which comes after its segments. What
+was not finished is removed at the next opening.
+
+Invariants:
+
+1. A prepared batch can be read whole, or reading raises; it survives a crash of the machine.
+2. Preparing a batch again replaces it.
+3. At no time is more in memory than one segment, or one small batch.
+
+Called by the Kafka sink. Source: the transactional outbox.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow.fs as pafs
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
+
+from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.checkpoint.publication import Publication
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import SEGMENTS, read_segment
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.whole_files import publish_bytes
+from drivetrain.spark.batch.small_batches import SmallBatches
+from drivetrain.spark.channel.writer import write_segments
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_BATCHES = "batches"
+
+
+class PreparedBatch(msgspec.Struct, frozen=True):
+    """The segments of a batch, in order."""
+
+    batch: int
+    segments: tuple[Segment, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many messages it has."""
+        return sum(segment.rows for segment in self.segments)
+
+
+class Outbox:
+    """The directory of one sink; see the module's docstring."""
+
+    def __init__(self, state_dir: str, sink_id: str) -> None:
+        self.note = Path(state_dir).absolute() / "publication.json"
+        self._store = ChannelStore(str(self.note.parent / "outbox"), fragment=sink_id)
+        self._files = self._store.files
+        self._small = SmallBatches()
+        self._cleaned = False
+
+    # -- the note ----------------------------------------------------------------------------------
+
+    def publication(self) -> Publication | None:
+        """The note, or None before the sink has begun."""
+        try:
+            told = json.loads(self.note.read_text())
+        except FileNotFoundError:
+            return None
+        found = Publication(told["token"], told["published"], told["begun"])
+        found.check()
+        return found
+
+    def begin(self) -> Publication:
+        """The note; a new one with a token of its own when the sink begins."""
+        found = self.publication()
+        if found is None:
+            found = Publication(uuid.uuid4().hex)
+            self.keep(found)
+        return found
+
+    def keep(self, publication: Publication) -> None:
+        """Make this the note, durably."""
+        publication.check()
+        self.note.parent.mkdir(parents=True, exist_ok=True)
+        content = json.dumps(asdict(publication)).encode()
+        publish_bytes(pafs.LocalFileSystem(), str(self.note), content)
+
+    def forget(self) -> None:
+        """Remove the note and all batches."""
+        for batch in self.batches():
+            self.drop(batch)
+        self.note.unlink(missing_ok=True)
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def stage(self, df: DataFrame, batch_id: int) -> PreparedBatch:
+        """Write the rows of a batch as segments; it is not prepared before `prepare` has named them."""
+        self._clean()
+        self._cleaned = False  # until all of it is written, there may be more to remove
+        staged = self._staged(df, batch_id)
+        self._cleaned = True
+        return staged
+
+    def _staged(self, df: DataFrame, batch_id: int) -> PreparedBatch:
+        timed = df.withColumn(TS, F.timestamp_millis(F.lit(0)))  # every segment has the time of its messages
+        return PreparedBatch(batch_id, tuple(write_segments(timed, self._store, batch_id, small=self._small)))
+
+    def prepare(self, batch: PreparedBatch) -> None:
+        """Name the segments of a staged batch, instead of those it had before."""
+        before = self.prepared(batch.batch)
+        name = self._name(batch.batch)
+        directory = self.note.parent / "outbox" / _BATCHES
+        directory.mkdir(parents=True, exist_ok=True)
+        publish_bytes(pafs.LocalFileSystem(), str(directory / name), msgspec.json.encode(batch))
+        self._delete(before)
+
+    def prepared(self, batch_id: int) -> PreparedBatch | None:
+        """A batch that is prepared, or None."""
+        try:
+            content = self._files.read(f"{_BATCHES}/{self._name(batch_id)}")
+        except FileNotFoundError:
+            return None
+        return msgspec.json.decode(content.to_pybytes(), type=PreparedBatch)
+
+    def batches(self) -> list[int]:
+        """The ids of all batches that are prepared, growing."""
+        names = (name for name in self._files.names(_BATCHES) if not name.startswith("."))
+        return sorted(int(name.removesuffix(".json")) for name in names)
+
+    def messages(self, batch: PreparedBatch) -> Iterator[Any]:
+        """The messages of a batch as Arrow record batches; raises `MessageLossError` if one has changed."""
+        for segment in batch.segments:
+            yield from read_segment(self._files, segment)
+
+    def drop(self, batch_id: int) -> None:
+        """Forget a prepared batch."""
+        batch = self.prepared(batch_id)
+        self._files.delete(f"{_BATCHES}/{self._name(batch_id)}")
+        self._delete(batch)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def _delete(self, batch: PreparedBatch | None) -> None:
+        for segment in batch.segments if batch is not None else ():
+            self._files.delete(segment.path)
+
+    def _clean(self) -> None:
+        """Remove what a process that died had not finished; once, before anything is written."""
+        if self._cleaned:
+            return
+        prepared = filter(None, map(self.prepared, self.batches()))
+        named = {os.path.basename(segment.path) for batch in prepared for segment in batch.segments}
+        for name in set(self._files.names(SEGMENTS)) - named:
+            self._files.delete(f"{SEGMENTS}/{name}")
+        self._cleaned = True
+
+    def _name(self, batch_id: int) -> str:
+        return f"{batch_id:08d}.json"

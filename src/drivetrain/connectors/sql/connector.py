@@ -1,0 +1,18 @@
+"""SQL databases, as the registry knows them."""
+
+from __future__ import annotations
+
+from drivetrain.api.sql_sink import PostgresqlSink, SqliteSink
+from drivetrain.connectors.sql.sql_sink import open_sql
+from drivetrain.spark.connector.connector import Connector
+from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+
+
+class SqlConnector(Connector):
+    """Tables of SQLite and PostgreSQL, written."""
+
+    sinks = (SqliteSink, PostgresqlSink)
+
+    def open_sink(self, sink: SqliteSink | PostgresqlSink, context: SinkContext) -> SinkWriter:
+        """The writer to a table."""
+        return open_sql(sink, context)

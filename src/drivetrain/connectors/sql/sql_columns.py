@@ -1,0 +1,175 @@
+"""What a batch's columns are to a database: a few kinds of values.
+
+The problem: Spark has types that databases have not, and each database has its own names. Whether a table
+fits must be known when the first batch comes, not when the transaction with it is to be committed.
+
+The design: every column is of one of a dozen kinds. Arrays, maps and structs become JSON in Spark; everything
+else stays as it is until it is written. Each database says what it calls a kind (`sqlite`, `postgresql`).
+
+Called by the SQL sinks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
+from pyspark.sql import types as T  # noqa: N812 - PySpark's convention
+
+from drivetrain.connectors.files.file_formats import JSON_OPTIONS, quoted
+from drivetrain.errors import OutputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+Kind: TypeAlias = Literal[
+    "int16", "int32", "int64", "float32", "float64", "decimal", "string", "binary", "bool", "timestamp",
+    "local timestamp", "date", "time", "json",
+]  # fmt: skip
+
+_KINDS: dict[str, Kind] = {
+    "byte": "int16",
+    "short": "int16",
+    "integer": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "decimal": "decimal",
+    "string": "string",
+    "char": "string",
+    "varchar": "string",
+    "binary": "binary",
+    "boolean": "bool",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "local timestamp",
+    "date": "date",
+    "time": "time",
+    "array": "json",
+    "map": "json",
+    "struct": "json",
+}
+
+
+@dataclass(frozen=True)
+class BatchColumn:
+    """A column of a batch; `precision` and `scale` are a decimal's."""
+
+    name: str
+    kind: Kind
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table: its type as the database calls it, and whether a row must give it a value."""
+
+    name: str
+    type: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class SqlTable:
+    """A table that is there: its columns, and the sets of columns that are unique in it."""
+
+    columns: dict[str, TableColumn]
+    unique: list[frozenset[str]]
+
+
+def batch_columns(schema: T.StructType, where: str) -> tuple[BatchColumn, ...]:
+    """The columns of a batch; raises `OutputError` for a type that no database could take."""
+    found = []
+    for field in schema.fields:
+        kind = _KINDS.get(field.dataType.typeName())
+        if kind is None:
+            raise OutputError(
+                f"the type of the column {field.name} has no equivalent in databases",
+                where=where,
+                got=field.dataType.simpleString(),
+                remedy="cast it before the sink, to string for example",
+            )
+        if isinstance(field.dataType, T.DecimalType):
+            found.append(BatchColumn(field.name, kind, field.dataType.precision, field.dataType.scale))
+        else:
+            found.append(BatchColumn(field.name, kind))
+    return tuple(found)
+
+
+def flattened(df: DataFrame, columns: tuple[BatchColumn, ...]) -> DataFrame:
+    """The batch with JSON in place of arrays, maps and structs."""
+    if all(column.kind != "json" for column in columns):
+        return df
+    return df.select(
+        *(
+            F.to_json(F.col(quoted(column.name)), JSON_OPTIONS).alias(column.name)
+            if column.kind == "json"
+            else F.col(quoted(column.name))
+            for column in columns
+        )
+    )
+
+
+def require_fit(table: SqlTable, columns: tuple[BatchColumn, ...], key: tuple[str, ...], where: str) -> None:
+    """Raise `OutputError` unless rows with these columns fit into the table, by `key` if there is one."""
+    given = {column.name for column in columns}
+    missing = [column.name for column in columns if column.name not in table.columns]
+    if missing:
+        raise OutputError(
+            f"the table has no column {', '.join(missing)}",
+            where=where,
+            expected=f"the columns {', '.join(sorted(given))}",
+            got=f"{', '.join(table.columns)}",
+            remedy="add what is missing to the table, or select other columns before the sink",
+        )
+    unfed = [c.name for c in table.columns.values() if c.required and c.name not in given]
+    if unfed:
+        raise OutputError(
+            f"the table wants a value for {', '.join(unfed)}, and the sink has none",
+            where=where,
+            expected=f"{', '.join(unfed)} among the columns {', '.join(sorted(given))}",
+            remedy="select such a column before the sink, or give it a default value in the table",
+        )
+    require_key(table, key, where)
+
+
+def require_key(table: SqlTable, key: tuple[str, ...], where: str) -> None:
+    """Raise `OutputError` unless the table knows that `key` tells rows apart; none need not be known."""
+    if key and frozenset(key) not in table.unique:
+        known = ["(" + ", ".join(sorted(columns)) + ")" for columns in table.unique]
+        raise OutputError(
+            f"rows cannot be replaced by ({', '.join(key)}): it is not a unique key of the table",
+            where=where,
+            expected="a primary key or a unique constraint of just these columns",
+            got=" and ".join(known) or "none",
+            remedy="add such a constraint to the table, or pass one of its keys as key=",
+        )
+
+
+def require_columns(given: tuple[BatchColumn, ...], wanted: tuple[str, ...], where: str) -> None:
+    """Raise `OutputError` unless a batch has the columns that the declaration names."""
+    names = [column.name for column in given]
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise OutputError(
+            f"the sink has no column {', '.join(missing)}",
+            where=where,
+            expected=f"{', '.join(missing)} among the columns of the sink",
+            got=", ".join(names),
+            remedy="correct key= or newest=, or select such a column before the sink",
+        )
+
+
+def require_keys(messages: pa.RecordBatch, key: tuple[str, ...], where: str) -> None:
+    """Raise `OutputError` unless every row has a value in each column of the key."""
+    for name in key:
+        if messages.column(name).null_count:
+            raise OutputError(
+                "rows are replaced by key, but some rows have no key",
+                where=where,
+                expected=f"a value in each of {', '.join(key)}",
+                got=f"{messages.column(name).null_count} of {messages.num_rows} rows have null in {name}",
+                remedy="filter such rows out before the sink, or choose another key",
+            )

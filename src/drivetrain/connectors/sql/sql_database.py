@@ -1,0 +1,238 @@
+"""A database as the SQL sinks use it: one transaction at a time, whatever its make.
+
+The problem: two databases differ in how they connect, lock, load rows and name types; what a sink does with
+them does not.
+
+The design: a `SqlDatabase` runs work in a transaction that is the application's only one, and again after a
+connection was lost or a lock not given; the work must therefore be repeatable, which publishing is. A
+`SqlSession` is such a transaction: the statements that both databases understand are here, the rest in
+`sqlite` and `postgresql`.
+
+Beside the rows there is one table, `drivetrain_published`:
+
+    application, sink     whose results
+    token                 of which state: another one's are not taken for one's own
+    batch, txid           the last batch that was published, and the transaction that did it
+    rows, published_at    how many rows have been published altogether, and when the last
+
+Invariants:
+
+1. At most one transaction of an application is under way in a database, in whatever process.
+2. Work is repeated only when none of it has happened, or when doing it twice is the same as once.
+
+Called by the SQL sinks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from drivetrain.api.sql_sink import MARKS
+from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable
+from drivetrain.errors import DrivetrainError, UnavailableError
+
+log = logging.getLogger("drivetrain.sql")
+
+Work = TypeVar("Work")
+
+STAGE = "drivetrain_stage"
+ORDER = "__order"
+"""In the stage, the place of a row in its batch."""
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a sink has published, as the database says: by which state, the last batch, rows altogether."""
+
+    token: str
+    batch: int
+    rows: int
+
+
+class SqlSession(ABC):
+    """A transaction that is under way."""
+
+    placeholder: str
+
+    @abstractmethod
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Run one statement; its cursor."""
+
+    @abstractmethod
+    def table(self, name: str) -> SqlTable | None:
+        """A table or view that is there, or None."""
+
+    @abstractmethod
+    def type_of(self, column: BatchColumn) -> str:
+        """What a column of the batch is called in a table that is made for it."""
+
+    @abstractmethod
+    def require_types(self, table: SqlTable, columns: tuple[BatchColumn, ...], where: str) -> None:
+        """Raise `OutputError` if the table's columns cannot hold the batch's values."""
+
+    @abstractmethod
+    def create_marks(self) -> None:
+        """Make the table of marks; it is missing."""
+
+    @abstractmethod
+    def load(self, name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> int:
+        """Insert rows with these columns; how many they are."""
+
+    @abstractmethod
+    def stage(self, name: str, columns: Sequence[str]) -> None:
+        """Make the temporary table `STAGE` with these columns of a table, and `ORDER` to count rows up."""
+
+    # -- tables ----------------------------------------------------------------------------------------
+
+    def create(self, name: str, columns: tuple[BatchColumn, ...], key: tuple[str, ...]) -> None:
+        """Make a table for a batch's columns."""
+        lines = [
+            f"{identifier(column.name)} {self.type_of(column)}{' not null' if column.name in key else ''}"
+            for column in columns
+        ]
+        if key:
+            lines.append(f"primary key ({', '.join(map(identifier, key))})")
+        self.execute(f"create table if not exists {identifier(name)} ({', '.join(lines)})")
+
+    def empty(self, name: str) -> None:
+        """Remove all rows of a table, if it is there."""
+        if self.table(name) is not None:
+            self.execute(f"delete from {identifier(name)}")  # noqa: S608 - a quoted name
+
+    # -- rows ------------------------------------------------------------------------------------------
+
+    def upsert(
+        self,
+        name: str,
+        columns: Sequence[str],
+        batches: Iterable[pa.RecordBatch],
+        key: tuple[str, ...],
+        newest: str | None,
+    ) -> int:
+        """Insert rows, or replace those with the same key, which all of them have; how many rows there were.
+
+        Of several rows with a key the one with the largest `newest` counts, and of these the last.
+        """
+        self.stage(name, columns)
+        rows = self.load(STAGE, columns, batches)
+        keys = ", ".join(map(identifier, key))
+        names = ", ".join(map(identifier, columns))
+        others = [identifier(column) for column in columns if column not in key]
+        action = f"update set {', '.join(f'{c} = excluded.{c}' for c in others)}" if others else "nothing"
+        order = f"{identifier(ORDER)} desc"
+        if newest is not None:
+            order = f"{identifier(newest)} desc nulls last, {order}"
+        self.execute(
+            f"insert into {identifier(name)} ({names}) "  # noqa: S608 - quoted names
+            f"select {names} from (select {names}, row_number() over (partition by {keys} order by {order}) "
+            f"as {identifier('__rank')} from {STAGE}) as ranked where {identifier('__rank')} = 1 "
+            f"on conflict ({keys}) do {action}"
+        )
+        self.execute(f"drop table {STAGE}")
+        return rows
+
+    # -- marks -----------------------------------------------------------------------------------------
+
+    def marks(self, application: str) -> dict[str, Mark]:
+        """How far the application's sinks have published here, by sink id."""
+        if self.table(MARKS) is None:
+            return {}
+        found = self.execute(
+            f"select sink, token, batch, rows from {MARKS} where application = {self.placeholder}",  # noqa: S608
+            (application,),
+        )
+        return {sink: Mark(token, batch, rows) for sink, token, batch, rows in found.fetchall()}
+
+    def mark(self, application: str, sink: str, mark: Mark, txid: int) -> None:
+        """Note how far a sink has published."""
+        if self.table(MARKS) is None:
+            self.create_marks()
+        values = ", ".join([self.placeholder] * 6)
+        self.execute(
+            f"insert into {MARKS} (application, sink, token, batch, txid, rows, published_at) "  # noqa: S608
+            f"values ({values}, current_timestamp) on conflict (application, sink) do update set "
+            "token = excluded.token, batch = excluded.batch, txid = excluded.txid, rows = excluded.rows, "
+            "published_at = excluded.published_at",
+            (application, sink, mark.token, mark.batch, txid, mark.rows),
+        )
+
+    def unmark(self, application: str, sink: str) -> None:
+        """Forget that a sink has published."""
+        if self.table(MARKS) is not None:
+            self.execute(
+                f"delete from {MARKS} where application = {self.placeholder} and sink = {self.placeholder}",  # noqa: S608
+                (application, sink),
+            )
+
+
+class SqlDatabase(ABC):
+    """One database; `group` is the same for all sinks that can share a transaction."""
+
+    group: str
+
+    def __init__(self, where: str, timeout_ms: int) -> None:
+        self.where = where
+        self.timeout_ms = timeout_ms
+
+    @abstractmethod
+    def transaction(self, application: str) -> AbstractContextManager[SqlSession]:
+        """The application's only transaction: committed at the end, rolled back if anything raises."""
+
+    @abstractmethod
+    def look(self) -> AbstractContextManager[SqlSession | None]:
+        """A transaction to read in, which changes nothing; None if there is no database yet."""
+
+    @abstractmethod
+    def meaning(self, error: Exception) -> DrivetrainError | None:
+        """What a driver's error means, None for one that is none; `UnavailableError` if waiting may help."""
+
+    @abstractmethod
+    def require_values(self, messages: pa.RecordBatch) -> None:
+        """Raise `OutputError` for values that no column of this database takes."""
+
+    def transacted(self, application: str, work: Callable[[SqlSession], Work]) -> Work:
+        """What `work` returns, done in one transaction, with patience for a database that is away or locked.
+
+        Raises `OutputError`, `DiskFullError`, or `UnavailableError` after the timeout.
+        """
+        until_s = time.monotonic() + self.timeout_ms / 1000
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                with self.transaction(application) as session:
+                    return work(session)
+            except Exception as error:
+                meant = self.meaning(error)
+                if meant is None:
+                    raise
+                if type(meant) is not UnavailableError or time.monotonic() + pause_s > until_s:
+                    raise meant from None
+                log.warning("%s; trying again", meant.what if meant.got is None else meant.got)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def looked(self, work: Callable[[SqlSession], Work]) -> Work | None:
+        """What `work` returns, which only reads; None if there is no database yet. Raises as `transacted`."""
+        try:
+            with self.look() as session:
+                return None if session is None else work(session)
+        except Exception as error:
+            meant = self.meaning(error)
+            if meant is None:
+                raise
+            raise meant from None
+
+
+def identifier(name: str) -> str:
+    """A name as SQL takes it, whatever is in it; that of a table may be `schema.table`."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))

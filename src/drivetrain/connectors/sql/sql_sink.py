@@ -1,0 +1,275 @@
+"""The SQL sinks: rows in a database, once, together with those of all other sinks there.
+
+The problem: rows must not be seen before their transaction is committed, which is decided long after they are
+known, perhaps by a process that was started after the one that knew them had died.
+
+The design: a batch waits in the sink's outbox, as Arrow files beside Spark's checkpoint. Publishing is one
+transaction of the database: for each sink, the rows of the batches that are not published yet, and a mark
+with the number of the last one. The marks decide what is published, whoever asks.
+
+What if we die here: before the database's commit nothing has happened; after it the batches still lie in the
+outbox, the mark says that they are published, and whoever publishes next removes them.
+
+The table is looked at, or made, when a process prepares its first batch: what does not fit is told then. What
+a table refuses later (a constraint) stops the application; the batch waits, and is published when the cause
+is gone.
+
+Invariants:
+
+1. A batch is published when its mark says so, and then all of it is.
+2. A batch leaves the outbox only when it is published, or aborted.
+3. Rows of another state of the application are never added to in silence (`append`).
+
+Called by the engine. Source: the transactional outbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, cast
+
+from drivetrain.api.sinks import Guarantee
+from drivetrain.api.sql_sink import PostgresqlSink, SqliteSink, SqlSink
+from drivetrain.connectors.outbox import Outbox, PreparedBatch
+from drivetrain.connectors.sql.postgresql import PostgresqlDatabase
+from drivetrain.connectors.sql.sql_columns import (
+    batch_columns,
+    flattened,
+    require_columns,
+    require_fit,
+    require_key,
+    require_keys,
+)
+from drivetrain.connectors.sql.sql_database import Mark, SqlDatabase, SqlSession
+from drivetrain.connectors.sql.sqlite import SqliteDatabase
+from drivetrain.core.checkpoint.publication import NONE
+from drivetrain.errors import DrivetrainError, OutputError
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.spark.connector.sink import SinkContext, TransactionalSinkWriter
+from drivetrain.spark.session.spark_errors import recovered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def open_sql(sink: SqliteSink | PostgresqlSink, context: SinkContext) -> SqlSinkWriter:
+    """The writer of a SQL sink; touches nothing before `validate`."""
+    database = SqliteDatabase(sink) if isinstance(sink, SqliteSink) else PostgresqlDatabase(sink)
+    return SqlSinkWriter(sink, database, context)
+
+
+class SqlSinkWriter:
+    """Writes the batches of one SQL sink; see the module's docstring."""
+
+    guarantee: Guarantee = "exactly once"
+
+    def __init__(self, sink: SqlSink, database: SqlDatabase, context: SinkContext) -> None:
+        self._sink = sink
+        self._database = database
+        self._context = context
+        self._outbox = Outbox(context.state_dir, context.sink_id)
+        self._fits: StructType | None = None
+        self.group = database.group
+
+    # -- before anything runs --------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise unless the database answers, its table can be ours, and what we published is this state's."""
+        self._database.looked(self._check)
+        self._outbox.begin()
+
+    def _check(self, session: SqlSession) -> None:
+        self._published(session.marks(self._context.app_id))
+        table = session.table(self._sink.table)
+        if table is not None:
+            require_key(table, self._sink.key, self._sink.name)
+        elif not self._sink.create:
+            raise self._no_table()
+
+    def check_fresh(self) -> None:
+        """Raise `OutputError` when rows were published, and the sink does not say what to do about them."""
+        if self._on_fresh() != "refuse":
+            return
+        marks = self._database.looked(lambda session: session.marks(self._context.app_id)) or {}
+        mark = marks.get(self._context.sink_id)
+        if mark is not None and mark.rows:
+            raise OutputError(
+                "the table has rows of this application, which cannot be distinguished from others",
+                where=self._sink.name,
+                got=f"{mark.rows} rows were published",
+                remedy='choose what --fresh does with them: on_fresh="empty" in the sink removes all rows of '
+                'the table, on_fresh="keep" leaves them',
+            )
+
+    def fresh(self) -> None:
+        """Forget what was published, and remove the rows if the sink says so."""
+        self._outbox.forget()
+        if self._database.looked(lambda session: True) is None:
+            return  # there is no database yet
+
+        def forget(session: SqlSession) -> None:
+            session.unmark(self._context.app_id, self._context.sink_id)
+            if self._on_fresh() == "empty":
+                session.empty(self._sink.table)
+
+        self._database.transacted(self._context.app_id, forget)
+
+    # -- batches ---------------------------------------------------------------------------------------
+
+    def write(self, df: DataFrame, batch_id: int) -> int:
+        """Publish the rows of a batch, and how many they are; 0 if it was published before."""
+        self.prepare(df, batch_id)
+        id = self._context.sink_id
+        return self.publish(batch_id, {id: batch_id}, {id: self})[id]
+
+    def prepare(self, df: DataFrame, batch_id: int) -> int:
+        """Keep the rows of a batch unseen, in place of what was prepared under its id; how many they are."""
+        if self._fits != df.schema:
+            self._fit(df.schema)
+            self._fits = df.schema
+        try:
+            staged = self._outbox.stage(flattened(df, batch_columns(df.schema, self._sink.name)), batch_id)
+        except Exception as error:
+            ours = None if isinstance(error, DrivetrainError) else recovered(str(error))
+            if isinstance(ours, DrivetrainError):
+                raise ours from error
+            raise
+        for messages in self._outbox.messages(staged):
+            # What is refused later, when the transaction is to be committed, can no longer be made otherwise.
+            require_keys(messages, self._sink.key, self._sink.name)
+            self._database.require_values(messages)
+        if staged.rows:
+            self._outbox.prepare(staged)
+        else:
+            self._outbox.drop(batch_id)
+        return staged.rows
+
+    def prepared(self) -> list[int]:
+        """The batches that wait, growing."""
+        return self._outbox.batches()
+
+    def abort(self, batch_id: int) -> None:
+        """Forget a prepared batch."""
+        self._outbox.drop(batch_id)
+
+    def publish(
+        self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
+    ) -> dict[str, int]:
+        """Insert what all `sinks` have prepared up to their last batches, and say so, in one transaction."""
+        group = {id: sink for id, sink in cast("Mapping[str, SqlSinkWriter]", sinks).items() if id in last}
+        waiting = {
+            id: [batch for batch in sink.prepared() if batch <= last[id]] for id, sink in group.items()
+        }
+        if not any(waiting.values()):
+            return dict.fromkeys(group, 0)
+
+        def insert(session: SqlSession) -> dict[str, int]:
+            marks = session.marks(self._context.app_id)
+            return {
+                id: group[id]._insert(session, batches, marks, txid)
+                for id, batches in sorted(waiting.items())
+            }
+
+        shown = self._database.transacted(self._context.app_id, insert)
+        for id, batches in waiting.items():
+            for batch in batches:
+                group[id]._outbox.drop(batch)
+        return shown
+
+    # -- how -------------------------------------------------------------------------------------------
+
+    def _insert(self, session: SqlSession, batches: list[int], marks: Mapping[str, Mark], txid: int) -> int:
+        """Insert the batches that are not published yet, and mark the last; how many rows they have."""
+        published = self._published(marks)
+        shown, done = 0, published.batch
+        for id in batches:
+            batch = self._outbox.prepared(id) if id > done else None
+            if batch is not None:
+                shown += self._insert_batch(session, batch)
+                done = id
+        if done > published.batch:
+            mark = Mark(published.token, done, published.rows + shown)
+            session.mark(self._context.app_id, self._context.sink_id, mark, txid)
+        return shown
+
+    def _insert_batch(self, session: SqlSession, batch: PreparedBatch) -> int:
+        sink, messages = self._sink, self._messages(batch)
+        first = next(messages, None)
+        if first is None:
+            return 0
+        columns = [name for name in first.schema.names if name != TS]
+
+        def all_of_it() -> Iterator[pa.RecordBatch]:
+            yield first
+            yield from messages
+
+        if sink.mode == "append":
+            return session.load(sink.table, columns, all_of_it())
+        return session.upsert(sink.table, columns, all_of_it(), sink.key, sink.newest)
+
+    def _messages(self, batch: PreparedBatch) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._outbox.messages(batch)
+        except MessageLossError as error:
+            # Not a loss of a channel's, which its fragment would mend by running again.
+            raise OutputError(
+                f"batch {batch.batch} waits to be published, and is damaged",
+                where=error.where,
+                expected=error.expected,
+                got=error.got,
+                remedy="put the file back from a copy; or go back to a savepoint, or start over with --fresh",
+            ) from error
+
+    def _published(self, marks: Mapping[str, Mark]) -> Mark:
+        """How far this sink has published, in this state; raises `OutputError` for rows of another state."""
+        token = self._token()
+        mark = marks.get(self._context.sink_id)
+        if mark is not None and mark.token == token:
+            return mark
+        if mark is not None and mark.rows and self._sink.mode == "append":
+            raise OutputError(
+                "the table has rows of this application from another state directory",
+                where=self._sink.name,
+                expected="rows of this state directory, or none",
+                got=f"the mark of another one, which published {mark.rows} rows",
+                remedy="use the state directory of the run that wrote them, or another table; or choose "
+                'on_fresh="keep" or "empty" in the sink, and use --fresh once',
+            )
+        return Mark(token or "", NONE, 0)
+
+    def _token(self) -> str | None:
+        note = self._outbox.publication()
+        return None if note is None else note.token
+
+    def _on_fresh(self) -> str:
+        return self._sink.on_fresh or ("keep" if self._sink.mode == "upsert" else "refuse")
+
+    def _fit(self, schema: StructType) -> None:
+        """See that the table takes such rows, or make it; raises `OutputError`."""
+        sink = self._sink
+        columns = batch_columns(schema, sink.name)
+        require_columns(columns, (*sink.key, *([sink.newest] if sink.newest else [])), sink.name)
+        self._outbox.begin()
+
+        def fit(session: SqlSession) -> None:
+            self._published(session.marks(self._context.app_id))
+            table = session.table(sink.table)
+            if table is None:
+                if not sink.create:
+                    raise self._no_table()
+                session.create(sink.table, columns, sink.key)
+            else:
+                require_fit(table, columns, sink.key, sink.name)
+                session.require_types(table, columns, sink.name)
+
+        self._database.transacted(self._context.app_id, fit)
+
+    def _no_table(self) -> OutputError:
+        return OutputError(
+            "there is no such table",
+            where=self._sink.name,
+            remedy="create it, or let the sink do it: create=True",
+        )

@@ -1,0 +1,203 @@
+"""SQLite, for the SQL sinks.
+
+The problem: one process at a time can write a SQLite database, readers may hold it up, and it has five types.
+
+The design: a transaction begins with `begin immediate`, which waits for other writers and then is the only
+one. A database that is made here is set to write-ahead logging, with which readers and the writer do not wait
+for each other; one that is there keeps its settings. Values that SQLite has no type for become text that
+sorts as they do: instants in ISO 8601 and UTC, dates and times likewise. Decimals are exact text. A
+floating-point NaN is null, which is SQLite's own way with it.
+
+Called by the SQL sinks.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drivetrain.api.sql_sink import MARKS, SqliteSink
+from drivetrain.connectors.files.output_ownership import unwritable
+from drivetrain.connectors.sql.sql_columns import BatchColumn, SqlTable, TableColumn
+from drivetrain.connectors.sql.sql_database import ORDER, STAGE, SqlDatabase, SqlSession, identifier
+from drivetrain.errors import DiskFullError, DrivetrainError, OutputError, UnavailableError
+
+_TYPES = {
+    "int16": "integer",
+    "int32": "integer",
+    "int64": "integer",
+    "float32": "real",
+    "float64": "real",
+    "bool": "integer",
+    "binary": "blob",
+}
+_MARKS = f"""create table if not exists {MARKS} (
+    application text not null, sink text not null, token text not null, batch integer not null,
+    txid integer not null, rows integer not null, published_at text not null,
+    primary key (application, sink))"""
+_COLUMNS = "select name, type, [notnull], dflt_value, pk from pragma_table_info(?)"
+_UNIQUE = 'select name from pragma_index_list(?) where "unique" and not partial'
+
+
+class SqliteSession(SqlSession):
+    """A transaction of a SQLite database."""
+
+    placeholder = "?"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run one statement; its cursor."""
+        return self._connection.execute(statement, values)
+
+    def table(self, name: str) -> SqlTable | None:
+        """A table or view that is there, or None."""
+        infos = self.execute(
+            "select name, type, [notnull], dflt_value, pk from pragma_table_info(?)", (name,)
+        )
+        found = infos.fetchall()
+        if not found:
+            return None
+        keys = [column for column, _, _, _, place in found if place]
+        numbered = len(keys) == 1 and any(t.lower() == "integer" and place for _, t, _, _, place in found)
+        columns = {
+            column: TableColumn(column, kind, bool(notnull) and default is None and not (place and numbered))
+            for column, kind, notnull, default, place in found
+        }
+        unique = [frozenset(keys)] if keys else []
+        indexes = self.execute(
+            'select name from pragma_index_list(?) where "unique" and not partial', (name,)
+        )
+        for (index,) in indexes.fetchall():
+            members = self.execute("select name from pragma_index_info(?)", (index,)).fetchall()
+            if all(member is not None for (member,) in members):
+                unique.append(frozenset(member for (member,) in members))
+        return SqlTable(columns, unique)
+
+    def type_of(self, column: BatchColumn) -> str:
+        """SQLite's storage class for it."""
+        return _TYPES.get(column.kind, "text")
+
+    def require_types(self, table: SqlTable, columns: tuple[BatchColumn, ...], where: str) -> None:
+        """Any column takes any value."""
+
+    def create_marks(self) -> None:
+        """Make the table of marks."""
+        self.execute(_MARKS)
+
+    def load(self, name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> int:
+        """Insert rows with these columns; how many they are."""
+        names = ", ".join(map(identifier, columns))
+        marks = ", ".join("?" * len(columns))
+        statement = f"insert into {identifier(name)} ({names}) values ({marks})"  # noqa: S608 - quoted names
+        rows = 0
+        for batch in batches:
+            values = [_values(batch.column(column)) for column in columns]
+            self._connection.executemany(statement, zip(*values, strict=True))
+            rows += batch.num_rows
+        return rows
+
+    def stage(self, name: str, columns: Sequence[str]) -> None:
+        """Make the temporary table for upserting; columns without a type keep values as they are."""
+        names = ", ".join(map(identifier, columns))
+        self.execute(f"create temp table {STAGE} ({identifier(ORDER)} integer primary key, {names})")
+
+
+class SqliteDatabase(SqlDatabase):
+    """The database of a file."""
+
+    def __init__(self, sink: SqliteSink) -> None:
+        super().__init__(sink.name, sink.timeout_ms)
+        self._path = os.path.abspath(os.path.expanduser(sink.path))
+        self.group = f"sqlite:{os.path.realpath(self._path)}"
+
+    @contextmanager
+    def transaction(self, application: str) -> Iterator[SqlSession]:
+        """The database's only writing transaction."""
+        made = not os.path.exists(self._path)
+        with closing(self._connect("rwc")) as connection:
+            if made:
+                connection.execute("pragma journal_mode = wal")
+            connection.execute("pragma synchronous = full")  # the outbox forgets what is committed
+            connection.execute("begin immediate")
+            try:
+                yield SqliteSession(connection)
+                connection.execute("commit")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+
+    @contextmanager
+    def look(self) -> Iterator[SqlSession | None]:
+        """A transaction to read in; None if the file is missing, when its directory must be writable."""
+        if not os.path.exists(self._path):
+            self._probe(os.path.dirname(self._path))
+            yield None
+            return
+        if not os.access(self._path, os.W_OK):
+            raise unwritable(self._path, PermissionError("the database is read-only"))
+        with closing(self._connect("rw")) as connection:
+            yield SqliteSession(connection)
+
+    def meaning(self, error: Exception) -> DrivetrainError | None:
+        """What SQLite's error means."""
+        if not isinstance(error, sqlite3.Error):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        told: dict[str, Any] = {"where": self.where, "got": str(error)}
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            remedy = "check which process keeps it locked; the same command continues where it stopped"
+            return UnavailableError("another process has locked the database", remedy=remedy, **told)
+        if code == sqlite3.SQLITE_FULL:
+            remedy = "free some space there; the same command continues where it stopped"
+            return DiskFullError("no space left to write", remedy=remedy, **told)
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            return unwritable(self._path, error)
+        if code == sqlite3.SQLITE_NOTADB:
+            remedy = "choose another path, or remove the file"
+            return OutputError("the file is not a SQLite database", remedy=remedy, **told)
+        if isinstance(error, sqlite3.IntegrityError):
+            remedy = "correct the table or the rows; the same command goes on with the batch that was refused"
+            return OutputError("a constraint of the table does not hold for the rows", remedy=remedy, **told)
+        remedy = "correct the cause that the database reports; the same command continues where it stopped"
+        return OutputError("the database refuses", remedy=remedy, **told)
+
+    def require_values(self, messages: pa.RecordBatch) -> None:
+        """Any value can be written."""
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"file:{_for_uri(self._path)}?mode={mode}"
+        return sqlite3.connect(uri, uri=True, timeout=self.timeout_ms / 1000, isolation_level=None)
+
+    def _probe(self, directory: str) -> None:
+        try:
+            with tempfile.NamedTemporaryFile(dir=directory, prefix=".drivetrain-"):
+                pass
+        except OSError as error:
+            raise unwritable(self._path, error) from error
+
+
+def _for_uri(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column as SQLite takes them."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = pc.strftime(column.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+    elif pa.types.is_timestamp(kind):
+        column = pc.strftime(column.cast(pa.timestamp("us")), "%Y-%m-%dT%H:%M:%S")
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_date(kind) or pa.types.is_decimal(kind) or pa.types.is_time(kind):
+        column = column.cast(pa.string())
+    return list(column.to_pylist())

@@ -1,0 +1,1 @@
+"""The log of a channel and what follows from it."""

@@ -1,0 +1,1 @@
+"""Checkpoint transactions over all fragments."""

@@ -1,0 +1,365 @@
+"""The application's clock: the smallest of its fragments' clocks, which never moves back.
+
+Problem: no fragment alone knows how far the application has come. Fragments report their clocks, late, twice
+or not at all; they restart, fall back and replay; the service itself dies and begins anew. Whoever was told
+"everything before T has been processed" must never hear less afterwards. And when the clock stands still,
+somebody must say which fragment it waits for, and why.
+
+Design: a fragment's clock, as it reports it, already is the smallest of the clocks of its inputs and of its
+state, after a batch that is committed; what waits in a channel is not below the clock that was read from it
+(invariant 3 of channels). So the service keeps one number for each fragment, in a tournament (`minimum`): a
+report costs the logarithm of their number. The smallest is *persisted before it is told*: then no restart of
+the service can tell less. That happens at most once in `persist_ms`, and at once when somebody waits for a
+time that has been reached, or at the end.
+
+| event | effects |
+|---|---|
+| `FragmentsChanged`: kept ones keep their clock, new ones start at their upstreams' | `PersistClock` |
+| `FragmentReported` by its newest attempt: its clock moves up | `PersistClock` when it is time |
+| `FragmentReported` by a newer attempt: its clock is reset to the application's, then moves up | the same |
+| `FragmentReported` by an older attempt | |
+| `FragmentRestarted`: its clock is reset to the application's | |
+| `ClockWanted`: somebody waits for that time | `PersistClock` when it has been reached |
+| `ClockPersisted` of a clock that was asked for | `TellClock` when it is news |
+| `ClockPersisted` of another, which a service before this one asked for | |
+| `TimePassed` | `PersistClock` when it is time; `TellStalls` when others stall than before |
+
+A fragment *stalls* when its clock has not reached a new height for `stall_ms`; a restart does not begin that
+time anew. It waits for what it reported, else for its start, for its slowest upstream that stalls as well,
+for data of its source, or for its own work.
+
+Invariants, checked by `check`:
+
+1. The clock that is told never moves back; this service asked for it to be persisted, and it was.
+2. `lowest_ms` is the smallest clock of all fragments (a full scan says the same), and never below the clock
+   that is told, unless a fragment restarted while that was being persisted.
+3. Reports of an attempt that was replaced, and of fragments that are gone, change nothing.
+4. Fragments stand behind their upstreams.
+
+An event that contradicts them raises and changes nothing. `now_ms` is a clock that does not go back.
+
+Driven by `runtime.clock_actor`. Source: Apache Gearpump's ClockService (min clock, start clock, stalling
+processors in topological order).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from drivetrain.core.clock.minimum import Minimum
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class ClockedFragment:
+    """A fragment and the fragments that write what it reads."""
+
+    id: str
+    upstreams: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentsChanged:
+    """The application consists of these fragments now, in topological order."""
+
+    fragments: tuple[ClockedFragment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentReported:
+    """An attempt of a fragment is at this clock (None: none yet); see the module for `waiting_for`."""
+
+    fragment: str
+    attempt: int
+    clock_ms: int | None
+    waiting_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRestarted:
+    """Attempts before this one are over: the fragment goes on from its last committed batch."""
+
+    fragment: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockWanted:
+    """Somebody waits until the clock is this far."""
+
+    clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockPersisted:
+    """This clock survives whatever happens."""
+
+    clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Time goes on; told now and then."""
+
+
+Event: TypeAlias = (
+    FragmentsChanged | FragmentReported | FragmentRestarted | ClockWanted | ClockPersisted | TimePassed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PersistClock:
+    """Write this clock where a restart finds it, then say `ClockPersisted`; it is asked for again if not."""
+
+    clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellClock:
+    """The application's clock is this now."""
+
+    clock_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A fragment whose clock has stood for `stalled_ms`; `waiting_for` fits behind "waiting for"."""
+
+    fragment: str
+    clock_ms: int | None
+    stalled_ms: int
+    waiting_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellStalls:
+    """These fragments stall now, in topological order; none: the clock moves again."""
+
+    stalls: tuple[Stall, ...]
+
+
+Effect: TypeAlias = PersistClock | TellClock | TellStalls
+
+_RETRY_MS: Final = 1_000
+"""How long who waits for what has been reached waits for a persisted clock that does not come."""
+
+_UNHEARD: Final = 100
+"""How many clocks that were asked for are remembered; an answer to an older one changes nothing."""
+
+START: Final = "its start"
+DATA: Final = "data of its source"
+WORK: Final = "its own work"
+
+
+@dataclass(slots=True)
+class _Fragment:
+    position: int
+    upstreams: tuple[str, ...]
+    moved_ms: int
+    attempt: int = -1
+    highest_ms: int = NO_CLOCK_MS
+    is_heard: bool = False
+    waiting_for: str | None = None
+
+
+class ClockService:
+    """The clock of one application; `start_clock_ms` is what was persisted, None at the first start."""
+
+    def __init__(self, now_ms: int, start_clock_ms: int | None, *, persist_ms: int, stall_ms: int) -> None:
+        self._told_ms = NO_CLOCK_MS if start_clock_ms is None else start_clock_ms
+        self._persist_ms: Final = persist_ms
+        self._stall_ms: Final = stall_ms
+        self._asked_ms = now_ms - persist_ms  # when it was last asked to persist: the first may be at once
+        self._urged_ms = NO_CLOCK_MS  # what it was asked to persist out of turn
+        self._unheard_ms: deque[int] = deque(maxlen=_UNHEARD)  # what it asked to persist, above what is told
+        self._now_ms = now_ms
+        self._fragments: dict[str, _Fragment] = {}
+        self._clocks: Minimum | None = None
+        self._wanted: list[int] = []
+        self._stalling: tuple[tuple[str, str], ...] = ()
+
+    # ---- what there is
+
+    @property
+    def clock_ms(self) -> int | None:
+        """The application's clock, as it may be told; None when there is none yet."""
+        return _known(self._told_ms)
+
+    @property
+    def lowest_ms(self) -> int | None:
+        """The smallest clock of all fragments now, persisted or not."""
+        return None if self._clocks is None else _known(self._clocks.smallest)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether every fragment's clock is at its maximum, and that was told."""
+        return self._told_ms >= FINAL_CLOCK_MS
+
+    def fragment_clock_ms(self, fragment: str) -> int | None:
+        """The clock of a fragment; after a restart the application's, until it reports."""
+        assert self._clocks is not None
+        return _known(self._clocks[self._fragments[fragment].position])
+
+    def stalls(self, now_ms: int) -> tuple[Stall, ...]:
+        """The fragments that stall, in topological order."""
+        if self._clocks is None:
+            return ()
+        found = []
+        for id, fragment in self._fragments.items():
+            if self._is_stalling(fragment, now_ms):
+                clock_ms = _known(self._clocks[fragment.position])
+                why = self._waiting_for(fragment, now_ms)
+                found.append(Stall(id, clock_ms, now_ms - fragment.moved_ms, why))
+        return tuple(found)
+
+    # ---- events
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take an event; returns what is to be done, in order."""
+        if now_ms < self._now_ms:
+            raise InternalError(f"time went back from {self._now_ms} to {now_ms} ms", where="clock service")
+        effects: list[Effect] = []
+        match event:
+            case FragmentReported():
+                self._report(event, now_ms)
+            case FragmentsChanged(fragments):
+                self._change(fragments, now_ms)
+            case FragmentRestarted(id, attempt):
+                fragment = self._fragments.get(id)
+                if fragment is not None and attempt > fragment.attempt:
+                    self._reset(fragment, attempt)
+            case ClockWanted(clock_ms):
+                if clock_ms > self._told_ms:
+                    heapq.heappush(self._wanted, clock_ms)
+            case ClockPersisted(clock_ms):
+                effects = self._persisted(clock_ms)
+            case TimePassed():
+                effects = self._pass_time(now_ms)
+        self._now_ms = now_ms
+        self._persist(now_ms, effects)
+        return effects
+
+    def _change(self, fragments: tuple[ClockedFragment, ...], now_ms: int) -> None:
+        known: set[str] = set()
+        for given in fragments:
+            missing = [up for up in given.upstreams if up not in known]
+            if missing or given.id in known:
+                raise InternalError(f"{given.id} does not stand behind {missing}", where="clock service")
+            known.add(given.id)
+        clocks: dict[str, int] = {}
+        after: dict[str, _Fragment] = {}
+        for position, (id, upstreams) in enumerate((f.id, f.upstreams) for f in fragments):
+            before = self._fragments.get(id)
+            if before is None:
+                clocks[id] = min((clocks[up] for up in upstreams), default=self._told_ms)
+                after[id] = _Fragment(position, upstreams, now_ms, highest_ms=clocks[id])
+            else:
+                assert self._clocks is not None
+                clocks[id] = self._clocks[before.position]
+                before.position, before.upstreams = position, upstreams
+                after[id] = before
+        self._fragments = after
+        self._clocks = Minimum(clocks.values()) if clocks else None
+
+    def _report(self, event: FragmentReported, now_ms: int) -> None:
+        fragment = self._fragments.get(event.fragment)
+        if fragment is None or event.attempt < fragment.attempt:
+            return
+        if event.attempt > fragment.attempt:
+            self._reset(fragment, event.attempt)
+        fragment.is_heard = True
+        fragment.waiting_for = event.waiting_for
+        clocks = self._clocks
+        assert clocks is not None
+        if event.clock_ms is None or event.clock_ms <= clocks[fragment.position]:
+            return  # an older report of the same attempt, that came late
+        clocks.put(fragment.position, event.clock_ms)
+        if event.clock_ms > fragment.highest_ms:
+            fragment.highest_ms, fragment.moved_ms = event.clock_ms, now_ms
+
+    def _reset(self, fragment: _Fragment, attempt: int) -> None:
+        assert self._clocks is not None
+        is_first = fragment.attempt < 0
+        fragment.attempt, fragment.is_heard, fragment.waiting_for = attempt, False, None
+        if not is_first:
+            self._clocks.put(fragment.position, self._told_ms)
+
+    def _persisted(self, clock_ms: int) -> list[Effect]:
+        if clock_ms <= self._told_ms or clock_ms not in self._unheard_ms:
+            return []
+        self._told_ms = clock_ms
+        while self._unheard_ms and self._unheard_ms[0] <= clock_ms:
+            self._unheard_ms.popleft()
+        while self._wanted and self._wanted[0] <= clock_ms:
+            heapq.heappop(self._wanted)
+        return [TellClock(clock_ms)]
+
+    def _persist(self, now_ms: int, effects: list[Effect]) -> None:
+        if self._clocks is None or self._clocks.smallest <= self._told_ms:
+            return
+        lowest_ms = self._clocks.smallest
+        is_urgent = lowest_ms >= FINAL_CLOCK_MS or bool(self._wanted and self._wanted[0] <= lowest_ms)
+        # What is urgent was perhaps asked for already and is under way, or was lost.
+        patience_ms = min(self._persist_ms, _RETRY_MS) if is_urgent else self._persist_ms
+        if now_ms - self._asked_ms >= patience_ms or (is_urgent and self._urged_ms != lowest_ms):
+            self._urged_ms = lowest_ms if is_urgent else NO_CLOCK_MS
+            self._asked_ms = now_ms
+            self._unheard_ms.append(lowest_ms)
+            effects.append(PersistClock(lowest_ms))
+
+    # ---- who stalls
+
+    def _pass_time(self, now_ms: int) -> list[Effect]:
+        stalls = self.stalls(now_ms)
+        stalling = tuple((stall.fragment, stall.waiting_for) for stall in stalls)
+        if stalling == self._stalling:
+            return []
+        self._stalling = stalling
+        return [TellStalls(stalls)]
+
+    def _is_stalling(self, fragment: _Fragment, now_ms: int) -> bool:
+        return fragment.highest_ms < FINAL_CLOCK_MS and now_ms - fragment.moved_ms >= self._stall_ms
+
+    def _waiting_for(self, fragment: _Fragment, now_ms: int) -> str:
+        if fragment.waiting_for is not None:
+            return fragment.waiting_for
+        if not fragment.is_heard:
+            return START
+        if not fragment.upstreams:
+            return DATA
+        stalling = [up for up in fragment.upstreams if self._is_stalling(self._fragments[up], now_ms)]
+        if not stalling:
+            return WORK
+        clocks = self._clocks
+        assert clocks is not None
+        slowest = min(stalling, key=lambda up: clocks[self._fragments[up].position])
+        return f"fragment {slowest}"
+
+    def check(self) -> None:
+        """Raise InternalError when an invariant of the module does not hold."""
+        seen: set[str] = set()
+        for position, (id, fragment) in enumerate(self._fragments.items()):
+            if fragment.position != position or any(up not in seen for up in fragment.upstreams):
+                raise InternalError(f"invariant 4: {id} stands at {fragment.position}", where="clock service")
+            seen.add(id)
+        if self._clocks is None:
+            return
+        self._clocks.check()
+        scanned = min(self._clocks[f.position] for f in self._fragments.values())
+        if scanned != self._clocks.smallest:
+            raise InternalError(
+                f"invariant 2: the smallest clock is {scanned}, not {self._clocks.smallest}",
+                where="clock service",
+            )
+        if any(wanted <= self._told_ms for wanted in self._wanted):
+            raise InternalError(
+                "invariant 1: a waiter remains for a time that was announced", where="clock service"
+            )
+
+
+def _known(clock_ms: int) -> int | None:
+    return None if clock_ms <= NO_CLOCK_MS else clock_ms

@@ -1,0 +1,125 @@
+"""The clock of a source whose messages come in partitions: each has its own, the smallest counts.
+
+Problem: within a partition messages come nearly in order; between partitions nothing is promised. The largest
+timestamp of all says nothing of a partition that is an hour behind: its messages would be late. But a
+partition that gives nothing at all must not hold the clock for ever.
+
+Design: a partition's clock is the largest timestamp that it gave minus the disorder. The source's clock is
+the smallest of the partitions that are not *idle*. A partition is idle when the source was looked at
+`idle_ms` or more after the partition last gave a message, and it gave none. What counts is when the source
+was *looked at*, not what time it is: while a batch runs for minutes, or waits for room, nobody has looked,
+and nobody is idle. A look is a batch (as of when Spark planned it) or a query that says that it waits for
+data.
+
+When all partitions are idle the clock stands: a source that is silent altogether may be out of reach, and its
+partitions will go on where they were. Those that spoke last hold it then, as they did until they became idle
+too: how often somebody looks in between makes no difference. Without a timeout (`idle_ms` None: a bounded
+source, whose messages are all there already) no partition is ever idle.
+
+A partition that was idle and gives messages again counts again. They may be late then, and are counted as
+such.
+
+Invariants, checked by `check`:
+
+1. The clock never moves back.
+2. When it moves it is the clock of a partition that is not idle, or was the last to become so, and no other
+one's of that kind is below.
+3. A partition that gave nothing yet, and is not idle, holds the clock.
+
+Times are ms of a clock that does not go back. Called by `spark.batch.source_clock`. Source: Apache Flink's
+watermarks per split and idleness; Apache Kafka's partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final, Generic, TypeVar
+
+from drivetrain.core.clock.time_bounds import clock_behind
+from drivetrain.errors import ConfigError, InternalError
+
+P = TypeVar("P", bound=Hashable)
+
+
+class SourceClocks(Generic[P]):
+    """The clocks of `partitions`, at least one; raises ConfigError for values that make no sense.
+
+    `disorder_ms` is how far behind the newest message of its partition another may come.
+    """
+
+    def __init__(
+        self, partitions: Iterable[P], *, disorder_ms: int, idle_ms: int | None, now_ms: int
+    ) -> None:
+        self._gave: dict[P, int] = dict.fromkeys(partitions, now_ms)  # when it last gave, or we began
+        if not self._gave or disorder_ms < 0 or (idle_ms is not None and idle_ms < 1):
+            raise ConfigError(
+                "the clocks of a source cannot be built",
+                expected="a partition, a disorder of 0 ms or more, an idle timeout of 1 ms or more",
+                got=f"{len(self._gave)} partitions, {disorder_ms} ms, {idle_ms} ms",
+            )
+        self._newest: dict[P, int] = {}
+        self._disorder_ms: Final = disorder_ms
+        self._idle_ms: Final = idle_ms
+        self._looked_ms = now_ms
+        self._clock_ms: int | None = None
+
+    @property
+    def clock_ms(self) -> int | None:
+        """No message below it is to come, unless late; None when a partition has said nothing yet."""
+        return self._clock_ms
+
+    @property
+    def idle(self) -> tuple[P, ...]:
+        """The partitions that are idle, in their order."""
+        return tuple(p for p in self._gave if self._is_idle(p))
+
+    @property
+    def holding(self) -> P | None:
+        """The partition that the clock waits for: the first that gave nothing yet, else the one behind."""
+        active = [p for p in self._gave if not self._is_idle(p)]
+        unheard = [p for p in active if p not in self._newest]
+        if unheard or not active:
+            return unheard[0] if unheard else None
+        return min(active, key=lambda p: self._newest[p])
+
+    def saw(self, newest_ms: Mapping[P, int], planned_ms: int, now_ms: int) -> None:
+        """A batch that was planned at `planned_ms` gave these largest timestamps by partition.
+
+        Raises InternalError, and changes nothing, for a partition that is not known.
+        """
+        unknown = [p for p in newest_ms if p not in self._gave]
+        if unknown:
+            raise InternalError(f"a source has no partition {unknown[0]!r}")
+        for partition, ms in newest_ms.items():
+            self._newest[partition] = max(ms, self._newest.get(partition, ms))
+            # As of the batch's end, so that the time it took to get here is not held against the partition.
+            self._gave[partition] = max(now_ms, self._gave[partition])
+        self.looked(planned_ms)
+
+    def looked(self, at_ms: int) -> None:
+        """Whoever reads the source has seen at that time that it has nothing more."""
+        self._looked_ms = max(at_ms, self._looked_ms)
+        last_ms = max(self._gave.values())
+        active = [p for p in self._gave if not self._is_idle(p)]
+        active = active or [p for p, gave_ms in self._gave.items() if gave_ms == last_ms]
+        if any(p not in self._newest for p in active):
+            return
+        clock_ms = clock_behind(min(self._newest[p] for p in active), self._disorder_ms)
+        self._clock_ms = clock_ms if self._clock_ms is None else max(self._clock_ms, clock_ms)
+
+    def restore(self, clock_ms: int) -> None:
+        """Begin at a clock that was told in an earlier life."""
+        self._clock_ms = clock_ms if self._clock_ms is None else max(self._clock_ms, clock_ms)
+
+    def _is_idle(self, partition: P) -> bool:
+        return self._idle_ms is not None and self._looked_ms - self._gave[partition] >= self._idle_ms
+
+    def check(self) -> None:
+        """Raise InternalError when an invariant does not hold."""
+        active = [p for p in self._gave if not self._is_idle(p)]
+        clocks = [clock_behind(self._newest[p], self._disorder_ms) for p in active if p in self._newest]
+        if self._clock_ms is None and active and len(clocks) == len(active):
+            raise InternalError("invariant 3: all partitions have spoken, and there is no clock")
+        is_behind = self._clock_ms is not None and bool(clocks) and self._clock_ms < min(clocks)
+        if is_behind and len(clocks) == len(active):
+            raise InternalError(f"invariant 2: the clock is {self._clock_ms}, not {min(clocks)}")

@@ -1,0 +1,1 @@
+"""What the masters agree on: election, registry, applications, slots."""

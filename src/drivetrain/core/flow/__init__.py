@@ -1,0 +1,1 @@
+"""Flow control and loss detection between the two ends of a channel."""

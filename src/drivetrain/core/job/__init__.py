@@ -1,0 +1,1 @@
+"""The job of an application: fragments, attempts, restarts, progress."""

@@ -1,0 +1,338 @@
+"""The job: all fragments of an application together, and what becomes of them when something fails.
+
+Problem: a failed fragment must not take the others along, a hopeless one must end the application, and
+reports that come late, twice or of what was given up must change nothing.
+
+Design: two machines joined. Each fragment has a current `Execution`, one attempt (see
+`core.job.fragment_execution`); the job has a state of its own. A fragment that fails restarts *alone*, as
+attempt + 1, when its restart strategy permits. What its strategy does not permit, what another attempt would
+only repeat, and the loss of executors that cannot be replaced fail the job: FAILING until all fragments are
+terminal, then RESTARTING if the job's strategy permits, else FAILED. Methods are events and return effects,
+to be performed in order.
+
+Deployment is lazy: a fragment that reads channels is scheduled when one of its producers has given its first
+data or has finished; one that had data in an earlier life of the application is scheduled at once (`eager`),
+since its channels hold what its producer need not give again. What is scheduled is deployed when the job is
+open and an executor is there.
+
+Invariants, checked by `check()`:
+1. The job's state changes by `TRANSITIONS` only; a terminal one is never left.
+2. A fragment has one current attempt; attempts of a fragment grow by one and never return.
+3. What an executor may be running is on an executor that was not lost.
+4. The job finishes only when every fragment has finished and the end was noted (`concluded`).
+5. A job that was told to cancel does not restart.
+
+Called by the application master. Source: Apache Flink's execution graph; the restart of single fragments is
+decision 0015.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from drivetrain.core.job.fragment_execution import (
+    Execution,
+    ExecutionEvent,
+    ExecutionState,
+    ExecutorId,
+    FragmentId,
+)
+from drivetrain.core.job.job_events import (
+    TRANSITIONS,
+    CancelAttempt,
+    DeployAttempt,
+    JobChanged,
+    JobEffect,
+    JobState,
+    NoteTheEnd,
+    Vertex,
+    WakeFragment,
+    WakeJob,
+)
+from drivetrain.core.job.placement import Placement, ReadyExecutor
+from drivetrain.core.job.restarts import RandomSource, RestartPolicy, RestartStrategy
+from drivetrain.errors import InternalError
+
+
+class Job:
+    """The job of `vertices`, producers before consumers; see the module.
+
+    `policy` is each fragment's, `job_policy` the job's. `saved` is what `saved()` of an earlier application
+    master gave. `now_ms` of all methods is a wall clock. `error` is what failed the job last, as given.
+    """
+
+    def __init__(
+        self,
+        vertices: Sequence[Vertex],
+        policy: RestartPolicy,
+        job_policy: RestartPolicy,
+        rng: RandomSource,
+        saved: Mapping[str, object] | None = None,
+    ) -> None:
+        self._vertices: Final = {vertex.fragment: vertex for vertex in vertices}
+        self._policy: Final = policy
+        self._rng: Final = rng
+        told = saved or {}
+        self._strategy: Final = RestartStrategy.restored(job_policy, rng, _table(told.get("job")))
+        fragments = _table(told.get("fragments"))
+        self._strategies = {
+            fragment: RestartStrategy.restored(policy, rng, _table(fragments.get(fragment)))
+            for fragment in self._vertices
+        }
+        self._current = {fragment: Execution(fragment, 1) for fragment in self._vertices}
+        self._lazy: set[FragmentId] = set()  # wait for a producer's first data
+        self._placement: Final = Placement()
+        self._is_open = False
+        self._is_hopeless = False
+        self._was_canceled = False
+        self._drains = False
+        self._restart = 0
+        self._history: deque[str] = deque(maxlen=30)
+        self.state = JobState.CREATED
+        self.error: object = None
+
+    # ---- what it says of itself
+
+    @property
+    def executions(self) -> Sequence[Execution]:
+        """The current attempt of every fragment, in topological order."""
+        return tuple(self._current.values())
+
+    def execution(self, fragment: str) -> Execution | None:
+        """The current attempt of a fragment, None for an unknown one."""
+        return self._current.get(FragmentId(fragment))
+
+    def unanswered(self) -> list[JobEffect]:
+        """What executors were told and have not acted upon: messages may be lost, so tell them again."""
+        return [
+            effect for execution in self._current.values() for effect in _told_again(execution, self._drains)
+        ]
+
+    def saved(self) -> dict[str, object]:
+        """The restart strategies as plain data, so that another application master goes on counting."""
+        fragments = {f: s.saved() for f, s in self._strategies.items() if s.restarts}
+        return {"job": self._strategy.saved(), "fragments": fragments}
+
+    # ---- events
+
+    def start(self, *, eager: bool = False) -> list[JobEffect]:
+        """Begin; `eager` schedules consumers without waiting for data."""
+        effects = self._go(JobState.RUNNING)
+        for fragment, vertex in self._vertices.items():
+            if vertex.producers and not eager:
+                self._lazy.add(fragment)
+            else:
+                self._current[fragment].step(ExecutionEvent.SCHEDULE)
+        return effects + self._deploy() + self._look_for_end()
+
+    def open(self) -> list[JobEffect]:
+        """From now on what is scheduled may be deployed."""
+        self._is_open = True
+        return self._deploy()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is scheduled may be deployed."""
+        return self._is_open
+
+    def executor_ready(self, executor: ReadyExecutor) -> list[JobEffect]:
+        """An executor takes fragments."""
+        self._placement.add(executor)
+        return self._deploy()
+
+    def executor_lost(self, executor: ExecutorId, error: object, now_ms: int) -> list[JobEffect]:
+        """An executor is gone; everything on it has failed. Unknown ones are ignored."""
+        self._placement.remove(executor)
+        effects: list[JobEffect] = []
+        for execution in list(self._current.values()):
+            if execution.is_placed and execution.executor == executor:
+                effects += self._take(execution, ExecutionEvent.FAILS, error, True, now_ms)
+        return effects
+
+    def changed(
+        self,
+        fragment: str,
+        attempt: int,
+        executor: str,
+        event: ExecutionEvent,
+        now_ms: int,
+        *,
+        error: object = None,
+        retryable: bool = True,
+    ) -> tuple[bool, list[JobEffect]]:
+        """An executor says what became of an attempt; first whether that attempt is known."""
+        execution = self._current.get(FragmentId(fragment))
+        if execution is None or execution.attempt != attempt or execution.executor != executor:
+            return False, []
+        return True, self._take(execution, event, error, retryable, now_ms)
+
+    def data_came(self, fragment: str) -> list[JobEffect]:
+        """A fragment has given its first data (or again: harmless); its consumers may begin."""
+        if self.state is not JobState.RUNNING:
+            return []
+        for consumer, vertex in self._vertices.items():
+            if consumer in self._lazy and fragment in vertex.producers:
+                self._lazy.remove(consumer)
+                self._current[consumer].step(ExecutionEvent.SCHEDULE)
+        return self._deploy()
+
+    def fragment_due(self, fragment: str, attempt: int) -> list[JobEffect]:
+        """The delay before a restart is over; ignored when that attempt is not awaited any more."""
+        execution = self._current.get(FragmentId(fragment))
+        is_awaited = (
+            execution is not None
+            and execution.attempt == attempt
+            and execution.state is ExecutionState.CREATED
+            and execution.fragment not in self._lazy
+        )
+        if execution is None or not is_awaited or self.state is not JobState.RUNNING:
+            return []
+        execution.step(ExecutionEvent.SCHEDULE)
+        return self._deploy()
+
+    def job_due(self, restart: int) -> list[JobEffect]:
+        """The delay before the job's restart is over; ignored when it is not awaited any more."""
+        if self.state is not JobState.RESTARTING or restart != self._restart:
+            return []
+        effects = self._go(JobState.CREATED)
+        for fragment, execution in self._current.items():
+            self._current[fragment] = Execution(fragment, execution.attempt + 1)
+            self._strategies[fragment] = RestartStrategy(self._policy, self._rng)
+        return effects + self.start(eager=True)
+
+    def fail(self, error: object, now_ms: int, *, retryable: bool = True) -> list[JobEffect]:
+        """The job as a whole has failed; without `retryable` it does not restart."""
+        if self.state.is_terminal or self.state is JobState.FAILING:
+            self._is_hopeless |= not retryable and not self.state.is_terminal
+            return []
+        self.error = error
+        self._is_hopeless |= not retryable
+        effects = self._go(JobState.FAILING)
+        return effects + self._cancel_all(drain=False) + self._look_for_rest(now_ms)
+
+    def cancel(self, now_ms: int) -> list[JobEffect]:
+        """End the job: fragments stop at their next batch boundary. Harmless when it ends already."""
+        self._was_canceled = True
+        if self.state.is_terminal or self.state is JobState.CANCELLING:
+            return []
+        if self.state is JobState.RESTARTING:
+            return self._go(JobState.CANCELED)
+        effects = self._go(JobState.CANCELLING)
+        return effects + self._cancel_all(drain=True) + self._look_for_rest(now_ms)
+
+    def concluded(self) -> list[JobEffect]:
+        """The end of all fragments was noted; ignored unless all have finished."""
+        if self.state is not JobState.RUNNING or not self._all_finished():
+            return []
+        return self._go(JobState.FINISHED)
+
+    # ---- how it goes on
+
+    def _take(
+        self, execution: Execution, event: ExecutionEvent, error: object, retryable: bool, now_ms: int
+    ) -> list[JobEffect]:
+        if not execution.step(event) or not execution.is_terminal:
+            return []
+        fragment = execution.fragment
+        if execution.executor is not None:
+            self._placement.had(fragment, execution.executor)
+        if self.state is not JobState.RUNNING:
+            return self._look_for_rest(now_ms)
+        if execution.state is ExecutionState.FINISHED:
+            return self.data_came(fragment) + self._look_for_end()
+        # An executor that cancels by itself while the job runs has failed to run it.
+        delay_ms = self._strategies[fragment].next_delay_ms(now_ms) if retryable else None
+        if delay_ms is None:
+            return self.fail(error, now_ms, retryable=retryable)
+        self._current[fragment] = Execution(fragment, execution.attempt + 1)
+        return [WakeFragment(fragment, execution.attempt + 1, delay_ms)]
+
+    def _deploy(self) -> list[JobEffect]:
+        if not self._is_open or self.state is not JobState.RUNNING:
+            return []
+        effects: list[JobEffect] = []
+        for fragment, execution in self._current.items():
+            if execution.state is not ExecutionState.SCHEDULED:
+                continue
+            placed = [e.executor for e in self._current.values() if e.is_placed and e.executor is not None]
+            producers = [self._current[producer].executor for producer in self._vertices[fragment].producers]
+            chosen = self._placement.choose(fragment, placed, producers)
+            if chosen is None:
+                break
+            execution.deploy(chosen)
+            effects.append(DeployAttempt(fragment, execution.attempt, chosen))
+        return effects
+
+    def _cancel_all(self, *, drain: bool) -> list[JobEffect]:
+        self._drains = drain
+        self._lazy.clear()
+        effects: list[JobEffect] = []
+        for execution in self._current.values():
+            if not execution.is_terminal:
+                execution.step(ExecutionEvent.CANCEL)
+            effects += _told_again(execution, drain)
+        return effects
+
+    def _look_for_end(self) -> list[JobEffect]:
+        return [NoteTheEnd()] if self.state is JobState.RUNNING and self._all_finished() else []
+
+    def _look_for_rest(self, now_ms: int) -> list[JobEffect]:
+        """Go on from FAILING or CANCELLING when nothing runs any more."""
+        if not all(execution.is_terminal for execution in self._current.values()):
+            return []
+        if self.state is JobState.CANCELLING:
+            return self._go(JobState.CANCELED)
+        if self.state is not JobState.FAILING:
+            return []
+        is_over = self._is_hopeless or self._was_canceled
+        delay_ms = None if is_over else self._strategy.next_delay_ms(now_ms)
+        if delay_ms is None:
+            return self._go(JobState.FAILED)
+        self._restart += 1
+        return [*self._go(JobState.RESTARTING), WakeJob(self._restart, delay_ms)]
+
+    def _all_finished(self) -> bool:
+        return all(e.state is ExecutionState.FINISHED for e in self._current.values())
+
+    def _go(self, after: JobState) -> list[JobEffect]:
+        if after not in TRANSITIONS[self.state]:
+            raise InternalError(
+                f"a job that is {self.state.value} cannot become {after.value}", history=tuple(self._history)
+            )
+        self._history.append(f"{self.state.value} -> {after.value}")
+        self.state = after
+        return [JobChanged(after)]
+
+    def check(self) -> None:
+        """Raise InternalError when an invariant of the module does not hold."""
+        story = tuple(self._history)
+        for fragment, execution in self._current.items():
+            execution.check()
+            if execution.is_placed and execution.executor not in self._placement.executors:
+                raise InternalError("job invariant 3: runs where nobody is", where=fragment, history=story)
+            if self.state.is_terminal and not execution.is_terminal:
+                raise InternalError("job: over, and a fragment is not", where=fragment, history=story)
+            if self.state is not JobState.RUNNING and fragment in self._lazy:
+                raise InternalError("job: waits for data and does not run", where=fragment, history=story)
+        if self.state is JobState.FINISHED and not self._all_finished():
+            raise InternalError("job invariant 4: finished before its fragments", history=story)
+        if self._was_canceled and self.state is JobState.RESTARTING:
+            raise InternalError("job invariant 5: canceled and restarting", history=story)
+        for strategy in (self._strategy, *self._strategies.values()):
+            strategy.check()
+
+
+def _told_again(execution: Execution, drain: bool) -> list[JobEffect]:
+    if execution.executor is None:
+        return []
+    if execution.state is ExecutionState.DEPLOYING:
+        return [DeployAttempt(execution.fragment, execution.attempt, execution.executor)]
+    if execution.state is ExecutionState.CANCELING:
+        return [CancelAttempt(execution.fragment, execution.attempt, execution.executor, drain)]
+    return []
+
+
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}

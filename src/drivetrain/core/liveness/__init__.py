@@ -1,0 +1,1 @@
+"""Failure detection and supervision."""

@@ -1,0 +1,45 @@
+"""What the plan says of each processor: how it runs and why, and what each sink guarantees."""
+
+from __future__ import annotations
+
+from drivetrain.api.graph import Graph, Node
+from drivetrain.api.operations import Process, sink_told
+from drivetrain.api.sources import Socket
+from drivetrain.core.plan.delivery import sink_guarantee
+from drivetrain.core.plan.plan import PlannedOperator, PlannedSink
+
+_STRENGTH = ("at most once", "at least once", "exactly once")
+
+
+def describe(node: Node) -> PlannedOperator:
+    """The plan's line about a processor."""
+    operation = node.operation
+    how, why = operation.runs
+    return PlannedOperator(
+        id=node.id,
+        kind=type(operation).__name__.lower(),
+        how=how,
+        why=why,
+        where=str(node.where),
+        told=operation.described,
+        parallelism=operation.parallelism if isinstance(operation, Process) else None,
+    )
+
+
+def guarantees(graph: Graph) -> tuple[tuple[PlannedSink, ...], str]:
+    """What each sink gives in this application, and the weakest of them: the application's."""
+    limit = next((n for n in graph.nodes.values() if isinstance(n.operation.stream_source, Socket)), None)
+    sinks: list[PlannedSink] = []
+    for node in graph.nodes.values():
+        sink = node.operation.target
+        if sink is not None:
+            given, why = str(sink.guarantee), "every channel and this sink are idempotent"
+            if given != "exactly once":
+                why = "a batch that is replayed after a crash is written again"
+            why = getattr(sink, "why", why)
+            if limit is not None and _STRENGTH.index(given) > 0:
+                why += f"; what {limit.id} had not stored yet when a process died is lost at its origin"
+            given, why = sink_guarantee(given, why, graph.delivery)
+            sinks.append(PlannedSink(node.id, sink_told(sink), given, why))
+    weakest = min((s.guarantee for s in sinks), key=_STRENGTH.index, default="exactly once")
+    return tuple(sinks), weakest

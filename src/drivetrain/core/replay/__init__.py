@@ -1,0 +1,1 @@
+"""Replay from a timestamp."""

@@ -1,0 +1,1 @@
+"""States by key: transactional, paged, as of an application time."""

@@ -1,0 +1,177 @@
+"""Keys and values that change by transactions: back to what is committed, on to what is prepared.
+
+Problem: a participant of a checkpoint changes its state with every message, and learns only later whether the
+transaction that these changes belong to is committed. Until then both must be there: the state to go back to,
+and the state to go on from. And whoever decides may say it twice, or say it after a crash.
+
+Design: three layers. `committed` is what the last committed transaction left. `prepared` is what a prepared
+transaction would make of it. `working` is what was put and deleted since. A read looks from the newest layer
+down. Only changes are kept in the two upper layers, so that a transaction costs what it touches.
+
+| event | allowed when | effect |
+|---|---|---|
+| `prepare_commit(tx)` | nothing is prepared, or `tx` is; above the committed one | working joins prepared |
+| `commit(tx)` | `tx` is prepared | prepared joins committed |
+| `commit(tx)` | `tx` is the committed one, and no other is prepared | nothing: it was said before |
+| `rollback()` | always | prepared and working are dropped |
+
+Preparing the prepared transaction again replaces it: it holds what was put since, too.
+
+Invariants, checked by `check()`:
+
+1. A prepared transaction is above the committed one.
+2. Without a prepared transaction there are no prepared changes.
+3. Nobody outside holds an object that is in here: values are copied on their way in and out.
+
+Called by participants and by whoever keeps a `Transaction` (`core.checkpoint.transaction`). Source: Apache
+Storm's KeyValueState. Unlike Storm's state in memory it takes a repeated commit, and a rollback gives no
+alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, overload
+
+from drivetrain.errors import InternalError
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+NO_TRANSACTION: Final = -1
+"""The committed transaction of a state that was never committed."""
+
+
+class _Deleted:
+    """Stands for "deleted" in a layer of changes; copies of it are compared by type."""
+
+
+_DELETED: Final = _Deleted()
+
+
+@dataclass(frozen=True)
+class SavedState(Generic[K, V]):
+    """All that must survive a crash, as plain data: what is committed, and what is prepared on top of it.
+
+    `changes` and `deleted` are those of the prepared transaction; without one, `prepared` is None.
+    """
+
+    committed: int
+    values: Mapping[K, V]
+    prepared: int | None
+    changes: Mapping[K, V]
+    deleted: frozenset[K]
+
+
+class KeyValueState(Generic[K, V]):
+    """A mapping with transactions. `copy` copies a value; `lambda v: v` will do for immutable ones.
+
+    >>> state = KeyValueState[str, int]()
+    >>> state.put("a", 1)
+    >>> state.prepare_commit(0)
+    >>> state.put("a", 2)
+    >>> state.commit(0)
+    >>> state.get("a")
+    2
+    >>> state.rollback()
+    >>> state.get("a")
+    1
+    """
+
+    def __init__(self, saved: SavedState[K, V] | None = None, copy: Callable[[V], V] = deepcopy) -> None:
+        self._copy: Final = copy
+        self._committed: dict[K, V] = {}
+        self._prepared: dict[K, V | _Deleted] = {}
+        self._working: dict[K, V | _Deleted] = {}
+        self.committed = NO_TRANSACTION
+        """The last committed transaction."""
+        self.prepared: int | None = None
+        """The transaction that is prepared and not decided."""
+        if saved is not None:
+            self.committed, self.prepared = saved.committed, saved.prepared
+            self._committed = {key: copy(value) for key, value in saved.values.items()}
+            self._prepared = {key: copy(value) for key, value in saved.changes.items()}
+            self._prepared |= dict.fromkeys(saved.deleted, _DELETED)
+            self.check()
+
+    # -- reading and writing -------------------------------------------------------------------------
+
+    def put(self, key: K, value: V) -> None:
+        """Set a value; reads see it at once."""
+        self._working[key] = self._copy(value)
+
+    def delete(self, key: K) -> None:
+        """Remove a key, if it is there."""
+        self._working[key] = _DELETED
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+    def get(self, key: K, default: Any = None) -> Any:
+        """A copy of the newest value, uncommitted ones included; `default` if there is none."""
+        for layer in (self._working, self._prepared, self._committed):
+            if key in layer:
+                value = layer[key]
+                return default if isinstance(value, _Deleted) else self._copy(value)
+        return default
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        """Keys with copies of their newest values; it may be changed meanwhile, which is not seen."""
+        # The order is that of the first commit of each key, then of changes: stable for the same events.
+        keys = dict.fromkeys([*self._committed, *self._prepared, *self._working])
+        layers = {**self._committed, **self._prepared, **self._working}
+        for key in keys:
+            value = layers[key]
+            if not isinstance(value, _Deleted):
+                yield key, self._copy(value)
+
+    # -- transactions --------------------------------------------------------------------------------
+
+    def prepare_commit(self, txid: int) -> None:
+        """Make what was put until now transaction `txid`; raises InternalError as the module says."""
+        if txid <= self.committed:
+            raise InternalError(f"transaction {txid} is prepared, and {self.committed} is committed")
+        if self.prepared not in (None, txid):
+            raise InternalError(f"transaction {txid} is prepared while {self.prepared} is not decided")
+        self.prepared = txid
+        self._prepared |= self._working
+        self._working = {}
+
+    def commit(self, txid: int) -> None:
+        """Make the prepared transaction what a rollback goes back to; raises InternalError as above."""
+        if self.prepared is None and txid == self.committed and txid != NO_TRANSACTION:
+            return
+        if self.prepared is None or txid != self.prepared:
+            raise InternalError(f"transaction {txid} is committed, and {self.prepared} is prepared")
+        for key, value in self._prepared.items():
+            if isinstance(value, _Deleted):
+                self._committed.pop(key, None)
+            else:
+                self._committed[key] = value
+        self.committed, self.prepared, self._prepared = txid, None, {}
+
+    def rollback(self) -> None:
+        """Go back to what was committed last."""
+        self.prepared, self._prepared, self._working = None, {}, {}
+
+    # -- as data -------------------------------------------------------------------------------------
+
+    def saved(self) -> SavedState[K, V]:
+        """What must survive a crash; what is neither prepared nor committed is not in it."""
+        changes = {k: self._copy(v) for k, v in self._prepared.items() if not isinstance(v, _Deleted)}
+        deleted = frozenset(k for k, v in self._prepared.items() if isinstance(v, _Deleted))
+        values = {key: self._copy(value) for key, value in self._committed.items()}
+        return SavedState(self.committed, values, self.prepared, changes, deleted)
+
+    def check(self) -> None:
+        """Raise InternalError when an invariant of the module does not hold."""
+        if self.prepared is not None and self.prepared <= self.committed:
+            raise InternalError(f"state invariant 1: {self.prepared} is prepared, {self.committed} committed")
+        if self.prepared is None and self._prepared:
+            raise InternalError("state invariant 2: changes of no transaction")
+        if any(isinstance(value, _Deleted) for value in self._committed.values()):
+            raise InternalError("state invariant 2: a deletion was committed as a value")

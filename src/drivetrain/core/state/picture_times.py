@@ -1,0 +1,62 @@
+"""The application times as of which exact states can be had: of one processor, and of all together.
+
+Problem: each persistent Task takes pictures of its state at a step of its own, and keeps them for a time of
+its own. To compare two Tasks one needs a time that both can answer.
+
+Design: the times of one are a range of multiples of its step (`PictureTimes`). The times of all are the
+multiples of the steps' least common multiple that lie in every range, again a `PictureTimes`. The newest of
+these is the application time `Tc` of a checkpoint (`CheckpointRecord.as_of_ms`).
+
+Invariants:
+
+1. `common_times` contains a time exactly if each of the given ones does.
+
+Called by `core.checkpoint.transaction`, and by `spark.state` for processors and their snapshots. Source:
+Apache Gearpump's checkpoint time; decision 0053 says what differs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+
+class PictureTimes(msgspec.Struct, frozen=True):
+    """The multiples of `step_ms` from `first_ms` to `last_ms`, which are some, too; none if first > last."""
+
+    first_ms: int
+    last_ms: int
+    step_ms: int
+
+    def __contains__(self, at_ms: int) -> bool:
+        """Whether the states as of a time can be had exactly."""
+        return self.first_ms <= at_ms <= self.last_ms and at_ms % self.step_ms == 0
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The newest of the times; None when there is none."""
+        return self.last_ms if self.first_ms <= self.last_ms else None
+
+
+def times_between(from_ms: int, to_ms: int, step_ms: int) -> PictureTimes:
+    """The multiples of a step from a time to another, both included.
+
+    >>> times_between(1, 10, 4)
+    PictureTimes(first_ms=4, last_ms=8, step_ms=4)
+    """
+    return PictureTimes(-(-from_ms // step_ms) * step_ms, to_ms - to_ms % step_ms, step_ms)
+
+
+def common_times(each: Iterable[PictureTimes]) -> PictureTimes | None:
+    """The times that all of these contain; None when there are no ranges at all.
+
+    >>> common_times([PictureTimes(0, 24, 4), PictureTimes(6, 30, 6)])
+    PictureTimes(first_ms=12, last_ms=24, step_ms=12)
+    """
+    known = list(each)
+    if not known:
+        return None
+    step_ms = math.lcm(*(times.step_ms for times in known))
+    return times_between(max(t.first_ms for t in known), min(t.last_ms for t in known), step_ms)

@@ -1,0 +1,390 @@
+"""States by key, now and exactly as of an application time.
+
+Problem: somebody wants the states as of an application time, with all messages older than it and no other.
+Messages do not come in order, and nobody can stop the stream at that time to look.
+
+Design: two states. The **checkpoint state** has the messages older than `checkpoint_ms`, a multiple of the
+**step**, and no other. All else waits beside it in **panes**, one for each step of application time. The
+**current state** of a key is its checkpoint state and its panes together. When the clock passes the end of a
+pane no message for it is to come: the pane is merged into the checkpoint state, which is then an exact
+**picture** as of that end. A `Picture` says of each key that it changed what it was before, so that from any
+later checkpoint state one comes back to any earlier time (`as_of`).
+
+The clock is never held: `advance` is given the input's, with messages or without.
+
+What comes late (older than the checkpoint state) is taken by the current state at once, through the oldest
+pane, and counted; the pictures that are there do not change by it.
+
+With a **window** there is a state for each key and window. A window ends when the clock reaches its end: it
+is told once, is no part of the current state any more, and later messages for it are left out and counted.
+Without a step there are no panes and no pictures.
+
+All of it is one value of bytes, in which only the pages that are touched are decoded: see
+`core.state.paged_state`.
+
+Invariants, checked by `check()`:
+
+1. `checkpoint_ms` is the last multiple of the step that the clock has reached.
+2. No pane begins before `checkpoint_ms`, and each at a multiple of the step.
+3. A window is told once, when the clock has reached its end.
+4. States are decoded only with the rules that they were encoded with: others are refused.
+
+Called by persistent Tasks (`spark.compile.persistent_buckets`) for each bucket of keys, and by whoever asks
+for states (`spark.state.state_query`). Source: Apache Gearpump's MonoidState (left and right part) and
+WindowState.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from drivetrain.api.persistent import Codec
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
+from drivetrain.core.state.paged_state import PagedState
+from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
+from drivetrain.errors import InputError, InternalError, UserError
+
+S = TypeVar("S")
+
+_MAGIC: Final = b"dts1"
+_FRAME: Final = struct.Struct("<4sII")
+_IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None)})
+_GONE: Final[Any] = object()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The checkpoint state is exact as of `at_ms` now; what the keys that it changed were before, encoded.
+
+    None: it was not there.
+    """
+
+    at_ms: int
+    before: Mapping[Span, Mapping[bytes, bytes | None]]
+
+
+class TwoStates(Generic[S]):
+    """The states of a bucket of keys; `saved` gives what the next one is made of."""
+
+    def __init__(self, rules: StateRules[S], saved: bytes | None = None) -> None:
+        self.rules: Final = rules
+        self.clock_ms = NO_CLOCK_MS
+        self.checkpoint_ms = rules.pane(NO_CLOCK_MS)
+        self.newest_picture_ms = NO_CLOCK_MS
+        """As of when the last picture is that changed anything."""
+        self.late = 0
+        """Messages that came late since this object was made."""
+        self.changed: dict[tuple[Span, bytes], None] = {}
+        """The windows and keys that were updated since this object was made, in order."""
+        self._is_timeless: Final = rules.window is None and rules.step_ms is None
+        self._checkpoint: dict[Span, _Layer[S]] = {}
+        self._panes: dict[int, dict[Span, _Layer[S]]] = {}
+        if saved is not None:
+            self._take(saved)
+
+    # -- messages ------------------------------------------------------------------------------------
+
+    def update(self, key: bytes, ts_ms: int, message: Any) -> None:
+        """Take one message, into each window that it is in and that has not ended."""
+        monoid, is_late = self.rules.monoid, False
+        if self._is_timeless:
+            layer = self._layer(EVER, ts_ms)
+            state = layer.get(key)
+            layer.put(key, monoid.add(monoid.zero() if state is _GONE else state, message))
+            self.changed[EVER, key] = None
+            return
+        for span in self.rules.spans(ts_ms):
+            if span != EVER and span[1] <= self.clock_ms:
+                is_late = True
+                continue
+            is_late = is_late or self._missed(ts_ms)
+            layer = self._layer(span, ts_ms)
+            state = layer.get(key)
+            layer.put(key, monoid.add(monoid.zero() if state is _GONE else state, message))
+            self.changed[span, key] = None
+        self.late += is_late
+
+    def merge(self, key: bytes, span: Span, ts_ms: int, part: S, messages: int) -> None:
+        """Take what some messages of one key, window and pane add up to."""
+        if span != EVER and span[1] <= self.clock_ms:
+            self.late += messages
+            return
+        if self._missed(ts_ms):
+            self.late += messages
+        layer = self._layer(span, ts_ms)
+        state = layer.get(key)
+        layer.put(key, part if state is _GONE else self.rules.monoid.plus(state, part))
+        self.changed[span, key] = None
+
+    def _missed(self, ts_ms: int) -> bool:
+        return self.rules.step_ms is not None and ts_ms < self.checkpoint_ms
+
+    def _layer(self, span: Span, ts_ms: int) -> _Layer[S]:
+        at = self._checkpoint
+        if self.rules.step_ms is not None:
+            # What comes late must not change a picture that is there: it goes where the next one is made of.
+            at = self._panes.setdefault(max(self.rules.pane(ts_ms), self.checkpoint_ms), {})
+        if span not in at:
+            at[span] = _Layer(self.rules.codec)
+        return at[span]
+
+    # -- states --------------------------------------------------------------------------------------
+
+    def get(self, key: bytes, span: Span = EVER) -> Any:
+        """The current state of a key, of all that came; None if nothing did, or its window has ended."""
+        if span != EVER and span[1] <= self.clock_ms:
+            return None
+        state = self._joined(key, span)
+        return None if state is _GONE else state
+
+    def items(self) -> Iterator[tuple[Span, bytes, S]]:
+        """All current states."""
+        for span in self._spans():
+            if span == EVER or span[1] > self.clock_ms:
+                for key in self._keys(span):
+                    yield span, key, self._joined(key, span)
+
+    def spans_of(self, key: bytes) -> list[Span]:
+        """The windows in which a key has a current state, in order."""
+        return [span for span in self._spans() if self.get(key, span) is not None]
+
+    def _joined(self, key: bytes, span: Span) -> Any:
+        state: Any = _GONE
+        for layer in self._layers(span):
+            part = layer.own(key)
+            if part is not _GONE:
+                state = part if state is _GONE else self.rules.monoid.plus(state, part)
+        return state
+
+    def _layers(self, span: Span) -> list[_Layer[S]]:
+        found = [self._checkpoint, *(self._panes[pane] for pane in sorted(self._panes))]
+        return [at[span] for at in found if span in at]
+
+    def _spans(self) -> list[Span]:
+        return sorted({span for at in (self._checkpoint, *self._panes.values()) for span in at})
+
+    def _keys(self, span: Span) -> dict[bytes, None]:
+        return {key: None for layer in self._layers(span) for key in layer.keys()}  # noqa: SIM118 - no dict
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def advance(self, clock_ms: int) -> tuple[list[Ended[S]], list[Picture]]:
+        """The clock is this now (ms, never less than before): the windows that end, and the pictures."""
+        if clock_ms < self.clock_ms:
+            raise InternalError(f"the clock of states went back from {self.clock_ms} to {clock_ms} ms")
+        over = [s for s in self._spans() if s != EVER and self.clock_ms < s[1] <= clock_ms]
+        ended = [Ended(span, key, self._joined(key, span)) for span in over for key in self._keys(span)]
+        self.clock_ms = clock_ms
+        if self.rules.step_ms is None:
+            for span in over:
+                del self._checkpoint[span]
+            return ended, []
+        to_ms = self.rules.pane(clock_ms)
+        pictures = []
+        while (at_ms := self._next_picture_ms()) is not None and at_ms <= to_ms:
+            pictures.append(self._absorb(at_ms))
+        self.checkpoint_ms = to_ms
+        if pictures:
+            self.newest_picture_ms = pictures[-1].at_ms
+        return ended, pictures
+
+    def next_ms(self) -> int | None:
+        """When the clock should be told next though no message comes; None: it need not."""
+        ends = [span[1] for span in self._spans() if span != EVER and span[1] > self.clock_ms]
+        picture_ms = self._next_picture_ms()
+        return min(ends if picture_ms is None else [*ends, picture_ms], default=None)
+
+    def _next_picture_ms(self) -> int | None:
+        """As of when the next picture is that changes anything: a pane ends, or a window is over by then."""
+        step_ms = self.rules.step_ms
+        if step_ms is None:
+            return None
+        ends = [pane + step_ms for pane in self._panes]
+        ends += [-(-span[1] // step_ms) * step_ms for span in self._checkpoint if span != EVER]
+        return min(ends, default=None)
+
+    def _absorb(self, at_ms: int) -> Picture:
+        """Make the checkpoint state as of a time."""
+        assert self.rules.step_ms is not None
+        before: dict[Span, dict[bytes, bytes | None]] = {}
+        for span, pane in self._panes.pop(at_ms - self.rules.step_ms, {}).items():
+            if span != EVER and span[1] <= at_ms:
+                continue  # it is over by then
+            layer = self._checkpoint.setdefault(span, _Layer(self.rules.codec))
+            kept = before[span] = {}
+            for key in pane.keys():  # noqa: SIM118 - no dict
+                kept[key] = layer.encoded(key)
+                part = pane.get(key)
+                layer.put(key, part if kept[key] is None else self.rules.monoid.plus(layer.get(key), part))
+        for span in [span for span in self._checkpoint if span != EVER and span[1] <= at_ms]:
+            layer = self._checkpoint.pop(span)
+            before[span] = {key: layer.encoded(key) for key in layer.keys()}  # noqa: SIM118 - no dict
+        return Picture(at_ms, before)
+
+    def as_of(self, pictures: Iterable[Picture], key: bytes | None = None) -> dict[tuple[Span, bytes], S]:
+        """The checkpoint state before these pictures, of all keys or of one.
+
+        They must be all that followed the time that is meant, and none of a time before.
+        """
+        found: dict[tuple[Span, bytes], bytes | None] = {}
+        for picture in sorted(pictures, key=lambda p: p.at_ms):
+            for span, kept in picture.before.items():
+                wanted = kept.items() if key is None else [(key, kept[key])] if key in kept else []
+                for at, state in wanted:
+                    found.setdefault((span, at), state)
+        for span, layer in self._checkpoint.items():
+            for at in layer.keys() if key is None else [key]:
+                if (span, at) not in found:
+                    found[span, at] = layer.encoded(at)
+        decode = self.rules.codec.decode
+        return {group: decode(state) for group, state in found.items() if state is not None}
+
+    # -- as bytes ------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to keep."""
+        return not self._checkpoint and not self._panes
+
+    def saved(self) -> bytes:
+        """All of it; only what was changed is encoded anew."""
+        layers: list[tuple[int | None, Span, bytes]] = []
+        parts: list[tuple[int | None, dict[Span, _Layer[S]]]] = [(None, self._checkpoint)]
+        for at, spans in parts + sorted(self._panes.items()):
+            layers += [(at, span, spans[span].saved()) for span in sorted(spans)]
+        head = _Head(
+            self.rules.signature,
+            self.clock_ms,
+            self.checkpoint_ms,
+            self.newest_picture_ms,
+            [(at, span[0], span[1], len(saved)) for at, span, saved in layers],
+        )
+        return _framed(msgspec.msgpack.encode(head), (saved for _, _, saved in layers))
+
+    def _take(self, saved: bytes) -> None:
+        head, body = _unframed(saved, _Head, "the state of a bucket of keys")
+        if head.signature != self.rules.signature:
+            raise UserError(
+                "the declaration of the state has changed",
+                expected=self.rules.signature,
+                got=head.signature,
+                remedy="restore the earlier declaration, or start over with --fresh",
+            )
+        self.clock_ms, self.checkpoint_ms = head.clock_ms, head.checkpoint_ms
+        self.newest_picture_ms = head.newest_picture_ms
+        at = 0
+        for pane, start, end, size in head.layers:
+            into = self._checkpoint if pane is None else self._panes.setdefault(pane, {})
+            into[start, end] = _Layer(self.rules.codec, body[at : at + size])
+            at += size
+
+    def check(self) -> None:
+        """Raise InternalError when an invariant of the module does not hold."""
+        step_ms = self.rules.step_ms
+        if step_ms is not None and self.checkpoint_ms != self.clock_ms - self.clock_ms % step_ms:
+            raise InternalError(f"two states, invariant 1: {self.checkpoint_ms} at {self.clock_ms} ms")
+        if any(pane < self.checkpoint_ms or step_ms is None or pane % step_ms for pane in self._panes):
+            raise InternalError(f"two states, invariant 2: {sorted(self._panes)} at {self.checkpoint_ms} ms")
+        if step_ms is None and any(span[1] <= self.clock_ms for span in self._checkpoint if span != EVER):
+            raise InternalError(f"two states, invariant 3: {sorted(self._checkpoint)} at {self.clock_ms} ms")
+
+
+class _Layer(Generic[S]):
+    """States by key, of which those that are looked at are decoded, and those that were put encoded again."""
+
+    def __init__(self, codec: Codec[S], saved: memoryview | None = None) -> None:
+        self._codec: Final = codec
+        self._paged: Final = PagedState(saved)
+        self._decoded: dict[bytes, Any] = {}
+        self._put: set[bytes] = set()
+
+    def get(self, key: bytes) -> Any:
+        """The state of a key as it is kept here, or `_GONE`."""
+        if key in self._decoded:
+            return self._decoded[key]
+        encoded = self._paged.get(key)
+        state = self._decoded[key] = _GONE if encoded is None else self._codec.decode(encoded)
+        return state
+
+    def own(self, key: bytes) -> Any:
+        """The state of a key for whoever may change it, or `_GONE`."""
+        state = self.get(key)
+        if state is _GONE or type(state) in _IMMUTABLE:
+            return state
+        return self._codec.decode(self._codec.encode(state))
+
+    def put(self, key: bytes, state: S) -> None:
+        self._decoded[key] = state
+        self._put.add(key)
+
+    def encoded(self, key: bytes) -> bytes | None:
+        if key in self._put:
+            return self._codec.encode(self._decoded[key])
+        return self._paged.get(key)
+
+    def keys(self) -> list[bytes]:
+        return list(dict.fromkeys([*self._paged.keys(), *sorted(self._put)]))
+
+    def saved(self) -> bytes:
+        for key in sorted(self._put):
+            self._paged[key] = self._codec.encode(self._decoded[key])
+        self._put.clear()
+        return self._paged.saved()
+
+
+# -- bytes ------------------------------------------------------------------------------------------------
+
+
+class _Head(msgspec.Struct, array_like=True):
+    signature: str
+    clock_ms: int
+    checkpoint_ms: int
+    newest_picture_ms: int
+    layers: list[tuple[int | None, int, int, int]]
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    at_ms: int
+    before: list[tuple[int, int, dict[bytes, bytes | None]]]
+
+
+H = TypeVar("H")
+
+
+def encoded_picture(picture: Picture) -> bytes:
+    """A picture as bytes."""
+    before = [(span[0], span[1], dict(kept)) for span, kept in sorted(picture.before.items())]
+    return _framed(msgspec.msgpack.encode(_Kept(picture.at_ms, before)), ())
+
+
+def decoded_picture(encoded: bytes) -> Picture:
+    """What `encoded_picture` made bytes of; raises InputError when they are damaged."""
+    kept, _ = _unframed(encoded, _Kept, "a picture of states")
+    return Picture(kept.at_ms, {(start, end): before for start, end, before in kept.before})
+
+
+def _framed(head: bytes, body: Iterable[bytes]) -> bytes:
+    content = b"".join([head, *body])
+    return _FRAME.pack(_MAGIC, zlib.crc32(content, len(head)), len(head)) + content
+
+
+def _unframed(framed: bytes, kind: type[H], what: str) -> tuple[H, memoryview]:
+    got = f"{len(framed)} bytes"
+    if len(framed) >= _FRAME.size:
+        magic, checksum, size = _FRAME.unpack_from(framed)
+        content = memoryview(framed)[_FRAME.size :]
+        if magic == _MAGIC and zlib.crc32(content, size) == checksum:
+            return msgspec.msgpack.decode(content[:size], type=kind), content[size:]
+        got = f"{len(framed)} bytes that begin with {framed[:4]!r}, and have another checksum"
+    raise InputError(
+        f"{what} is damaged",
+        expected=f"{_MAGIC!r}, a checksum and what it is of",
+        got=got,
+        remedy="go back to a checkpoint or a savepoint, or start over with --fresh",
+    )

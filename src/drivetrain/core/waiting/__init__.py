@@ -1,0 +1,1 @@
+"""Timing wheel, timer and purgatory."""

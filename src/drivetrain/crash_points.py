@@ -1,0 +1,94 @@
+"""Named points of a batch, a checkpoint and the end of a run, at which tests let it die.
+
+Problem: what is written twice, or never, when a process dies between two effects is found by dying there, and
+not by killing processes at random moments.
+
+Design: production code says `reached(point)` between two durable effects. Nothing happens, unless a test has
+armed the points: in this process with a handler that raises (`armed`), or in a process that it starts, by an
+environment variable: `DRIVETRAIN_CRASH_AT="after-entry:3"` kills that process with SIGKILL when it comes to
+the point for the third time.
+
+Invariants:
+
+1. Without a test, `reached` does nothing and cannot fail.
+2. A process whose variable names no point, or no count, does not start: a test that kills nobody proves
+   nothing.
+
+Called by the engine; armed by tests only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+VARIABLE: Final = "DRIVETRAIN_CRASH_AT"
+
+
+class CrashPoint(StrEnum):
+    """Between which effects a process may die."""
+
+    BATCH_BEGINS = "batch-begins"
+    BEFORE_SINK = "before-sink"
+    AFTER_SINK = "after-sink"
+    BEFORE_ENTRY = "before-entry"
+    AFTER_ENTRY = "after-entry"
+    BEFORE_COMMIT = "before-commit"
+    """A batch has run, and Spark has not noted it yet."""
+    BEFORE_SNAPSHOT = "before-snapshot"
+    AFTER_SNAPSHOT = "after-snapshot"
+    BEFORE_RECORD = "before-record"
+    """The transaction of a checkpoint is in a new phase, and its file does not say so yet."""
+    AFTER_RECORD = "after-record"
+    BEFORE_PUBLICATION = "before-publication"
+    AFTER_PUBLICATION = "after-publication"
+    BEFORE_FINISH = "before-finish"
+    """A fragment has taken all its input, and has not told its channels yet."""
+    AFTER_FINISH = "after-finish"
+
+
+Handler: TypeAlias = Callable[[CrashPoint], None]
+
+_handler: Handler | None = None
+
+
+def reached(point: CrashPoint) -> None:
+    """Say that this point has been reached: nothing happens, unless a test has armed it."""
+    if _handler is not None:
+        _handler(point)
+
+
+@contextmanager
+def armed(handler: Handler) -> Iterator[None]:
+    """Have `handler` called at every point, in whatever thread comes to it; it may raise."""
+    global _handler
+    before, _handler = _handler, handler
+    try:
+        yield
+    finally:
+        _handler = before
+
+
+def killer(text: str) -> Handler:
+    """The handler that a text such as "after-entry:3" asks for; raises ValueError when it asks for none."""
+    name, _, count = text.partition(":")
+    wanted, left, lock = CrashPoint(name), int(count), threading.Lock()
+
+    def kill(point: CrashPoint) -> None:
+        nonlocal left
+        if point is wanted:
+            with lock:
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    return kill
+
+
+if VARIABLE in os.environ:
+    _handler = killer(os.environ.pop(VARIABLE))  # of this process, not of those that it starts

@@ -1,0 +1,126 @@
+"""What a channel has lost and what was made again, kept beside the channel.
+
+Problem: a loss must stay visible: through restarts, in whatever process shows it. A repair may be killed,
+and what it had found must not be found, and counted, as something new.
+
+Design: one small file in the channel's directory, `losses.json`, replaced atomically, written by the
+channel's subscriber alone, which is who repairs it. An entry is `open` from when its loss was found until
+it is readable again. Who starts finds the open ones first.
+
+What if we die here: between putting an entry back and closing it: it is found open and undamaged, and
+closed.
+
+Invariants:
+
+1. A loss is counted once, before anything is done about it; an entry made again is counted once.
+2. An entry that was made again `MOST` times and is lost again is not made again.
+
+Called by `repair` (writes), by `query` before it starts, and by whoever tells how far a channel has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.runtime.channel.store import ChannelStore
+
+FILE = "losses.json"
+MOST = 2
+"""How often an entry is made again: a disk that damages it once more will go on doing so."""
+_REMEMBERED = 256
+
+
+class LossRecord(msgspec.Struct, frozen=True):
+    """Losses found, entries made again (`replays`), and messages and batches that were left out instead.
+
+    `open` are the entries whose loss was found and not mended yet; `times` says how often each of the last
+    entries was lost, by its number.
+    """
+
+    losses: int = 0
+    replays: int = 0
+    skipped_entries: int = 0
+    skipped_messages: int = 0
+    open: tuple[int, ...] = ()
+    times: dict[int, int] = {}
+
+    def found(self, number: int, pieces: int) -> LossRecord:
+        """With `pieces` segments or entries of entry `number` found lost, unless it is open already."""
+        if number in self.open:
+            return self
+        times = {**self.times, number: self.times.get(number, 0) + 1}
+        for oldest in sorted(times)[:-_REMEMBERED]:
+            del times[oldest]
+        open_ = (*self.open, number)
+        return msgspec.structs.replace(self, losses=self.losses + pieces, open=open_, times=times)
+
+    def mended(self, number: int) -> LossRecord:
+        """With entry `number` made again and readable."""
+        return msgspec.structs.replace(self._closed(number), replays=self.replays + 1)
+
+    def skipped(self, number: int, messages: int) -> LossRecord:
+        """With what was lost of entry `number` left out: so many messages, as far as known."""
+        return msgspec.structs.replace(
+            self._closed(number),
+            skipped_entries=self.skipped_entries + 1,
+            skipped_messages=self.skipped_messages + messages,
+        )
+
+    def too_often(self, number: int) -> bool:
+        """Whether entry `number` was lost more often than it is made again."""
+        return self.times.get(number, 0) > MOST
+
+    def _closed(self, number: int) -> LossRecord:
+        return msgspec.structs.replace(self, open=_without(self.open, number))
+
+
+def loss_record(store: ChannelStore) -> LossRecord:
+    """What is recorded of a channel now. A file that cannot be read counts as none: it is for people only."""
+    try:
+        return msgspec.json.decode(store.files.read(FILE), type=LossRecord)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return LossRecord()
+
+
+def with_losses(told: ChannelProgress, store: ChannelStore) -> ChannelProgress:
+    """How far a channel has come, with what it lost."""
+    known = loss_record(store)
+    return msgspec.structs.replace(told, losses=known.losses, replays=known.replays)
+
+
+def record(store: ChannelStore, told: LossRecord) -> None:
+    """Put what is known of a channel's losses in its file, durably."""
+    store.files.replace(FILE, msgspec.json.encode(told), kept=True)
+
+
+def require_whole(store: ChannelStore, first: int) -> None:
+    """Raise MessageLossError unless the log is dense from entry `first` on, which is read next.
+
+    A repair that was killed is a loss, too: it is to be ended.
+    """
+    numbers = store.numbers()
+    unread = [number for number in numbers if number >= first]
+    at_end = numbers[-1] + 1 if numbers else 0
+    if unread != list(range(first, max(at_end, first))) or first > at_end:
+        raise _lost(store, f"entries from {first} on", f"{len(unread)} entries, the log ends at {at_end}")
+    if loss_record(store).open:
+        raise _lost(store, "no entry that waits for repair", str(loss_record(store).open))
+
+
+def require_batch(store: ChannelStore, batch_id: int) -> None:
+    """Raise MessageLossError unless a producer's log reaches to the batch that it committed last."""
+    last = store.last_batch()
+    if last < batch_id:
+        raise _lost(store, f"an entry of batch {batch_id}", f"batch {last} is the last")
+
+
+def _lost(store: ChannelStore, expected: str, got: str) -> MessageLossError:
+    return MessageLossError("entries of the channel are missing", where=store.uri, expected=expected, got=got)
+
+
+def _without(numbers: Iterable[int], number: int) -> tuple[int, ...]:
+    return tuple(n for n in numbers if n != number)

@@ -1,0 +1,73 @@
+"""Where the subscribers of a channel are, and what each may read again.
+
+    positions/<subscriber>            the entry number that subscriber reads next
+    needs/<subscriber>                from which entry on it may read again, if it feeds others
+
+Each file is written by its subscriber alone, and replaced in one step. A power cut may leave an empty one:
+that subscriber then counts as one that has read nothing, so that nothing it needs is deleted.
+
+Called by `store`.
+"""
+
+from __future__ import annotations
+
+from drivetrain.core.channel.channel_log import SubscriberId
+from drivetrain.runtime.channel.files import ChannelFiles
+
+POSITIONS = "positions"
+NEEDS = "needs"
+
+
+class SubscriberPositions:
+    """The positions of all subscribers of the channel whose files these are."""
+
+    def __init__(self, files: ChannelFiles) -> None:
+        self.files = files
+        self._subscribed: set[str] = set()
+        self._needed: dict[str, int] = {}
+
+    def positions(self) -> dict[SubscriberId, int]:
+        """The position of every subscriber that has recorded one: the entry that it reads next."""
+        found: dict[SubscriberId, int] = {}
+        for name in self.files.names(POSITIONS):
+            if not name.startswith("."):
+                text = self.files.read(f"{POSITIONS}/{name}").to_pybytes()
+                # A power cut may leave an empty file; a subscriber not known to have read holds on to all.
+                found[SubscriberId(name)] = int(text) if text else 0
+        return found
+
+    def record_position(self, subscriber: str, position: int) -> None:
+        """Say that `subscriber` is done with the entries below `position`."""
+        if subscriber not in self._subscribed:
+            # What an earlier life of this subscriber left half-written; nobody else knows that it is dead.
+            for name in self.files.names(POSITIONS):
+                if name.startswith(f".{subscriber}.") and name.endswith(".tmp"):
+                    self.files.delete(f"{POSITIONS}/{name}")
+            self._subscribed.add(subscriber)
+        self.files.replace(f"{POSITIONS}/{subscriber}", str(position).encode())
+
+    def position_of(self, subscriber: str) -> int:
+        """The position that a subscriber has recorded, 0 if none."""
+        return self.positions().get(SubscriberId(subscriber), 0)
+
+    def record_need(self, subscriber: str, entry: int) -> None:
+        """Say that `subscriber` may read again from `entry` on, to make again what it gave to others."""
+        if self._needed.get(subscriber) != entry:
+            self.files.replace(f"{NEEDS}/{subscriber}", str(entry).encode())
+            self._needed[subscriber] = entry
+
+    def held(self, spare: int = 1) -> dict[SubscriberId, int]:
+        """What must be kept for every subscriber: from which entry on, by what it read and may read again.
+
+        `spare` entries before that are kept too: the clock there is what the batch behind it began with.
+        """
+        found = self.positions()
+        for name in self.files.names(NEEDS):
+            if name in found:
+                text = self.files.read(f"{NEEDS}/{name}").to_pybytes()
+                found[SubscriberId(name)] = min(found[SubscriberId(name)], int(text) if text else 0)
+        return {subscriber: max(0, position - spare) for subscriber, position in found.items()}
+
+    def forget_subscriber(self, subscriber: str) -> None:
+        """Wait no longer for a subscriber that is gone for good."""
+        self.files.delete(f"{POSITIONS}/{subscriber}")

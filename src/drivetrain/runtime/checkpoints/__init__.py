@@ -1,0 +1,1 @@
+"""The files of checkpoints and savepoints, and the actor that coordinates checkpoints."""

@@ -1,0 +1,249 @@
+"""The checkpoint coordinator as an actor: it hears fragments, has transactions kept, lets others wait.
+
+Problem: see `core.checkpoint.coordinator`. Who persists and who tells the fragments differs between an
+embedded run and an application master; the order of things does not.
+
+Design: a thin shell, which does the core's effects in order. `persist` is called in a thread and returns
+when the transaction is durable; only then the next effect is done. `tell` takes the others, on the actor's
+loop. A coordinator that cannot persist is given up for another one, which begins at what is there.
+`WantCheckpoint` is asked, by anybody who can reach the actor: it is answered when a transaction is committed
+that began after it was asked.
+
+It sleeps while nothing is to be decided and nobody wants a checkpoint, unless checkpoints are periodic and a
+fragment with sources has run since the last one: so an application that makes none, or is idle, pays nothing.
+
+Invariants:
+
+1. Nobody is told what is not persisted.
+2. Every `WantCheckpoint` is answered once: by the record, or by why there is none when its time is over.
+
+Imports neither pyspark nor pyarrow: application masters are small. Called by `run_checkpoints` and by the
+cluster's application master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.actor import Actor, ActorRef, Message
+from drivetrain.config.catalog import checkpoint as keys
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.checkpoint.coordinator import (
+    CheckpointCoordinator,
+    CheckpointPolicy,
+    CheckpointWanted,
+    Completed,
+    Effect,
+    Emit,
+    Event,
+    Persist,
+    TimePassed,
+)
+from drivetrain.core.checkpoint.transaction import (
+    BatchesRan,
+    CheckpointRecord,
+    ParticipantEvent,
+    Phase,
+    Transaction,
+)
+from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.errors import DiskFullError, OutputError, PeerViolationError
+
+if TYPE_CHECKING:
+    from drivetrain.config import Config
+
+
+class CheckpointEvent(Message, frozen=True, tag="dt.local.checkpoint.event"):
+    """Something that a fragment tells the coordinator."""
+
+    event: ParticipantEvent
+
+
+class WantCheckpoint(Message, frozen=True, tag="checkpoint.want"):
+    """Make a checkpoint now, within `timeout_ms`. Asked; answered with `CheckpointMade`."""
+
+    timeout_ms: int
+
+
+class CheckpointMade(Message, frozen=True, tag="checkpoint.made"):
+    """The record of a checkpoint that began after it was asked for; None, with the reason: there is none."""
+
+    record: CheckpointRecord | None
+    reason: str = ""
+
+
+class _Tick(Message, frozen=True, tag="dt.local.checkpoint.tick"):
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class CheckpointHost:
+    """What the actor is given by who runs it.
+
+    `saved` gives what is persisted, `persist` keeps it (both are called in a thread), `tell` takes `Emit` and
+    `Completed`, `figures` takes what people are told.
+    """
+
+    saved: Callable[[], Transaction | None]
+    persist: Callable[[Transaction], None]
+    tell: Callable[[Emit | Completed], None]
+    figures: Callable[[CheckpointFigures], None]
+    failed: Callable[[BaseException], None] = field(default=lambda error: None)
+
+
+class CheckpointActor(Actor):
+    """The checkpoints of an application of these fragments."""
+
+    def __init__(
+        self, fragments: Iterable[str], host: CheckpointHost, config: Config, *, periodic: bool
+    ) -> None:
+        self._fragments: Final = frozenset(fragments)
+        self._host: Final = host
+        self._policy: Final = CheckpointPolicy(config[keys.INTERVAL], config[keys.TIMEOUT], periodic)
+
+    def pre_start(self) -> None:
+        """Begin, in recovery, where the last one stopped."""
+        self._core: CheckpointCoordinator | None = None
+        self._wanted_round = 0
+        self._has_news = True
+        self._said = ""
+        self._key = ("checkpoint", str(self.context.me.path))
+        self._newest: CheckpointRecord | None = None
+        tick_ms = max(10, self._policy.interval_ms // 10)
+        self.context.timers.start_periodic("tick", _Tick(), interval_ms=tick_ms)
+
+    def post_stop(self) -> None:
+        """Let nobody wait any longer."""
+        for wait in self.context.system.purgatory.cancel_for_key(self._key):
+            wait.force_complete()
+
+    async def receive(self, message: Message) -> None:
+        """Handle one message."""
+        match message:
+            case CheckpointEvent(event):
+                await self._hear(event)
+            case _Tick():
+                core = await self._coordinator()
+                if self._is_awake(core) and (self._has_news or not self._is_decided(core)):
+                    await self._step(core, TimePassed())
+            case WantCheckpoint(timeout_ms):
+                await self._want(timeout_ms)
+            case _:
+                self.context.unhandled(message)
+
+    async def _coordinator(self) -> CheckpointCoordinator:
+        if self._core is None:
+            saved = await self.context.blocking(self._host.saved)
+            self._core = CheckpointCoordinator(self._fragments, self._policy, saved)
+            self._has_history = saved is not None
+            self._newest = self._core.record
+            if self._wanted_round:
+                self._core.step(CheckpointWanted(), self._now_ms())
+        return self._core
+
+    def _is_awake(self, core: CheckpointCoordinator) -> bool:
+        if self._policy.periodic or self._wanted_round:
+            return True
+        return self._has_history and not self._is_decided(core)
+
+    def _is_decided(self, core: CheckpointCoordinator) -> bool:
+        return not core.recovering and core.transaction.phase is Phase.COMMITTED
+
+    async def _hear(self, event: ParticipantEvent) -> None:
+        if isinstance(event, BatchesRan):
+            self._has_news = True
+            return
+        core = await self._coordinator()
+        try:
+            await self._step(core, event)
+        except PeerViolationError as error:
+            # An answer to a coordinator that knew more than is persisted: nothing depends on it.
+            self._host.failed(error)
+
+    async def _step(self, core: CheckpointCoordinator, event: Event) -> None:
+        before = core.history.failed
+        effects = core.step(event, self._now_ms())
+        try:
+            for effect in effects:
+                await self._perform(effect)
+        except (OutputError, DiskFullError) as error:
+            self._core = None  # it knows more than is persisted: another one goes on from what is
+            self._has_news = True
+            if self._said != str(error):
+                self._said = str(error)
+                self._host.failed(error)
+            return
+        if core.history.failed != before:
+            self._has_news = True  # what the failed transaction was to save is not saved
+        if effects or core.history.failed != before:
+            self._host.figures(core.figures(self._now_ms()))
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Persist(transaction):
+                self._has_history = True
+                if transaction.phase is Phase.PREPARING:
+                    self._has_news = False
+                await self.context.blocking(self._host.persist, transaction)
+                self._said = ""
+            case Completed(record):
+                self._newest = record
+                self._host.tell(effect)
+                if record.round >= self._wanted_round:
+                    self._wanted_round = 0
+                self.context.system.purgatory.check_and_complete(self._key)
+            case Emit():
+                self._host.tell(effect)
+
+    async def _want(self, timeout_ms: int) -> None:
+        sender = self.context.sender
+        if sender is None:
+            return
+        core = await self._coordinator()
+        self._wanted_round = core.transaction.round + 1
+        wait = _Waiting(self, core, self._wanted_round, timeout_ms, sender)
+        self.context.system.purgatory.try_complete_else_watch(wait, [self._key])
+        await self._step(core, CheckpointWanted())
+        await self._step(core, TimePassed())
+
+    @property
+    def newest(self) -> CheckpointRecord | None:
+        """The record of the newest transaction that is committed everywhere."""
+        return self._newest
+
+    def _now_ms(self) -> int:
+        return int(self.context.system.loop.time() * 1000)
+
+
+class _Waiting(DelayedOperation):
+    def __init__(
+        self,
+        actor: CheckpointActor,
+        core: CheckpointCoordinator,
+        round: int,
+        timeout_ms: int,
+        asker: ActorRef,
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._actor = actor
+        self._core = core
+        self._round = round
+        self._asker = asker
+        self._me = actor.context.me
+
+    def _is_made(self) -> bool:
+        newest = self._actor.newest
+        return newest is not None and newest.round >= self._round
+
+    def try_complete(self) -> bool:
+        return self._is_made() and self.force_complete()
+
+    def on_complete(self) -> None:
+        if self._is_made():
+            self._asker.tell(CheckpointMade(self._actor.newest), self._me)
+            return
+        failures = self._core.history.failures
+        why = failures[-1].reason if failures else f"no answer from {', '.join(sorted(self._core.waits_for))}"
+        self._asker.tell(CheckpointMade(None, why), self._me)

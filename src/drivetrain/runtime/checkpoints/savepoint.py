@@ -1,0 +1,272 @@
+"""Savepoints: a checkpoint of an application, copied to a place from which it can go on anywhere.
+
+Problem: a checkpoint lies among the files of a running application, which deletes it as soon as there is a
+newer one. To move an application, or to keep a state for months, all that it needs must lie together, whole,
+and independent of where it came from.
+
+Design: `write_savepoint` has a checkpoint made and copies it while it is held (`Snapshots.held`). What does
+not belong to the checkpoint (stores of sources, notes of sinks) is copied after it: of a store the entries
+from the checkpoint's position on must be there, else all is copied again. Everything is written beside the
+place, synced, and renamed; the manifest, with a hash of every file, is the last.
+
+Of an application that does not run, the newest checkpoint is copied (`newest_record`). That is all of it
+if it makes checkpoints all the time, because nothing behind the last one was published; otherwise only if
+nothing was processed after it.
+
+What if we die here: what lies beside the place is no savepoint, and counts for nothing.
+
+Invariants:
+
+1. Where `manifest.json` is in a directory of the final name, the savepoint is whole.
+2. A savepoint shares no file with the application.
+
+Called by `savepoint_requests` and by the cluster's application master. Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase
+from drivetrain.errors import OutputError, UnavailableError, UserError
+from drivetrain.runtime.checkpoints.savepoint_manifest import (
+    FORMAT,
+    Manifest,
+    SavedFile,
+    SavepointError,
+    copied,
+    files_below,
+    write_manifest,
+)
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.durable import publish_directory, sync, writing
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.run_directory import RunDirectory
+
+FRAGMENTS: Final = "fragments"
+STORES: Final = "stores"
+SOURCES: Final = "sources"
+SINKS: Final = "sinks"
+TABLES: Final = "tables"
+_TRIES: Final = 3
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+class _ReadPastError(Exception):
+    """The application has deleted what the checkpoint needs, while it was copied."""
+
+
+def write_savepoint(
+    rundir: RunDirectory,
+    place: Path,
+    make: Callable[[], CheckpointRecord],
+    clock_ms: Callable[[], int | None],
+) -> Manifest:
+    """Copy what `make` returns, a checkpoint that is committed everywhere, to a directory `place`.
+
+    `clock_ms` is the application's clock, asked for before. Raises OutputError when the place is taken or
+    cannot be written, DiskFullError, what `make` raises, UnavailableError when the application is too fast
+    for the copy.
+    """
+    refuse_taken(place)
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        for _ in range(_TRIES):
+            try:
+                return _written(rundir, place, aside, make, clock_ms)
+            except _ReadPastError:
+                shutil.rmtree(aside, ignore_errors=True)
+        raise UnavailableError(
+            "stored messages of a source were deleted during the copy",
+            where=str(place),
+            remedy="try again; keep more of it with replay.keep-bytes and replay.keep-age",
+        )
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            refuse_taken(place)
+        with writing("the savepoint", place, if_full="make room, or name another place"):
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def refuse_taken(place: Path) -> None:
+    """Raise OutputError when something lies where a savepoint shall be."""
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise OutputError(
+            "the place of the savepoint is not empty",
+            where=str(place),
+            expected="a directory that does not exist yet, or is empty",
+            remedy="name another place",
+        )
+
+
+def newest_record(rundir: RunDirectory) -> CheckpointRecord:
+    """The checkpoint that is all of an application that does not run; raises UserError if there is none."""
+    files = CheckpointFiles(rundir.home)
+    transaction = files.transaction()
+    if transaction is None or transaction.record is None:
+        raise _only_running(rundir, "it has made no checkpoint")
+    if transaction.phase is Phase.COMMITTING:
+        raise _only_running(rundir, "it was ended while it published its last checkpoint")
+    record = transaction.record
+    if not files.are_periodic:
+        behind = [id for id, s in record.fragments.items() if _committed(rundir, id) > s.batch_id]
+        if behind:
+            raise _only_running(
+                rundir, f"it makes checkpoints only on demand, and {', '.join(behind)} went on after the last"
+            )
+    return record
+
+
+def _only_running(rundir: RunDirectory, why: str) -> UserError:
+    return UserError(
+        f"no savepoint of the application can be taken now: {why}",
+        where=rundir.app_id,
+        expected="an application that runs, or one whose newest checkpoint has all of it",
+        remedy="run it, and take the savepoint while it runs; with checkpoint.mode=on one always exists",
+    )
+
+
+def _written(
+    rundir: RunDirectory,
+    place: Path,
+    aside: Path,
+    make: Callable[[], CheckpointRecord],
+    clock_ms: Callable[[], int | None],
+) -> Manifest:
+    snapshots = Snapshots(CheckpointFiles(rundir.home).snapshots)
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    aside.mkdir(mode=0o700)
+    files: dict[str, SavedFile] = {}
+    with snapshots.held():
+        clock = clock_ms()
+        record = make()
+        for id in record.fragments:
+            source = snapshots.place(id, record.round)
+            if not source.is_dir():
+                raise _gone(source)
+            _copy_all(source, aside, f"{FRAGMENTS}/{id}", files)
+    _copy_all(rundir.home / "tables", aside, TABLES, files)
+    _copy_all(rundir.path / "sources", aside, SOURCES, files)
+    for sink in sorted(_folders(rundir.path / "sinks")):
+        for note in sorted(path for path in sink.iterdir() if path.is_file() and _counts(path.name)):
+            name = f"{SINKS}/{sink.name}/{note.name}"
+            files[name] = copied(note, aside / name)
+    for store in sorted(_folders(rundir.path / "stores")):
+        _copy_store(store, _position(record, store.name), aside, files)
+    known = rundir.known
+    manifest = Manifest(
+        format=FORMAT,
+        application=rundir.application,
+        app_id=rundir.app_id,
+        settings={name: str(value) for name, value in rundir.settings.items()},
+        versions=_versions(),
+        made_at_ms=time.time_ns() // 1_000_000,
+        state=known["state"],
+        life=rundir.life,
+        record=record,
+        clock_ms=clock,
+        shuffle_partitions=_partitions(aside, record),
+        files=files,
+    )
+    write_manifest(aside, manifest)
+    for path, _, _ in os.walk(aside):
+        sync(path)
+    publish_directory(aside, place)
+    return manifest
+
+
+def _copy_all(source: Path, aside: Path, under: str, files: dict[str, SavedFile]) -> None:
+    """Copy a directory, if there is one, without what is being written there."""
+    for name in sorted(files_below(source)):
+        if _counts(Path(name).name):
+            files[f"{under}/{name}"] = copied(source / name, aside / under / name)
+
+
+def _counts(name: str) -> bool:
+    return not name.startswith(".") and not name.endswith(".tmp")
+
+
+def _folders(parent: Path) -> list[Path]:
+    return [path for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
+
+
+def _copy_store(store: Path, position: int, aside: Path, files: dict[str, SavedFile]) -> None:
+    """Copy the entries of a store that are there, with their segments, and the notes of what it kept.
+
+    Raises `_ReadPastError` when those from `position` on are not all there.
+    """
+    under = f"{STORES}/{store.name}"
+    numbers = sorted(int(p.stem) for p in (store / "log").glob("*.json") if _counts(p.name))
+    try:
+        for number in numbers:
+            name = f"log/{number:020d}.json"
+            files[f"{under}/{name}"] = copied(store / name, aside / under / name)
+            for segment in json.loads((aside / under / name).read_bytes())["segments"]:
+                path = segment["path"]
+                files[f"{under}/{path}"] = copied(store / path, aside / under / path)
+    except FileNotFoundError as error:
+        raise _ReadPastError(store.name) from error
+    wanted = range(position, numbers[-1] + 1) if numbers else range(position)
+    if not set(numbers).issuperset(wanted):
+        raise _ReadPastError(store.name)
+    for note in sorted(path for path in store.iterdir() if path.is_file() and _counts(path.name)):
+        files[f"{under}/{note.name}"] = copied(note, aside / under / note.name)
+
+
+def _position(record: CheckpointRecord, store: str) -> int:
+    """The first entry of a source's store that is behind the checkpoint."""
+    return max((positions_in(s.sources).get(store, 0) for s in record.fragments.values()), default=0)
+
+
+def positions_in(sources: Mapping[str, str]) -> dict[str, int]:
+    """Of offsets of sources, those in stores: the entry that is read next."""
+    told = {id: json.loads(offset) for id, offset in sources.items()}
+    return {id: int(it["entry"]) for id, it in told.items() if isinstance(it, dict) and "entry" in it}
+
+
+def _partitions(aside: Path, record: CheckpointRecord) -> dict[str, int]:
+    """Into how many parts the state of each fragment is divided, as Spark's log says."""
+    found = {}
+    for id, snapshot in record.fragments.items():
+        log = aside / FRAGMENTS / id / "checkpoint" / "offsets" / str(snapshot.batch_id)
+        if log.is_file():
+            conf = json.loads(log.read_text().splitlines()[1]).get("conf", {})
+            if _PARTITIONS in conf:
+                found[id] = int(conf[_PARTITIONS])
+    return found
+
+
+def _committed(rundir: RunDirectory, fragment: str) -> int:
+    commits = rundir.fragment(fragment) / "checkpoint" / "commits"
+    return max((int(p.name) for p in commits.glob("*") if p.name.isdigit()), default=-1)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in ("drivetrain", "pyspark"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def _gone(snapshot: Path) -> SavepointError:
+    return SavepointError(
+        "a snapshot of the checkpoint is gone",
+        where=str(snapshot),
+        remedy="run the application until it has made another checkpoint, and try again",
+    )

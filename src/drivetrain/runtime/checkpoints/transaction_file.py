@@ -1,0 +1,104 @@
+"""What is kept of an application's checkpoints beside snapshots: the transaction, and lives that began.
+
+    <home of the life>/checkpoints/transaction          the coordinator's state (`Transaction`)
+    <home of the life>/checkpoints/lives/<fragment>     the newest life that a fragment has begun
+    <home of the life>/checkpoints/periodic             there while they are made all the time
+    <home of the life>/checkpoints/snapshots/…          see `snapshots`
+
+Design: each is one durable file (`runtime.durable_file`), replaced in one step. The coordinator's is what a
+`KeyValueState` has to keep.
+
+Called by whoever runs a coordinator, by `participation` and `restoring`. Imports neither pyspark nor pyarrow:
+application masters are small.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from drivetrain.core.checkpoint.barriers import NO_LIFE
+from drivetrain.core.checkpoint.transaction import Transaction
+from drivetrain.core.state.key_value_state import KeyValueState, SavedState
+from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.runtime.durable_file import DurableFile
+
+_TRANSACTION: Final = "transaction"
+_FULL: Final = "make room, or make the state directory writable: the checkpoint is tried again"
+_DAMAGED: Final = (
+    "put the file back from a backup, start from a savepoint, or start over with --fresh: what sinks have "
+    "prepared is decided by it"
+)
+
+
+class CheckpointFiles:
+    """The files below `home`, the directory of an application's life."""
+
+    def __init__(self, home: Path) -> None:
+        self.directory: Final = home / "checkpoints"
+        self._transaction: Final = self._file("transaction", "the transaction of the last checkpoint")
+
+    @property
+    def snapshots(self) -> Path:
+        """Where the snapshots are."""
+        return self.directory / "snapshots"
+
+    def transaction(self) -> Transaction | None:
+        """What was persisted last; None when there was no checkpoint yet. Raises InputError if damaged."""
+        return self._state().get(_TRANSACTION)
+
+    def persist(self, transaction: Transaction) -> None:
+        """Keep a transaction, durably; raises OutputError when that cannot be."""
+        state = self._state()
+        state.put(_TRANSACTION, transaction)
+        state.prepare_commit(state.committed + 1)
+        state.commit(state.committed + 1)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        reached(CrashPoint.BEFORE_RECORD)
+        self._transaction.write(msgspec.json.encode(state.saved()))
+        reached(CrashPoint.AFTER_RECORD)
+
+    def _state(self) -> KeyValueState[str, Transaction]:
+        told = self._transaction.read()
+        if told is None:
+            return KeyValueState(copy=_immutable)
+        try:
+            return KeyValueState(msgspec.json.decode(told, type=SavedState[str, Transaction]), _immutable)
+        except msgspec.DecodeError as error:
+            raise self._transaction.damaged(str(error)) from error
+
+    @property
+    def are_periodic(self) -> bool:
+        """Whether whoever ran the application last made checkpoints all the time."""
+        return (self.directory / "periodic").exists()
+
+    def note_periodic(self, periodic: bool) -> None:
+        """Say whether checkpoints are made all the time: then nothing behind the last one was published."""
+        if periodic:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            (self.directory / "periodic").touch()
+        else:
+            (self.directory / "periodic").unlink(missing_ok=True)
+
+    def life(self, fragment: str) -> int:
+        """The newest life that a fragment has begun, `NO_LIFE` if none."""
+        told = self._life(fragment).read()
+        return NO_LIFE if told is None else int(told)
+
+    def note_life(self, fragment: str, life: int) -> None:
+        """Say that a fragment has begun a life."""
+        if self.life(fragment) != life:
+            (self.directory / "lives").mkdir(parents=True, exist_ok=True)
+            self._life(fragment).write(str(life).encode())
+
+    def _life(self, fragment: str) -> DurableFile:
+        return self._file(f"lives/{fragment}", f"the life of fragment {fragment}")
+
+    def _file(self, name: str, what: str) -> DurableFile:
+        return DurableFile(self.directory / name, what, if_damaged=_DAMAGED, if_full=_FULL)
+
+
+def _immutable(transaction: Transaction) -> Transaction:
+    return transaction

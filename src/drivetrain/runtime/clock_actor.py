@@ -1,0 +1,179 @@
+"""The clock service as an actor: it hears fragments, has the clock persisted, tells it, and lets others wait.
+
+Problem: see `core.clock.clock_service`. Who reports, where the clock is persisted and who shows it differs
+between an embedded run and an application master; waiting for a time, naming stalls and the order of things
+do not.
+
+Design: a thin shell. Events of the core come wrapped in `ClockEvent`; effects go to `tell`, which whoever
+made the actor gives: `PersistClock` is to be answered with `ClockPersisted`, the others are news. `WaitClock`
+is asked, by anybody who can reach the actor, and waits in the system's purgatory until the clock is there or
+its time is over.
+
+Invariants:
+
+1. Every `WaitClock` is answered once: when its clock has been told, when its time is over, or when the actor
+   stops. The answer says truly whether the clock is there.
+2. After a failure the actor begins anew at what `start` says, which was persisted; reports come again.
+
+Imports neither pyspark nor pyarrow: application masters are small. Called by `run_clock` and by the cluster's
+application master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.actor import Actor, ActorRef, Message
+from drivetrain.config.catalog import clock as keys
+from drivetrain.core.clock.clock_service import (
+    ClockedFragment,
+    ClockService,
+    ClockWanted,
+    Effect,
+    Event,
+    FragmentsChanged,
+    TellClock,
+    TimePassed,
+)
+from drivetrain.core.waiting.purgatory import DelayedOperation
+
+if TYPE_CHECKING:
+    from drivetrain.config import Config
+    from drivetrain.core.plan.plan import Plan
+
+TICK_MS: Final = 250
+
+
+class ClockEvent(Message, frozen=True, tag="dt.local.clock.event"):
+    """An event for the core."""
+
+    event: Event
+
+
+class WaitClock(Message, frozen=True, tag="clock.wait"):
+    """Wait until the application's clock is at `clock_ms`, for `timeout_ms` at most. Asked; answered with
+    `ClockSeen`."""
+
+    clock_ms: int
+    timeout_ms: int
+
+
+class SettleClock(Message, frozen=True, tag="dt.local.clock.settle"):
+    """Wait, for `timeout_ms` at most, until what the fragments have reported so far is persisted and told.
+    Asked; answered with `ClockSeen`."""
+
+    timeout_ms: int
+
+
+class ClockSeen(Message, frozen=True, tag="clock.seen"):
+    """The application's clock (None: it has none yet), and whether that is what was waited for."""
+
+    clock_ms: int | None
+    is_reached: bool
+
+
+class _Tick(Message, frozen=True, tag="dt.local.clock.tick"):
+    """Time has passed."""
+
+
+def clocked_fragments(plan: Plan) -> tuple[ClockedFragment, ...]:
+    """The fragments of a plan, with those that write what they read."""
+    reads: dict[str, list[str]] = {fragment.id: [] for fragment in plan.fragments}
+    for channel in plan.channels:
+        reads[channel.consumer_fragment].append(channel.producer_fragment)
+    return tuple(ClockedFragment(id, tuple(dict.fromkeys(up))) for id, up in reads.items())
+
+
+class ClockActor(Actor):
+    """The clock of an application that consists of `fragments`, in topological order.
+
+    `start` gives the clock that is persisted, if any, `tell` takes effects of the core, on the actor's loop.
+    """
+
+    def __init__(
+        self,
+        fragments: Sequence[ClockedFragment],
+        start: Callable[[], int | None],
+        tell: Callable[[Effect], None],
+        config: Config,
+    ) -> None:
+        self._fragments: Final = tuple(fragments)
+        self._start: Final = start
+        self._tell: Final = tell
+        self._config: Final = config
+
+    def pre_start(self) -> None:
+        """Begin at the persisted clock."""
+        self.service = ClockService(
+            self._now_ms(),
+            self._start(),
+            persist_ms=self._config[keys.PERSIST_INTERVAL],
+            stall_ms=self._config[keys.STALL_TIMEOUT],
+        )
+        self._key = ("clock", str(self.context.me.path))
+        self._step(FragmentsChanged(self._fragments))
+        self.context.timers.start_periodic("tick", _Tick(), interval_ms=TICK_MS)
+
+    def post_stop(self) -> None:
+        """Let nobody wait any longer."""
+        for wait in self.context.system.purgatory.cancel_for_key(self._key):
+            wait.force_complete()
+
+    def receive(self, message: Message) -> None:
+        """Handle one message."""
+        match message:
+            case ClockEvent(event):
+                self._step(event)
+            case _Tick():
+                self._step(TimePassed())
+            case WaitClock(clock_ms, timeout_ms):
+                self._wait(clock_ms, timeout_ms)
+            case SettleClock(timeout_ms):
+                lowest_ms = self.service.lowest_ms
+                if lowest_ms is None:
+                    self.context.reply(ClockSeen(self.service.clock_ms, is_reached=True))
+                else:
+                    self._wait(lowest_ms, timeout_ms)
+            case _:
+                self.context.unhandled(message)
+
+    def _step(self, event: Event) -> None:
+        effects = self.service.step(event, self._now_ms())
+        for effect in effects:
+            self._tell(effect)
+        if any(isinstance(effect, TellClock) for effect in effects):
+            self.context.system.purgatory.check_and_complete(self._key)
+
+    def _wait(self, clock_ms: int, timeout_ms: int) -> None:
+        sender = self.context.sender
+        if sender is None:
+            return
+        wait = _ClockWait(self.service, clock_ms, timeout_ms, sender, self.context.me)
+        self._step(ClockWanted(clock_ms))
+        self.context.system.purgatory.try_complete_else_watch(wait, [self._key])
+
+    def _now_ms(self) -> int:
+        return int(self.context.system.loop.time() * 1000)
+
+
+class _ClockWait(DelayedOperation):
+    def __init__(
+        self, service: ClockService, clock_ms: int, timeout_ms: int, asker: ActorRef, me: ActorRef
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._service = service
+        self._clock_ms = clock_ms
+        self._asker = asker
+        self._me = me
+
+    @property
+    def is_reached(self) -> bool:
+        told_ms = self._service.clock_ms
+        return told_ms is not None and told_ms >= self._clock_ms
+
+    def try_complete(self) -> bool:
+        return self.is_reached and self.force_complete()
+
+    def on_complete(self) -> None:
+        self._asker.tell(ClockSeen(self._service.clock_ms, self.is_reached), self._me)

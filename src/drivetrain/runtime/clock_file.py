@@ -1,0 +1,39 @@
+"""Where an embedded run keeps its application's clock: a small file in the state directory.
+
+Design: see `durable_file`.
+
+Invariants:
+
+1. `read` gives what the last `write` that returned was given, or a later one; a damaged file raises.
+
+Called by `run_clock`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from drivetrain.runtime.durable_file import DurableFile
+
+
+class ClockFile:
+    """The file at `path`; its directory exists."""
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+        self._file: Final = DurableFile(
+            path,
+            "the application's clock",
+            if_damaged="delete the file: the clock follows from the channels and checkpoints then",
+            if_full="make room, or make the state directory writable: the run goes on, its clock stands",
+        )
+
+    def read(self) -> int | None:
+        """The clock in ms, None when none was written; raises InputError when the file is damaged."""
+        told = self._file.read()
+        return None if told is None else int(told)
+
+    def write(self, clock_ms: int) -> None:
+        """Keep a clock; raises OutputError when that cannot be."""
+        self._file.write(str(clock_ms).encode())

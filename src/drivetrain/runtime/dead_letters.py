@@ -1,0 +1,385 @@
+"""What a fragment could not process, within bounds: in few files, and dropped when it is old or too much.
+
+The problem: a bad message a second is 86,400 entries and segments a day in the channel of dead letters, which
+nobody reads to its end; their tracebacks fill the disk in the end.
+
+The design: batches append to a channel. From time to time its oldest entries are rolled: written to one
+compressed file, after which the channel forgets them. Rolled files are merged as `core.channel.merging`
+says. When all of it is larger or older than it may be, the oldest files go, and it is noted how many messages
+they had. The channel's newest entry always stays: it says which batch was the last.
+
+    log/, segments/      the channel: what is newest
+    rolled/<first>-<end>-<level>-<messages>-<stored ms>.arrow    the entries [first, end), compressed
+    dropped.json         how many messages were dropped, up to which entry
+
+What if we die here: a file is written under a hidden name, synced and renamed before the channel forgets what
+it holds; and what is dropped is noted before it is deleted. What was rolled or noted already is then deleted
+by the next `tidy`, and not counted again.
+
+Invariants:
+
+1. Every message is in the channel or in one rolled file that counts, or it is counted as dropped.
+2. Readers in other processes see each message once, in order, whatever is rolled meanwhile.
+3. Only the fragment's own process appends, rolls and drops; there one thread at a time tidies.
+
+Called by the fragment's query (`tidy`) and by whoever reads the dead letters.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+from pyarrow import ipc
+
+from drivetrain.core.channel.channel_log import Entry, SubscriberId, TrimmedError
+from drivetrain.core.channel.merging import Piece, counting, merged_level, next_merge
+from drivetrain.errors import InputError
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import MessageLossError, verified
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.whole_files import full_disk_named, publish_file
+
+log = logging.getLogger(__name__)
+
+SCHEMA = pa.schema(
+    [
+        ("operator", pa.string()),
+        ("message", pa.string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("error", pa.string()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+ENTRY = "entry"
+STORED = "stored_ms"
+_STORED_SCHEMA = pa.schema([*SCHEMA, (ENTRY, pa.int64()), (STORED, pa.int64())])
+FAN = 64
+MOST_BYTES = 8 * 2**20
+"""Of one rolled file."""
+_BATCH_BYTES = 512 * 1024
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.arrow")
+_TRIES = 5
+_LOOK_S = 60.0
+"""How often it is looked whether something has become too old."""
+_ROLLED = SubscriberId("rolled")
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much is kept: so many bytes on disk, and nothing that was stored longer ago."""
+
+    size_bytes: int
+    age_ms: int
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """How many messages were dropped, of the entries below `end`."""
+
+    messages: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True)
+class _RolledFile:
+    path: Path
+    piece: Piece
+    messages: int
+    stored_ms: int
+
+    @property
+    def first(self) -> int:
+        return self.piece.first
+
+    @property
+    def end(self) -> int:
+        return self.piece.end
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its messages, a part at a time; the file may be deleted meanwhile."""
+        with pa.memory_map(str(self.path)) as file:
+            try:
+                reader = ipc.open_file(file)
+                for index in range(reader.num_record_batches):
+                    yield reader.get_batch(index)
+            except pa.ArrowException as error:
+                raise InputError(
+                    "a file of dead letters is damaged",
+                    where=str(self.path),
+                    got=str(error),
+                    remedy="delete it: the others can be read then",
+                ) from error
+
+
+@dataclass(frozen=True)
+class _ChannelEntry:
+    channel: ChannelStore
+    entry: Entry
+    stored_ms: int
+
+    @property
+    def first(self) -> int:
+        return self.entry.number
+
+    @property
+    def end(self) -> int:
+        return self.entry.number + 1
+
+    @property
+    def messages(self) -> int:
+        return sum(segment.rows for segment in self.entry.segments)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its messages; all of its segments are opened before the first is given."""
+        for content in [verified(self.channel.files, segment) for segment in self.entry.segments]:
+            reader = ipc.open_file(content)
+            for index in range(reader.num_record_batches):
+                yield self._told(reader.get_batch(index))
+
+    def _told(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        told = [batch.column(TS if name == "timestamp" else name) for name in SCHEMA.names]
+        columns = [column.cast(kind) for column, kind in zip(told, SCHEMA.types, strict=True)]
+        numbers = (self.entry.number, self.stored_ms)
+        more = [pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows) for number in numbers]
+        return pa.RecordBatch.from_arrays([*columns, *more], schema=_STORED_SCHEMA)
+
+
+class DeadLetterStore:
+    """The dead letters of one fragment, in `channel`; `keep` is for the process that runs the fragment."""
+
+    def __init__(self, channel: ChannelStore, keep: Keep | None = None) -> None:
+        self.channel = channel
+        self._keep = keep
+        self._tidied: tuple[int, float] = (0, 0)
+        self._folder = Path(channel.uri) / "rolled"
+        self._record = DurableFile(
+            Path(channel.uri) / "dropped.json",
+            "the number of dropped dead letters",
+            if_damaged="delete it: what was dropped before is not counted then",
+            if_full="free some space and run the same command again: it continues",
+        )
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    @property
+    def dropped(self) -> Dropped:
+        """What was dropped because it was too old or too much."""
+        content = self._record.read()
+        return Dropped() if content is None else msgspec.json.decode(content, type=Dropped)
+
+    @property
+    def messages(self) -> int:
+        """How many messages are kept now."""
+        return sum(part.messages for part in self._parts())
+
+    def batches(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """All messages, oldest first, without the first `skip`; one batch at a time is in memory.
+
+        They have the columns of `SCHEMA`, `entry` and `stored_ms`. Raises MessageLossError or InputError for
+        what is damaged.
+        """
+        position, tries = 0, 0
+        while tries <= _TRIES:
+            try:
+                for part in self._parts():
+                    if part.end <= position:
+                        continue
+                    if part.first >= position and skip >= part.messages:
+                        skip -= part.messages
+                    else:
+                        for batch in part.batches():
+                            rows = batch.filter(pc.greater_equal(batch.column(ENTRY), position))
+                            yield rows.slice(min(skip, rows.num_rows))
+                            skip = max(0, skip - rows.num_rows)
+                    position, tries = part.end, 0
+                break
+            except (FileNotFoundError, MessageLossError, TrimmedError):
+                tries += 1  # it was rolled, merged or dropped meanwhile
+                if tries > _TRIES:
+                    raise
+
+    def _parts(self, *, damaged: bool = True) -> list[_RolledFile | _ChannelEntry]:
+        """What there is now, in order, without entries that are damaged if those are not wanted."""
+        channel = ChannelStore(self.channel.uri)  # as it is now, whoever has deleted from it
+        end = channel.length()  # first the channel: what is rolled meanwhile is found as a file
+        dropped = self.dropped.end
+        entries = []
+        for number in range(channel.oldest(), end):
+            try:
+                entry, stored_ms = channel.entry(number), channel.stored_ms(number)
+                entries.append(_ChannelEntry(channel, entry, stored_ms))
+            except (FileNotFoundError, TrimmedError):
+                continue
+            except MessageLossError as error:
+                if damaged:
+                    raise
+                log.warning("dead letters that cannot be read are left out: %s", error)
+        rolled = [file for file in self._rolled() if file.end > dropped]
+        behind = max(dropped, rolled[-1].end if rolled else 0)
+        return [*rolled, *(entry for entry in entries if entry.first >= behind)]
+
+    def _rolled(self) -> list[_RolledFile]:
+        """The rolled files that count, in order."""
+        files: dict[Piece, _RolledFile] = {}
+        for path in self._files():
+            if (found := _NAME.fullmatch(path.name)) is not None:
+                first, end, level, messages, stored_ms = map(int, found.groups())
+                try:
+                    piece = Piece(first, end, level, path.stat().st_size)
+                except FileNotFoundError:
+                    continue
+                files[piece] = _RolledFile(path, piece, messages, stored_ms)
+        return [files[piece] for piece in counting(files)]
+
+    def _files(self) -> list[Path]:
+        try:
+            return list(self._folder.iterdir())
+        except FileNotFoundError:
+            return []
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def tidy(self) -> None:
+        """Roll and merge what is due, and drop what is not to be kept any more. Cheap when nothing is new."""
+        known = (self.channel.length(), time.monotonic() // _LOOK_S)
+        if known[0] == 0 or known == self._tidied:
+            return
+        self._tidied = known
+        self._delete_dead()
+        self._drop()
+        while self._roll() or self._merge():
+            self._delete_dead()
+        self._drop()
+
+    def _roll(self) -> bool:
+        """Put one file in the place of the oldest entries, if they are many, large, or all of their time."""
+        parts = self._parts(damaged=False)
+        newest = self.channel.length() - 1
+        entries = [part for part in parts if isinstance(part, _ChannelEntry) and part.first < newest]
+        when = self._time_of(entries[0]) if entries else 0
+        entries = list(itertools.takewhile(lambda part: self._time_of(part) == when, entries))
+        is_over = bool(entries) and self._time_of(parts[-1]) != when
+        size = sum(part.entry.bytes for part in entries)
+        if not entries or (len(entries) < FAN and size < MOST_BYTES and not is_over):
+            return False
+        taken: list[_ChannelEntry] = []
+        for part in entries[:FAN]:
+            if taken and sum(one.entry.bytes for one in taken) + part.entry.bytes > MOST_BYTES:
+                break
+            taken.append(part)
+        self._write(taken, level=1)
+        return True
+
+    def _merge(self) -> bool:
+        """Put one file in the place of several of the same time, if they are many."""
+        for _, of_a_time in itertools.groupby(self._rolled(), self._time_of):
+            files = {file.piece: file for file in of_a_time}
+            if run := next_merge(list(files), fan=FAN, most=MOST_BYTES):
+                self._write([files[piece] for piece in run], merged_level(run))
+                return True
+        return False
+
+    def _time_of(self, part: _RolledFile | _ChannelEntry) -> int:
+        """The number of an eighth of the age: what is older is dropped in files of so long."""
+        return 0 if self._keep is None else part.stored_ms // max(1, self._keep.age_ms // 8)
+
+    def _write(self, parts: Sequence[_RolledFile] | Sequence[_ChannelEntry], level: int) -> None:
+        messages, aside = 0, self._folder / ".rolling.tmp"
+        stored_ms = max(part.stored_ms for part in parts)
+        with full_disk_named(str(aside)):
+            self._folder.mkdir(exist_ok=True)
+            options = ipc.IpcWriteOptions(compression="zstd")
+            with (
+                pa.OSFile(str(aside), "wb") as file,
+                ipc.new_file(file, _STORED_SCHEMA, options=options) as out,
+            ):
+                for batch in _larger(batch for part in parts for batch in _readable(part)):
+                    out.write_batch(batch)
+                    messages += batch.num_rows
+            name = f"{parts[0].first:012d}-{parts[-1].end:012d}-{level}-{messages}-{stored_ms}.arrow"
+            publish_file(pafs.LocalFileSystem(), str(aside), str(self._folder / name))
+
+    def _drop(self) -> None:
+        """Drop the oldest parts for as long as there is too much, or they are too old."""
+        if self._keep is None:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        parts = self._parts(damaged=False)
+        left = sum(_size_of(part) for part in parts)
+        messages, end = 0, 0
+        for part in parts[:-1]:  # the newest entry says which batch was the last
+            if left <= self._keep.size_bytes and now_ms - part.stored_ms <= self._keep.age_ms:
+                break
+            left -= _size_of(part)
+            messages, end = messages + part.messages, part.end
+        if end:
+            self._record.write(msgspec.json.encode(Dropped(self.dropped.messages + messages, end)))
+            log.warning("%d dead letters were dropped, by dead-letters.keep-bytes and -age", messages)
+            self._delete_dead()
+
+    def _delete_dead(self) -> None:
+        """Delete what was rolled into another file, or dropped."""
+        dropped = self.dropped.end
+        kept = [file for file in self._rolled() if file.end > dropped]
+        paths = {file.path for file in kept}
+        for path in self._files():
+            if path not in paths:
+                path.unlink(missing_ok=True)
+        behind = max(dropped, kept[-1].end if kept else 0)
+        if self.channel.oldest() < min(behind, self.channel.length() - 1):
+            self.channel.trim({_ROLLED: behind})
+
+
+def _readable(part: _RolledFile | _ChannelEntry) -> Iterator[pa.RecordBatch]:
+    """The messages of a part; of an entry that is damaged none, with a warning."""
+    try:
+        yield from part.batches()
+    except (MessageLossError, InputError) as error:
+        log.warning("dead letters that cannot be read are left out: %s", error)
+
+
+def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= _BATCH_BYTES:
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            held = []
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+
+
+def _size_of(part: _RolledFile | _ChannelEntry) -> int:
+    return part.piece.size if isinstance(part, _RolledFile) else part.entry.bytes
+
+
+def newest_of(stores: Sequence[DeadLetterStore], limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """The newest messages of several fragments, at most `limit`, in the order in which they were stored.
+
+    One batch of each fragment is in memory at a time.
+    """
+    totals = [store.messages for store in stores]
+    wanted = [total if limit is None else min(total, limit) for total in totals]
+    streams = [_rows(store, total - want) for store, total, want in zip(stores, totals, wanted, strict=True)]
+    in_order = heapq.merge(*streams, key=lambda row: row[STORED])
+    for row in itertools.islice(in_order, 0 if limit is None else max(0, sum(wanted) - limit), None):
+        yield {name: row[name] for name in SCHEMA.names}
+
+
+def _rows(store: DeadLetterStore, skip: int) -> Iterator[dict[str, Any]]:
+    for batch in store.batches(skip):
+        yield from batch.to_pylist()

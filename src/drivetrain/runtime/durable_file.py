@@ -1,0 +1,76 @@
+"""A small file whose content survives any crash whole, and that is not believed when it was damaged.
+
+Problem: what was said to be kept must be there after any crash, a power cut included; half a file, or one
+that somebody has touched, must not be taken for it.
+
+Design: the content and a checksum of it, written by `durable.write_whole`. What if we die here: before the
+rename the old content is there, after it the new one; what lies beside counts for nothing.
+
+Invariants:
+
+1. `read` gives what the last `write` that returned was given, or a later one; a damaged file raises, and so
+   does an empty one.
+
+Called by `run_directory`, `clock_file` and `checkpoints`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Final
+
+from drivetrain.errors import InputError
+from drivetrain.runtime.durable import write_whole, writing
+
+
+class DurableFile:
+    """The file at `path`, which holds `what` (for people); its directory exists.
+
+    `if_damaged` and `if_full` are remedies.
+    """
+
+    def __init__(self, path: Path, what: str, *, if_damaged: str, if_full: str) -> None:
+        self.path: Final = path
+        self._what: Final = what
+        self._if_damaged: Final = if_damaged
+        self._if_full: Final = if_full
+
+    def read(self) -> bytes | None:
+        """The content, None when none was written; raises InputError when the file is damaged."""
+        try:
+            found = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self.damaged(str(error)) from error
+        content, _, checksum = found.strip().rpartition(b" ")
+        if checksum != _checksum(content):
+            raise self.damaged(_shown(found))
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Keep a content without line ends; raises DiskFullError, OutputError when it may not be written."""
+        with writing(self._what, self.path, if_full=self._if_full, if_refused=self._if_full):
+            write_whole(self.path, content + b" " + _checksum(content) + b"\n")
+
+    def damaged(self, got: str) -> InputError:
+        """The error of a file that cannot be believed."""
+        return InputError(
+            f"{self._what} cannot be read",
+            where=str(self.path),
+            expected="what was written, and its checksum",
+            got=got,
+            remedy=self._if_damaged,
+        )
+
+
+def _shown(found: bytes) -> str:
+    if not found:
+        return "an empty file"
+    text = repr(found[:80].decode("utf-8", "replace"))
+    return text if len(found) <= 80 else f"{len(found)} bytes that begin with {text}"
+
+
+def _checksum(content: bytes) -> bytes:
+    return f"{zlib.crc32(content):08x}".encode()

@@ -1,0 +1,1 @@
+"""What happens in one batch of a fragment."""

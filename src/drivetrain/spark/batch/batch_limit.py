@@ -1,0 +1,83 @@
+"""How much the next batch of a fragment may take: measured after each batch, told to the readers of its
+inputs.
+
+Problem: what a batch takes is decided by readers that Spark runs in processes of their own; how long
+batches take is known here.
+
+Design: `core.channel.batch_size` decides on a share of the largest batch; it is written into a small file of
+the fragment's directory when it has changed noticeably, and a reader looks at the file when it plans a batch.
+What a batch has taken is in Spark's offset log, so a batch that runs again takes the same, whatever the
+file says.
+
+What if we die here: the file is replaced whole; without it, or with an empty one after a power cut, batches
+are as large as they may be until one has been measured.
+
+Called by: `query` (`took`), the planning halves of channel, file and generator readers (`limited`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.channel.batch_size import BatchSize
+from drivetrain.runtime.durable import write_whole, writing
+
+FILE = "batch-share"
+DEFAULT_BATCH_ROWS = 5_000_000
+"""The most rows of a batch of the generator, when nothing else limits it."""
+_NOTICEABLE = 0.05
+
+
+class BatchLimit:
+    """The share of the largest batch that a fragment's next one may take, kept in `directory`.
+
+    `largest` is what a batch takes at most, by input, in the unit in which that input is limited.
+    """
+
+    def __init__(self, directory: Path, largest: Mapping[str, int], config: Config) -> None:
+        self.largest = largest
+        self._path = directory / FILE
+        floor = config[run_keys.MIN_BATCH_BYTES] / config[run_keys.MAX_BATCH_BYTES]
+        self._size = BatchSize(floor, config[run_keys.BATCH_TARGET])
+        self._size.share = min(1.0, max(self._size.floor, _read(str(self._path))))
+        self._told = self._size.share
+
+    @property
+    def share(self) -> float:
+        """What the next batch may take, 0 to 1."""
+        return self._size.share
+
+    def took(self, shares: Iterable[float], duration_ms: float) -> None:
+        """A batch took these shares of the largest, one for each input, in so long."""
+        share = self._size.took(max(shares, default=0.0), duration_ms)
+        if abs(share - self._told) > _NOTICEABLE * self._told or (share == 1.0) != (self._told == 1.0):
+            with writing("the size of batches", self._path):
+                write_whole(self._path, str(share).encode(), synced=False)
+            self._told = share
+
+    def measured(self, taken: Mapping[str, int], took_ms: int) -> None:
+        """A batch took so much of each input, in the input's unit.
+
+        Time in which it waited for its subscribers is part of `took_ms`.
+        """
+        shares = [amount / self.largest[id] for id, amount in taken.items() if id in self.largest]
+        self.took(shares, took_ms)
+
+
+def limited(most: int, path: str | None) -> int:
+    """What of `most` (bytes or messages, 0: any) a batch may take now by the file at `path`; at least 1."""
+    if path is None or most <= 0:
+        return most
+    return max(1, int(most * _read(path)))
+
+
+def _read(path: str) -> float:
+    with suppress(FileNotFoundError):
+        text = Path(path).read_text()
+        if text:
+            return float(text)
+    return 1.0

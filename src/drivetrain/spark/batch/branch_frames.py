@@ -1,0 +1,193 @@
+"""The frames of one batch: every processor after the trunk, as a DataFrame that its consumers may read.
+
+Problem: branches are compiled anew for each batch. Several consumers may read one processor, messages that a
+function could not process go to the dead letters, and counts and timestamps are to be had without a second
+pass over the messages.
+
+Design: `BranchFrames` is built from a batch and closed after it. A frame that several consumers read is
+persisted until then. What is to be counted is observed by Spark while the messages pass, and can be read once
+an action has run (`newest`, `add_counts`).
+
+Invariants:
+
+1. No processor runs twice in a batch.
+
+Called by `branches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.graph import Node
+from drivetrain.core.plan.plan import PlannedChannel
+from drivetrain.spark.batch.batch import Batch
+from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.small_batches import observed
+from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.operators import compile_stateless
+from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.fragment import without_bad
+from drivetrain.spark.prepare.replay_filter import since
+from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.spark_errors import refusals_named
+
+
+@dataclass(frozen=True)
+class BranchNodes:
+    """What is compiled for each batch of a fragment.
+
+    `nodes` are the processors after the trunk, in topological order; `roots` are the ids that stand for the
+    trunk's result, `root` is the node of the first; `channels` are those that the fragment writes.
+    """
+
+    context: CompileContext
+    trunk: Trunk
+    nodes: Sequence[Node]
+    roots: Sequence[str]
+    root: Node
+    channels: Sequence[PlannedChannel]
+
+    @property
+    def producers(self) -> set[str]:
+        """The processors whose messages go into channels."""
+        return {channel.producer for channel in self.channels}
+
+
+class BranchFrames:
+    """The frames of one batch by processor id; a context manager that releases what it persisted."""
+
+    def __init__(self, of: BranchNodes, batch: Batch) -> None:
+        self.letters: list[tuple[Node, DataFrame]] = []
+        """The dead letters of each processor that has any column for them."""
+        self._of = of
+        self._batch = batch
+        self._frames: dict[str, Frame] = {}
+        self._newest: dict[str, Observation] = {}
+        self._emitted: dict[str, Observation] = {}
+        self._skipped: dict[str, Observation] = {}
+        self._late: Observation | None = None
+        self._persisted: list[DataFrame] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._build()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
+
+    def __getitem__(self, id: str) -> Frame:
+        return self._frames[id]
+
+    @property
+    def all(self) -> Mapping[str, Frame]:
+        """Every frame by processor id."""
+        return self._frames
+
+    def compute_all(self) -> None:
+        """Compute what outputs read, whatever of it they skip: Spark's state must advance.
+
+        It stays persisted, since loading the state twice is what takes long.
+        """
+        read = {i for node in self._of.nodes if node.operation.ends_stream for i in node.inputs}
+        for id in sorted(read | self._of.producers):
+            self._persisted.append(self._frames[id].df.persist())
+            self._frames[id].df.write.format("noop").mode("overwrite").save()
+
+    # -- after an action -------------------------------------------------------------------------------
+
+    def newest(self) -> dict[str, Newest]:
+        """The largest timestamps that the batch gave each event time it assigned."""
+        return {id: read_newest(observed(observation)) for id, observation in self._newest.items()}
+
+    def add_counts(self, counts: Counts) -> None:
+        """Add what was observed: late messages, those older than the replay, and what processors emitted."""
+        if self._late is not None and (late := observed(self._late).get("late")):
+            counts.add(counts.late, self._of.root.id, late)
+        for id, observation in self._skipped.items():
+            counts.add(counts.skipped, id, observed(observation).get("skipped") or 0)
+        for id, observation in self._emitted.items():
+            counts.add(counts.out, id, observed(observation).get("n") or 0)
+
+    def counts_emitted(self, id: str) -> bool:
+        """Whether the messages of a processor are counted as they pass."""
+        return id in self._emitted
+
+    # -- building --------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        of, df = self._of, self._batch.df
+        if "payload" in df.columns and "late" in df.columns:  # packed by compile.keyed
+            self._late = Observation()
+            df = df.observe(self._late, F.sum("late").alias("late"))
+        root = of.trunk.frame(df)
+        if of.root.operation.stream_source is not None and of.root.operation.assigned_time is not None:
+            root = self._with_newest_observed(of.root.id, root)
+        settled = self._settled(of.root, root)
+        for id in of.roots:
+            self._frames[id] = settled
+        for node in of.nodes:
+            if not node.operation.ends_stream:
+                inputs = [self._frames[i] for i in node.inputs if i in self._frames]
+                with refusals_named(str(node)):
+                    self._frames[node.id] = self._settled(node, self._applied(node, inputs))
+
+    def _applied(self, node: Node, inputs: list[Frame]) -> Frame:
+        context, batch = self._of.context, self._batch
+        around = context.surroundings(node.id, clock_ms=batch.clock_ms, is_last=batch.final)
+        frame = compile_stateless(node, inputs, around)
+        replay = context.replay
+        if replay is not None and replay.drops_at(node.id):
+            self._skipped[node.id] = Observation()
+            frame = since(frame, replay.from_ms, self._skipped[node.id], str(node))
+        if node.operation.assigned_time is not None:
+            return self._with_newest_observed(node.id, frame)
+        return frame
+
+    def _with_newest_observed(self, id: str, frame: Frame) -> Frame:
+        self._newest[id] = Observation()
+        of = self._of
+        return with_newest_observed(frame, id, self._newest[id], of.context.plan.graph, of.trunk.sources)
+
+    def _settled(self, node: Node, frame: Frame) -> Frame:
+        """The frame as its consumers may use it: counted, persisted for several, without bad messages."""
+        readers = [n for n in self._of.nodes if node.id in n.inputs]
+        several = len(readers) + sum(c.producer == node.id for c in self._of.channels) > 1
+        passes_on = not several and len(readers) == 1 and not readers[0].operation.ends_stream
+        if frame.steps and passes_on and not any(s.dead_letter for s in frame.steps):
+            return frame
+        frame = frame.resolved()
+        if node.operation.is_counted:
+            self._emitted[node.id] = Observation()
+            counted = frame.df.observe(self._emitted[node.id], F.count(F.lit(1)).alias("n"))
+            frame = Frame(counted, (), frame.message)
+        df, letters = without_bad(frame.df)
+        if several or letters is not None:
+            persisted = frame.df.persist()
+            self._persisted.append(persisted)
+            df, letters = without_bad(persisted)
+        if letters is not None:
+            self.letters.append((node, letters))
+        return Frame(df, (), frame.message)
+
+    def _release(self) -> None:
+        for df in self._persisted:
+            df.unpersist()
+
+
+def data_of(frame: Frame) -> DataFrame:
+    """What sinks are given of a frame: its columns without those that begin with `__`."""
+    columns = frame.df.columns
+    data = [c for c in columns if not c.startswith("__")]
+    return frame.df if len(data) == len(columns) else frame.df.select(*data)

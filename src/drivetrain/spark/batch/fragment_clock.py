@@ -1,0 +1,169 @@
+"""The clock of one fragment after a batch.
+
+Problem: everything behind a fragment, and the application's min clock, rest on one number: below it nothing
+more will come. It must follow from what Spark has recorded of the batch, so that a batch that runs again
+says what it said the first time.
+
+Design: what the batch is made of (offsets of the inputs, the watermark) comes from Spark's own offset log.
+
+- with state: Spark's watermark during the batch, which is the clock of the inputs: every window that
+  ends at or before it has been emitted, so what comes later is later;
+- without state, behind channels: the smallest clock of the last entries that were read;
+- without state, at a source: the largest timestamp seen minus the declared disorder, per source, the
+  smallest taken; of a source with partitions, see `source_clock`.
+
+Behind state, the clock of a source with partitions is published to the query's own clock stream. It moves
+after a batch, and between batches when a partition has become idle.
+
+Invariants:
+
+1. Without a word from one of its inputs a fragment has no clock.
+
+Called by `query`: in the thread that runs batches, and in the one that polls, never at the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.streaming import StreamingQuery
+
+from drivetrain.actor.purgatory import monotonic_ms
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, clock_behind, known_clock
+from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.spark.batch.source_clock import PartitionClocks, partitions_of, read_newest
+from drivetrain.spark.channel.clock_source import publish_clock
+from drivetrain.spark.channel.watermark import clock_of
+from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.prepare.trunk import Trunk, newest_name
+
+
+class FragmentClock:
+    """What the batches of one fragment say of its clock; `channels` are the ids of its channel inputs."""
+
+    def __init__(self, plan: Plan, fragment: Fragment, trunk: Trunk, channels: frozenset[str]) -> None:
+        self.plan = plan
+        self.fragment = fragment
+        self.trunk = trunk
+        self.channels = channels
+        self._newest: dict[str, int] = {}
+        self._parted: dict[str, PartitionClocks] = {}
+        self._began_ms = monotonic_ms()
+
+    @property
+    def newest_ms(self) -> dict[str, int]:
+        """The largest timestamps so far, by the processor that assigned them; from any thread."""
+        return dict(self._newest)
+
+    @property
+    def has_outgrown(self) -> bool:
+        """Whether a source has partitions that the query does not know: it is to be compiled anew."""
+        return any(parted.has_outgrown for parted in self._parted.values())
+
+    @property
+    def waiting_for(self) -> str | None:
+        """The partition that holds the clock, in words that fit behind "waiting for"; None without any."""
+        return next((parted.waiting_for for parted in self._parted.values()), None)
+
+    def saw(self, newest: Mapping[str, Newest], planned_ms: int) -> None:
+        """Take note of the largest timestamps of a batch that was planned at `planned_ms` (monotonic), by the
+        processor that assigned them."""
+        for id, of_batch in newest.items():
+            if of_batch.newest_ms is not None:
+                ms = of_batch.newest_ms
+                self._newest[id] = max(ms, self._newest.get(id, ms))
+            if of_batch.is_partitioned:
+                self._clocks_of(id).saw(of_batch, planned_ms, monotonic_ms())
+
+    def looked(self) -> bool:
+        """The query waits for data; returns whether a clock has moved because of it."""
+        now_ms = monotonic_ms()
+        moved = [parted.looked(now_ms) for parted in self._parted.values()]
+        return any(moved)
+
+    def publish(self) -> None:
+        """Tell the query the clocks of its sources with partitions, for its batches to come."""
+        for id, path in self.trunk.clock_paths.items():
+            parted = self._parted.get(id)
+            if parted is not None and parted.clock_ms is not None:
+                publish_clock(path, parted.clock_ms)
+
+    def publish_known(self, clock_ms: int | None, path: str) -> None:
+        """Give a query that starts the clock that all its inputs had come to: Spark runs no batch for it."""
+        if clock_ms is not None and None in self.trunk.inputs:
+            for own in (path, *self.trunk.clock_paths.values()):
+                publish_clock(own, clock_ms)
+
+    def _clocks_of(self, id: str) -> PartitionClocks:
+        if id not in self._parted:
+            partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
+            assert partitions is not None
+            disorder_ms = self._event_times()[id]
+            self._parted[id] = PartitionClocks(partitions, disorder_ms, self._began_ms)
+        return self._parted[id]
+
+    def after(self, watermark_ms: int, offsets: list[str | None], *, ends_input: bool) -> int | None:
+        """The clock after a batch with that watermark and those end offsets, in ms; None if not known yet."""
+        if self.trunk.only_at_end:
+            return FINAL_CLOCK_MS if ends_input else None
+        if self.fragment.stateful is not None:
+            return self._state_clock(watermark_ms)
+        clocks: list[int | None] = []
+        for id, offset in zip(self.trunk.inputs, offsets, strict=False):
+            if id is None:
+                continue
+            if self._carries_clock(id):
+                # The offset says the clock of the last entry below it, which the producer may have trimmed.
+                clocks.append(known_clock(json.loads(offset)["clock"]) if offset else None)
+        for id, disorder_ms in self._event_times().items():
+            if not self._reaches_output(id):
+                continue
+            newest = self._newest.get(id)
+            if id in self._parted:
+                clocks.append(self._parted[id].clock_ms)
+            else:
+                clocks.append(None if newest is None else clock_behind(newest, disorder_ms))
+        known = [c for c in clocks if c is not None]
+        return min(known) if known and len(known) == len(clocks) else None
+
+    def observed_in_trunk(self, query: StreamingQuery | None) -> dict[str, Newest]:
+        """The largest timestamps of the batch, of each event time that the trunk assigns."""
+        if not self.trunk.observed or query is None:
+            return {}
+        # Spark tells Python only when the batch is over, and the batch's entry must say its clock.
+        told = query._jsq.streamingQuery().lastExecution().observedMetrics()
+        found: dict[str, Newest] = {}
+        for id in self.trunk.observed:
+            row = told.get(newest_name(id))
+            if row.isDefined():
+                values = row.get()
+                names = list(values.schema().fieldNames())
+                longs = {n: None if values.isNullAt(i) else values.getLong(i) for i, n in enumerate(names)}
+                found[id] = read_newest(longs)
+        return found
+
+    def _carries_clock(self, id: str) -> bool:
+        """Whether an input's log says the clock: a channel, or a source's store without event time."""
+        if id in self.channels:
+            return self._reaches_output(self.plan.channel(id).producer)
+        return id in self.trunk.stored and not self._event_times()
+
+    def _reaches_output(self, id: str) -> bool:
+        """Whether messages of a processor leave the fragment with the timestamps that they have there."""
+        readers = [n for n in self.plan.graph.consumers(id) if n.id in self.fragment.processors]
+        if not readers or any(c.producer == id for c in self.plan.outputs(self.fragment.id)):
+            return True
+        return any(n.operation.assigned_time is None and self._reaches_output(n.id) for n in readers)
+
+    def _state_clock(self, watermark_ms: int) -> int | None:
+        clock_ms = clock_of(watermark_ms)
+        if clock_ms is None or clock_ms >= FINAL_CLOCK_MS:
+            return clock_ms
+        operation = self.plan.graph.nodes[str(self.fragment.stateful)].operation
+        return clock_ms - operation.result_lag_ms
+
+    def _event_times(self) -> dict[str, int]:
+        """Disorder in ms of every event time that this fragment assigns, by processor id."""
+        times = {id: self.plan.graph.nodes[id].operation.assigned_time for id in self.fragment.processors}
+        return {id: time.max_disorder_ms for id, time in times.items() if time is not None}

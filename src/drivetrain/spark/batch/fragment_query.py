@@ -1,0 +1,281 @@
+"""The life of one fragment's query: how it starts, what it stands at, what stopped it, how it ends.
+
+Two kinds of queries share it: `MicroBatchQuery`, whose batches go through `pipeline`, and `RealtimeQuery`.
+Both start from the last batch that Spark has committed; so a run that died between its last batch and its end
+does not wait for a batch that never comes.
+
+How the clock follows from batches is in `fragment_clock`; what Spark reports of them, in `query_progress`.
+
+Invariants:
+
+1. The clock never moves back.
+2. Position and clock change in one step (`_take`), so that whoever polls never sees half of it.
+
+Called by `execution`, which makes queries, and by whoever runs them (`spark.run.embedded`, executors).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming import StreamingQuery
+
+from drivetrain.actor.purgatory import monotonic_ms
+from drivetrain.core.clock.clock_service import WORK
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS, known_clock
+from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
+from drivetrain.core.plan.delivery import AT_MOST_ONCE
+from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.channel.loss_record import loss_record, require_batch, with_losses
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.batch import BatchOutcome
+from drivetrain.spark.batch.branches import Branches
+from drivetrain.spark.batch.fragment_clock import FragmentClock
+from drivetrain.spark.batch.input_steps import InputSteps
+from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
+from drivetrain.spark.batch.query_inputs import QueryInputs
+from drivetrain.spark.batch.query_progress import QueryProgress
+from drivetrain.spark.batch.skipped_batches import left_out
+from drivetrain.spark.checkpoints.publishing import RollingSinks
+from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.flow.query_flow import QueryFlow
+from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.spark_errors import translated
+
+if TYPE_CHECKING:
+    from drivetrain.spark.batch.query_part import CheckpointPart
+
+LONG_BATCH_MS = 5_000
+"""After how long a batch is what keeps the clock, rather than what comes in."""
+
+
+class DrainedError(RuntimeError):
+    """Ends a query between two batches, when the application is asked to stop."""
+
+
+class BatchFailedError(RuntimeError):
+    """What Spark is told when a batch fails; the error itself is kept by the query."""
+
+
+class FragmentQuery:
+    """One fragment as a query. Whoever runs it calls `start`, then `poll` again and again, then `stop`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        fragment: Fragment,
+        trunk: Trunk,
+        branches: Branches,
+        directory: Path,
+        readers: dict[str, ChannelStore],
+        counts: Counts,
+        book: FlowBook,
+    ) -> None:
+        self.plan = plan
+        self.fragment = fragment
+        self.trunk = trunk
+        self.branches = branches
+        self.directory = directory
+        self.checkpoint = directory / "checkpoint"
+        self.readers = readers
+        self.counts = counts
+        self.progress = QueryProgress(plan, fragment, trunk, readers, counts)
+        self.flow = QueryFlow(plan, fragment, branches.stores, readers, book, self.progress)
+        self.progress.notes.append(lambda told: with_losses(told, readers[told.channel]))
+        self.inputs = QueryInputs(fragment.id, trunk, readers, self.checkpoint)
+        self.clock = FragmentClock(plan, fragment, trunk, frozenset(readers))
+        self.steps = InputSteps(plan, fragment, trunk, self.inputs, self.clock, counts)
+        own = [branches.sinks[node.id] for node in branches.nodes if node.id in branches.sinks]
+        self.rolling = RollingSinks(own, self._released)
+        self.state = FragmentState.STARTING
+        self.clock_ms: int | None = None
+        self.settled_clock_ms: int | None = None
+        """The clock after the last batch that Spark has committed: what a restart knows."""
+        self.batch_id = -1
+        self.batches = 0
+        self.busy = False
+        self.planned_ms = 0
+        """When Spark planned the batch that runs (monotonic)."""
+        self.error: BaseException | None = None
+        self.turn = threading.Lock()
+        """Held by a batch while it runs, and by others while they need that none does."""
+        self.checkpoints: CheckpointPart | None = None
+        """Its part in checkpoints of the application; set before it starts."""
+        self.replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
+        """The last batch that Spark may have run before this query; -1: none."""
+        if self.replay_until <= committed(self.checkpoint):
+            self.replay_until = -1
+        self._query: StreamingQuery | None = None
+        self._outside: BaseException | None = None  # the error, if it did not come from a batch
+        self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, in one step
+        self._draining = threading.Event()
+        self._reported_batch = -1  # the last batch whose commit the sources know of
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the query, or go on from its checkpoint."""
+        raise NotImplementedError
+
+    def poll(self) -> None:
+        """Look how far Spark is, and do what follows from it; again and again, in one thread."""
+        raise NotImplementedError
+
+    def go_on(self, before: FragmentQuery) -> None:
+        """Go on counting where an earlier query of the same run stopped."""
+        self.batches = before.batches
+        self.progress.rows_total = before.progress.rows_total
+
+    def drain(self) -> None:
+        """Let the running batch finish, and stop before the next."""
+        self._draining.set()
+
+    def stop(self) -> None:
+        """Stop the query now; what the running batch did not commit runs again next time."""
+        self._end()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+        if self.error is None or isinstance(self.error, DrainedError):
+            self.rolling.pause()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the query because of an error that came from outside a batch."""
+        if self.error is None:
+            self.error = self._outside = error
+        self._draining.set()
+        if self._query is not None:
+            self._query.stop()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is an error, of a batch or from outside."""
+        return self.error is not None
+
+    def forget_error(self) -> None:
+        """It has ended as it should; whatever its last batch met means nothing."""
+        self.error = None
+
+    @property
+    def active(self) -> bool:
+        """Whether Spark still runs the query."""
+        return self._query is not None and self._query.isActive
+
+    def failure(self) -> DrivetrainError | None:
+        """What stopped the query, in the user's terms; None while it runs or when it was drained."""
+        if self._query is None or self._query.isActive:
+            return None
+        is_over = isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED
+        if is_over and self._outside is None:
+            return None
+        error = self.error or self._query.exception()
+        if error is None:
+            return None
+        for source in self.trunk.sources.values():
+            meant = source.explain(f"{error}\n{error.__cause__ or ''}")
+            if meant is not None:
+                return meant
+        return translated(error, where=f"fragment {self.fragment.id}")
+
+    def _end(self) -> None:
+        self._draining.set()  # a batch that waits for its subscribers must not be waited for
+        for stored in self.trunk.stored.values():
+            stored.ingest.stop()
+        if self._query is not None:
+            self._query.stop()
+        for source in self.trunk.sources.values():
+            source.close()
+
+    # -- where it stands -----------------------------------------------------------------------------
+
+    @property
+    def has_final_batch(self) -> bool:
+        """Whether one more, empty batch follows Spark's last."""
+        return False
+
+    def is_committed(self) -> bool:
+        """Whether Spark has committed the newest batch that ran."""
+        return self.batch_id < 0 or self._has_committed(self.batch_id)
+
+    def progressed(self) -> FragmentProgressed:
+        """How far it has come, its channels included; for the thread that polls."""
+        entries = {id: self.inputs.entry(id) for id in self.readers}
+        told = self.progress.told(self.batch_id, self.clock_ms, entries, self.clock.newest_ms)
+        if self.plan.delivery != AT_MOST_ONCE:
+            return told
+        return dataclasses.replace(told, left_out=self._left_out())
+
+    def waiting_for(self) -> str | None:
+        """What keeps its clock, in words that fit behind "waiting for"; None when it knows of nothing."""
+        if self.progress.blocked_by is not None:
+            return f"room in front of {self.progress.blocked_by}"
+        if self.busy and monotonic_ms() - self.planned_ms > LONG_BATCH_MS:
+            return WORK
+        return self.clock.waiting_for
+
+    # -- for both kinds ------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Take up the position and the clock of the last committed batch, and what channels know of it.
+
+        Without it, a run that died between its last batch and its end would wait for a batch for ever.
+        """
+        newest = committed(self.checkpoint)
+        appended = [_clock_until(store, newest) for store in self.branches.stores.values()]
+        clocks = [known_clock(clock_ms) for clock_ms in appended]
+        if not self.trunk.only_at_end:
+            for store in self.branches.stores.values():
+                require_batch(store, newest)
+        if newest >= 0:
+            metadata, self.inputs.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))
+            self.batch_id = newest
+            for id, source in self.trunk.sources.items():
+                self.progress.counted[id] = source.position(self.inputs.offset(id)).done
+            watermark_ms = int(metadata.get("batchWatermarkMs", 0))
+            clocks.append(self.steps.clock_after(self.inputs.offsets, watermark_ms))
+        self.clock_ms = max((c for c in clocks if c is not None), default=None)
+        self.settled_clock_ms = self.clock_ms
+
+    def _take(self, outcome: BatchOutcome) -> None:
+        """Stand where a batch has come to."""
+        self.inputs.offsets, self.batch_id = list(outcome.offsets), outcome.batch_id
+        if outcome.clock_ms is not None and (self.clock_ms is None or outcome.clock_ms > self.clock_ms):
+            # Not before: the final clock says that every batch was appended.
+            self.clock_ms = outcome.clock_ms
+        self._ran = (outcome.batch_id, self.clock_ms)
+        self.batches += 1
+
+    def _report_to_sources(self) -> None:
+        """Tell the sources how far committed batches have come."""
+        if self.batch_id == self._reported_batch or not self.is_committed():
+            return
+        self._reported_batch = self.batch_id
+        for id, source in self.trunk.sources.items():
+            source.committed(self.inputs.offset(id))
+
+    def _has_committed(self, batch_id: int) -> bool:
+        return (self.checkpoint / "commits" / str(batch_id)).exists()
+
+    def _released(self) -> int | None:
+        """The newest batch, as sinks know it, that Spark does not run again; None: there is none it does."""
+        if self.branches.context.transactional or self.state is FragmentState.FINISHED:
+            return None
+        return self.branches.number(self.batch_id if self.is_committed() else self.batch_id - 1)
+
+    def _left_out(self) -> int:
+        """Messages that were left out since the application began, of batches and of what channels lost."""
+        lost = sum(loss_record(store).skipped_messages for store in self.readers.values())
+        return left_out(self.directory).messages + lost
+
+
+def _clock_until(store: ChannelStore, batch_id: int) -> int:
+    """The clock in a channel's entry of a batch or of one before it: later entries are appended again."""
+    for number in range(store.length() - 1, store.start() - 1, -1):
+        entry = store.entry(number)
+        if entry.batch_id <= batch_id:
+            return entry.clock_ms
+    return NO_CLOCK_MS

@@ -1,0 +1,240 @@
+"""A fragment as a query in micro-batches: Spark calls back for each batch, which `pipeline` runs.
+
+Invariants:
+
+1. No batch runs while another thread holds the query's `turn`.
+2. The fragment is finished only when its inputs are, every batch is committed, and its last entry says the
+   final clock.
+
+Called by `execution`; see `fragment_query` for what it shares with real-time mode.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from drivetrain.actor.purgatory import monotonic_ms
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.job.run_progress import FragmentState
+from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.runtime.channel.loss_record import require_whole
+from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
+from drivetrain.spark.batch.batch_limit import BatchLimit
+from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
+from drivetrain.spark.batch.offset_log import clear_unfinished, next_watermark_ms
+from drivetrain.spark.batch.pipeline import BatchPipeline
+from drivetrain.spark.batch.skipped_batches import note_not_begun
+from drivetrain.spark.batch.source_clock import PartitionsChangedError
+from drivetrain.spark.batch.trimming import Trimming
+from drivetrain.spark.channel.clock_source import publish_clock
+from drivetrain.spark.channel.watermark import clock_of
+from drivetrain.spark.prepare.trunk import CLOCK
+
+REPORT_S = 2.0
+LOOK_S = 0.25
+"""How often Spark is asked whether a query waits for data, where a clock moves by that."""
+
+
+class MicroBatchQuery(FragmentQuery):
+    """One fragment as a running query; `limit` says how much the next batch may take."""
+
+    def __init__(self, *given: Any, limit: BatchLimit) -> None:
+        super().__init__(*given)
+        self.limit = limit
+        self.pipeline = BatchPipeline(
+            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow, limit
+        )
+        self._begun = False  # whether an output may have something of the batch that runs
+        self._looked_s = time.monotonic()
+        branches = self.branches
+        config = branches.context.config
+        keep = Keep(config[run_keys.KEEP_LETTERS_BYTES], config[run_keys.KEEP_LETTERS_AGE])
+        self._letters = DeadLetterStore(branches.letters, keep)
+        self._trimming = Trimming(
+            self.fragment.id, self.trunk, self.checkpoint, branches.stores, self.inputs.logs, self._letters
+        )
+
+    @property
+    def has_final_batch(self) -> bool:
+        """Whether one more, empty batch follows Spark's last."""
+        return self.pipeline.has_final_batch
+
+    def start(self) -> None:
+        """Start the query, or go on from its checkpoint.
+
+        Raises `MessageLossError` when the log of an input or output is not what this checkpoint knows of it.
+        """
+        for id, first in self.inputs.unread().items():
+            require_whole(self.inputs.logs[id], first)
+        self._recover()
+        self.clock.publish_known(clock_of(next_watermark_ms(self.checkpoint)), str(self.directory / CLOCK))
+        clear_unfinished(self.checkpoint)
+        self._trimming.note_needed()
+        for store in (*self.branches.stores.values(), self.branches.letters):
+            store.clean_orphans()
+        self._letters.tidy()
+        self.flow.begin(self.inputs.unread())
+        for stored in self.trunk.stored.values():
+            stored.ingest.start()
+        writer = (
+            self.trunk.df.writeStream.outputMode(self.trunk.mode)
+            .queryName(f"{self.plan.application}/{self.fragment.id}")
+            .option("checkpointLocation", str(self.checkpoint))
+            .foreachBatch(self._on_batch)
+        )
+        self._query = writer.start()
+        self.state = FragmentState.RUNNING
+        if self.checkpoints is not None:
+            self.checkpoints.start()
+
+    # -- a batch, in Spark's thread --------------------------------------------------------------------
+
+    def _on_batch(self, df: DataFrame, batch_id: int) -> None:
+        self.planned_ms = monotonic_ms()
+        self.busy, self._begun = True, False
+        try:
+            self.flow.wait_room(self._draining.is_set)
+            self._refuse_when_draining()
+            with self.turn:
+                self._run_batch(df, batch_id)
+        except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
+            self.error = error
+            if not self._begun:
+                note_not_begun(self.directory, batch_id)
+            # Spark gets the short story: it runs regular expressions over whatever Python tells it.
+            raise BatchFailedError(
+                f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
+            ) from None
+        finally:
+            self.busy = False
+
+    def _refuse_when_draining(self) -> None:
+        if self._draining.is_set():
+            raise DrainedError(self.fragment.id)
+
+    def _run_batch(self, df: DataFrame, batch_id: int) -> None:
+        outcome = self.pipeline.run(
+            df,
+            batch_id,
+            self.clock_ms,
+            self._query,
+            self._note_begun,
+            planned_ms=self.planned_ms,
+            replayed=batch_id <= self.replay_until,
+        )
+        self._take(outcome)
+        if self.checkpoints is not None:
+            self.checkpoints.ran()
+
+    def _note_begun(self) -> None:
+        self._begun = True
+
+    # -- between batches, in the thread that polls -------------------------------------------------------
+
+    def poll(self) -> None:
+        """Look whether the fragment has come to its end, and do what the end asks for."""
+        if self.progress.seen < self.batch_id:  # else Spark has nothing to report, and is busy enough
+            self.progress.read(self._query)
+        self._report_to_sources()
+        self._look_for_losses()
+        self._trimming.trim(self.flow.trimmed)
+        self.rolling.look()
+        self._settle()
+        self._look_between_batches()
+        if self.state is not FragmentState.RUNNING or not self.is_committed():
+            return
+        if self.inputs.are_read and self._is_at_final_clock():
+            self._finish()
+
+    def _is_at_final_clock(self) -> bool:
+        """Whether nothing is left to come of inputs that are read; the state learns of their end."""
+        if self.fragment.stateful is None:
+            return True
+        if any(id is None for id in self.trunk.inputs):
+            for path in (str(self.directory / CLOCK), *self.trunk.clock_paths.values()):
+                publish_clock(path, FINAL_CLOCK_MS)
+        return self.clock_ms == FINAL_CLOCK_MS or (self.trunk.only_at_end and self.batch_id < 0)
+
+    def _look_for_losses(self) -> None:
+        if self.error is None and (lost := self.flow.loss()) is not None and self._query is not None:
+            self._query.stop()
+            self.error = lost
+
+    def _settle(self) -> None:
+        batch_id, clock_ms = self._ran
+        if batch_id >= 0 and self._has_committed(batch_id):
+            self.settled_clock_ms = clock_ms
+
+    def _look_between_batches(self) -> None:
+        """Move the clock though no message comes, when partitions of a source have become idle."""
+        if self.state is not FragmentState.RUNNING or self.clock.waiting_for is None:
+            return
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_S or not self.turn.acquire(blocking=False):
+            return
+        self._looked_s = now_s
+        try:
+            if not self.active or not self.is_committed():
+                return
+            if self.clock.has_outgrown:
+                self._end_outgrown()
+            elif self._waits_for_data() and self.clock.looked():
+                self._move_clock()
+        finally:
+            self.turn.release()
+
+    def _end_outgrown(self) -> None:
+        try:
+            self.steps.check_partitions()
+        except PartitionsChangedError as error:
+            self.error = error
+        assert self._query is not None
+        self._query.stop()
+
+    def _waits_for_data(self) -> bool:
+        assert self._query is not None
+        status = self._query.status
+        return not status["isDataAvailable"] and not status["isTriggerActive"]
+
+    def _move_clock(self) -> None:
+        self.clock.publish()  # with state, the query's own next batch takes it from there
+        if self.fragment.stateful is not None:
+            return
+        clock_ms = self.clock.after(0, self.inputs.offsets, ends_input=False)
+        if clock_ms is None or (self.clock_ms is not None and clock_ms <= self.clock_ms):
+            return
+        for store in self.branches.stores.values():
+            store.append_clock(clock_ms)
+        self.flow.appended()
+        self.clock_ms = self.settled_clock_ms = clock_ms
+        self._ran = (self._ran[0], clock_ms)
+        if self.checkpoints is not None:
+            self.checkpoints.ran()  # what the clock makes others publish is news, too
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        reached(CrashPoint.BEFORE_FINISH)
+        with self.turn:
+            self.clock_ms = FINAL_CLOCK_MS
+            if self.has_final_batch:
+                self.pipeline.run_final(self.batch_id + 1)
+            for store in self.branches.stores.values():
+                store.append_clock(FINAL_CLOCK_MS)
+            if not self.branches.context.transactional:
+                self.rolling.finish()
+            self.state = FragmentState.FINISHED
+        self.flow.appended(last=True)
+        reached(CrashPoint.AFTER_FINISH)
+        self.settled_clock_ms = FINAL_CLOCK_MS
+        if self.checkpoints is not None:
+            self.checkpoints.ran()  # what the end gave is published though other fragments go on in silence
+        deadline = time.monotonic() + REPORT_S
+        while self.progress.seen < self.batch_id and self.batches and time.monotonic() < deadline:
+            time.sleep(0.01)  # Spark reports a batch a moment after it has committed it
+            self.progress.read(self._query)
+        self._end()  # in checkpoints it takes part until the application ends: its sinks may have to publish

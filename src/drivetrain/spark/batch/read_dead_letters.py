@@ -1,0 +1,42 @@
+"""Read back the messages that could not be processed.
+
+Under the policy `dead_letter` a message that an operator (or a source) fails on goes to the dead letters of
+its fragment, with the operator, the message as text, where it came from and the traceback.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from drivetrain.api.application import Application
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.private_files import Writers
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.dead_letters import SCHEMA, DeadLetterStore
+from drivetrain.runtime.run_directory import RunDirectory
+
+
+def dead_letter_stores(application: Application, config: Config | None = None) -> list[DeadLetterStore]:
+    """The dead letters of an application, by fragment; see `runtime.dead_letters` for how to read them.
+
+    Finds what earlier runs with the same settings left in the state directory; needs no Spark.
+    """
+    config = config or Config.load(None, {}, {})
+    settings = application.naming_settings
+    rundir = RunDirectory(
+        config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
+    )
+    root = rundir.path / "dead-letters"
+    fragments = sorted(root.iterdir()) if root.is_dir() else []
+    return [DeadLetterStore(ChannelStore(str(fragment))) for fragment in fragments]
+
+
+def dead_letters(application: Application, config: Config | None = None) -> pa.Table:
+    """All dead letters of an application as one table, fragment by fragment, oldest first.
+
+    The columns are operator, message, file, line, error and timestamp.
+    """
+    stores = dead_letter_stores(application, config)
+    batches = [batch.select(SCHEMA.names) for store in stores for batch in store.batches()]
+    return pa.Table.from_batches(batches, schema=SCHEMA)

@@ -1,0 +1,69 @@
+"""Batches that an application which runs at most once has left out.
+
+Problem: after a crash nobody knows how far the batch in flight had come. At most once means that it must
+not run again; but a batch that had given nothing to anybody yet, because the application was stopped before
+it or failed in front of its first output, must not be lost by that.
+
+Design: a small file in the fragment's directory. It names the batch that is known not to have begun,
+written when a batch ends by an error of ours before its first output, and taken back before that batch runs
+again; all others that Spark runs again are left out: their state goes on, their results are told to nobody
+and counted here.
+
+What if we die here: without the note a batch that had not begun is left out, which is allowed; a batch that
+is counted and then run again, because Spark had not committed it, is counted once.
+
+Invariants:
+
+1. A batch that may have given anything to an output is never run for outputs again.
+2. A batch that is left out is counted once.
+
+Called by `query`; what is left out, in applications that run at most once alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from drivetrain.core.channel.channel_log import NO_BATCH
+from drivetrain.runtime.channel.files import ChannelFiles
+
+FILE = "left-out.json"
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Batches and messages that were left out since the application began, the last such batch, and the batch
+    that is known not to have begun."""
+
+    batches: int = 0
+    messages: int = 0
+    last: int = NO_BATCH
+    not_begun: int = NO_BATCH
+
+
+def left_out(directory: Path) -> LeftOut:
+    """What is known in the directory of a fragment."""
+    try:
+        return msgspec.json.decode((directory / FILE).read_bytes(), type=LeftOut)
+    except FileNotFoundError:
+        return LeftOut()
+
+
+def note_not_begun(directory: Path, batch_id: int) -> None:
+    """Note that batch `batch_id` has given nothing to anybody."""
+    _write(directory, msgspec.structs.replace(left_out(directory), not_begun=batch_id))
+
+
+def note_left_out(directory: Path, batch_id: int, messages: int) -> LeftOut:
+    """Note that a batch of so many messages was left out."""
+    known = left_out(directory)
+    if batch_id == known.last:
+        return known
+    known = LeftOut(known.batches + 1, known.messages + messages, batch_id)
+    _write(directory, known)
+    return known
+
+
+def _write(directory: Path, known: LeftOut) -> None:
+    ChannelFiles(str(directory)).replace(FILE, msgspec.json.encode(known), kept=True)

@@ -1,0 +1,171 @@
+"""The largest timestamps of a batch by partition, and what they say of a source's clock.
+
+Problem: the clock of a source with partitions needs the largest timestamp of each, for every batch, without a
+second pass over it; and a partition may appear for which nobody asked.
+
+Design: Spark computes the largest timestamps while the batch passes (`observe`): one of all, and if messages
+carry the number of their partition (`PART`) one of each partition that was known when the query was compiled,
+and how many messages were of others. `PartitionClocks` gives them to `core.clock.source_clocks`. A batch with
+messages of an unknown partition does not move the clock, and nothing does after it: the query is to be
+compiled anew (`has_outgrown`), with that partition.
+
+Called by `fragment`, `branch_frames` and `realtime_query` (columns), and by `fragment_clock`. Threads: the
+caller's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.graph import Graph
+from drivetrain.core.clock.source_clocks import SourceClocks
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.channel.columns import PART, TS
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.connector.newest import Newest
+
+if TYPE_CHECKING:
+    from drivetrain.spark.connector.source import OpenedSource
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """How many partitions an event time's source has, and after how long without a message one is idle."""
+
+    count: int
+    idle_ms: int | None
+
+
+class PartitionsChangedError(UnavailableError):
+    """A source has more partitions than its query knows; the query is compiled anew and goes on."""
+
+    code = "partitions-changed"
+
+
+def partitions_of(graph: Graph, id: str, sources: Mapping[str, OpenedSource]) -> Partitions | None:
+    """The partitions behind the event time that processor `id` assigns, None if it has one clock.
+
+    `sources` are those that were opened, by processor id. Messages of one source without an end can be idle.
+    """
+    node = graph.nodes[id]
+    above = _sources_above(graph, id)
+    opened = sources.get(above[0]) if len(above) == 1 else None
+    bounded = all(_is_bounded(graph, up) for up in above)
+    time = node.operation.assigned_time
+    if time is not None and time.partition is not None:
+        if len(time.partitions) < 2:
+            return None
+        return Partitions(len(time.partitions), None if bounded else time.idle_ms)
+    if opened is None or not opened.partitions:
+        return None
+    return Partitions(opened.partitions, None if opened.bounded else opened.idle_ms)
+
+
+def newest_columns(columns: list[str], partitions: Partitions | None) -> list[Column]:
+    """What to observe in a frame with these columns behind its event time; `read_newest` reads it."""
+    ms = F.when(F.unix_millis(TS) < FINAL_CLOCK_MS, F.unix_millis(TS))  # later ones mean "no end"
+    wanted = [F.max(ms).alias("newest")]
+    if partitions is not None and PART in columns:
+        numbers = range(partitions.count)
+        wanted += [F.max(F.when(F.col(PART) == number, ms)).alias(f"newest {number}") for number in numbers]
+        wanted.append(F.count(F.when(F.col(PART) >= partitions.count, 1)).alias("strangers"))
+    return wanted
+
+
+def with_newest_observed(
+    frame: Frame, id: str, told: str | Observation, graph: Graph, sources: Mapping[str, OpenedSource]
+) -> Frame:
+    """The frame after processor `id`, which assigns event times: its largest timestamps are observed.
+
+    `told` is the observation, or its name in Spark's report of a streaming query; `read_newest` reads it.
+    `sources` are those that were opened, by processor id. The result has no column `PART` any more.
+    """
+    frame = frame.resolved()
+    wanted = newest_columns(frame.df.columns, partitions_of(graph, id, sources))
+    return Frame(frame.df.observe(told, *wanted).drop(PART), (), frame.message)
+
+
+def read_newest(observed: Mapping[str, Any]) -> Newest:
+    """What was observed of a batch, by the names that `newest_columns` gave."""
+    by_partition = {
+        int(name.removeprefix("newest ")): int(ms)
+        for name, ms in observed.items()
+        if name.startswith("newest ") and ms is not None
+    }
+    newest_ms = observed.get("newest")
+    strangers = observed.get("strangers")
+    return Newest(
+        None if newest_ms is None else int(newest_ms), by_partition, strangers or 0, strangers is not None
+    )
+
+
+def newest_of_all(told: Sequence[Newest]) -> Newest:
+    """The largest timestamps where the same messages get several, or each of them one of several."""
+    is_partitioned = all(newest.is_partitioned for newest in told)
+    if any(not newest.is_partitioned and newest.newest_ms is None for newest in told):
+        return Newest(None)  # one was not observed
+    every = [newest.newest_ms for newest in told if newest.newest_ms is not None]
+    by_partition: dict[int, int] = {}
+    for newest in told if is_partitioned else ():
+        for number, ms in newest.by_partition.items():
+            by_partition[number] = max(ms, by_partition.get(number, ms))
+    strangers = max((newest.strangers for newest in told), default=0)
+    return Newest(max(every, default=None), by_partition, strangers, is_partitioned)
+
+
+class PartitionClocks:
+    """The clock of one event time whose source has partitions; times in ms of a monotonic clock."""
+
+    def __init__(self, partitions: Partitions, disorder_ms: int, now_ms: int) -> None:
+        self.partitions = partitions
+        self.has_outgrown = False
+        """Whether there are more partitions than this knows: the clock stands until the query is new."""
+        self._core: SourceClocks[int] = SourceClocks(
+            range(partitions.count), disorder_ms=disorder_ms, idle_ms=partitions.idle_ms, now_ms=now_ms
+        )
+
+    @property
+    def clock_ms(self) -> int | None:
+        """The source's clock."""
+        return self._core.clock_ms
+
+    @property
+    def waiting_for(self) -> str:
+        """What holds the clock, in words that fit behind "waiting for"."""
+        holding = self._core.holding
+        return "data of its source" if holding is None else f"partition {holding} of its source"
+
+    def saw(self, newest: Newest, planned_ms: int, now_ms: int) -> None:
+        """Take a batch that was planned at `planned_ms`."""
+        self.has_outgrown = self.has_outgrown or newest.strangers > 0
+        if not self.has_outgrown:
+            self._core.saw(newest.by_partition, planned_ms, now_ms)
+
+    def looked(self, now_ms: int) -> bool:
+        """The query waits for data; returns whether the clock has moved because of it."""
+        before = self._core.clock_ms
+        if not self.has_outgrown:
+            self._core.looked(now_ms)
+        return self._core.clock_ms != before
+
+
+def _sources_above(graph: Graph, id: str) -> list[str]:
+    found: list[str] = []
+    stack = [id]
+    while stack:
+        node = graph.nodes[stack.pop()]
+        if node.operation.stream_source is not None:
+            found.append(node.id)
+        stack.extend(node.inputs)
+    return list(dict.fromkeys(found))
+
+
+def _is_bounded(graph: Graph, id: str) -> bool:
+    source = graph.nodes[id].operation.stream_source
+    return source is not None and source.bounded

@@ -1,0 +1,89 @@
+"""How each operation is compiled: one line per operation.
+
+The problem: a trunk, a batch's branches and a query in real-time mode compile the same operations with other
+surroundings. The design: a table by the operation's class, for those without state and for those with. Each
+entry is in the module of its family. Adding an operation is a class in `api.operations` and a line here.
+
+Called by `prepare.fragment`, `batch.branch_frames` and `batch.realtime_query`, which name the processor in
+what Spark refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from drivetrain.api.graph import Node
+from drivetrain.api.operations import (
+    Aggregate,
+    Deduplicate,
+    Drop,
+    EventTime,
+    Filter,
+    FlatMap,
+    Fold,
+    JoinStream,
+    JoinTable,
+    Late,
+    LatePanes,
+    Map,
+    Operation,
+    Process,
+    Refine,
+    Rename,
+    Select,
+    Union,
+)
+from drivetrain.errors import InternalError
+from drivetrain.spark.compile import deduplication, keyed, late, persistent, stateless, tasks, windowed
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
+
+Stateless = Callable[[Node, Sequence[Frame], Surroundings], Frame]
+Stateful = Callable[[Node, Sequence[Frame], Surroundings], StatefulPlan]
+
+
+def _task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
+    compiled = persistent.persistent_task if node.operation.can_be_asked else keyed.stateful_task
+    return compiled(node, inputs, around)
+
+
+STATELESS: Final[Mapping[type[Operation], Stateless]] = {
+    Map: stateless.map_messages,
+    FlatMap: stateless.flat_map,
+    Filter: stateless.filter_messages,
+    Select: stateless.select,
+    Drop: stateless.drop,
+    Rename: stateless.rename,
+    EventTime: stateless.event_time,
+    Union: stateless.union,
+    JoinTable: stateless.join_table,
+    Late: late.late_messages,
+    LatePanes: windowed.late_panes,
+    Process: tasks.stateless_task,
+}
+
+STATEFUL: Final[Mapping[type[Operation], Stateful]] = {
+    Aggregate: windowed.aggregate,
+    Refine: windowed.refine,
+    JoinStream: windowed.join_streams,
+    Deduplicate: deduplication.deduplicate,
+    Fold: keyed.fold,
+    Process: _task,
+}
+
+
+def compile_stateless(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The frame after a stateless processor."""
+    compiled = STATELESS.get(type(node.operation))
+    if compiled is None:
+        raise InternalError(f"{type(node.operation).__name__} is not a stateless operator", where=str(node))
+    return compiled(node, inputs, around)
+
+
+def compile_stateful(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
+    """The plan of a stateful processor."""
+    compiled = STATEFUL.get(type(node.operation))
+    if compiled is None:
+        raise InternalError(f"{type(node.operation).__name__} keeps no state", where=str(node))
+    return compiled(node, inputs, around)

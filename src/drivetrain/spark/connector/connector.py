@@ -1,0 +1,63 @@
+"""A connector: the declarations of one system, and what opens and checks them.
+
+The problem: the engine must read from and write to systems that it does not know. The design: a connector
+names the classes of declarations (frozen dataclasses that an application passes to `read` and `sink`) and
+opens them. `connectors.registry` finds the connector of a declaration by its class.
+
+A connector that only reads leaves `sinks` empty and does not override `open_sink`; one that only writes the
+other way round. Creating a connector opens nothing: it is made once in each process.
+
+Called by `connectors.opening`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drivetrain.errors import GraphError, InternalError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+    from drivetrain.spark.connector.source import OpenedSource, SourceContext
+
+
+class Connector:
+    """Opens the sources and sinks of one system; a subclass overrides what the system can do."""
+
+    sources: ClassVar[tuple[type, ...]] = ()
+    """The classes of declarations that it reads, subclasses included."""
+    sinks: ClassVar[tuple[type, ...]] = ()
+    """The classes of declarations that it writes, subclasses included."""
+
+    def check_source(self, source: Any) -> None:
+        """Raise an error for a source that cannot be read; called before Spark starts, and needs no Spark."""
+
+    def open_source(self, source: Any, context: SourceContext, *, says_end: bool) -> OpenedSource:
+        """Check a source and open it as a stream; raises `InputError` when it cannot be read.
+
+        `says_end` is true only for declarations whose `can_say_end` is: then the rows have one more column,
+        `__punct`, which is true in one row of nulls in the batch that reaches the end, and false elsewhere.
+        """
+        raise InternalError(f"{type(self).__name__} does not open {type(source).__name__}")
+
+    def read_whole(self, source: Any, context: SourceContext) -> DataFrame:
+        """A bounded source as a batch DataFrame with the user's columns, for joins with streams.
+
+        A record that cannot be read is an error: a table has no dead letters.
+        """
+        raise GraphError(
+            "this source cannot be read as a table",
+            where=context.source_id,
+            got=type(source).__name__,
+            remedy="read it as a stream, and join the two streams within a time range",
+        )
+
+    def open_sink(self, sink: Any, context: SinkContext) -> SinkWriter:
+        """The writer of a sink; touches nothing before `validate`."""
+        raise InternalError(f"{type(self).__name__} does not open {type(sink).__name__}")
+
+    def sink_path(self, sink: Any) -> str | None:
+        """The place a sink writes to, so that two sinks on one place are found; None: it may be shared."""
+        return None

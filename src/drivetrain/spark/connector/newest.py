@@ -1,0 +1,19 @@
+"""The largest event timestamps of a batch, as the engine reports them to a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The largest timestamp of a batch in ms (None: no message), and by partition if it has partitions.
+
+    `strangers` counts messages of partitions that were not known.
+    """
+
+    newest_ms: int | None
+    by_partition: Mapping[int, int] = field(default_factory=dict)
+    strangers: int = 0
+    is_partitioned: bool = False

@@ -1,0 +1,149 @@
+"""The interface of an opened source, and the context in which a connector opens it.
+
+The problem: the engine must start, limit, replay, watch and end every source in the same way, and
+know nothing of files, formats or generators. So a connector gets a `SourceContext` and returns an
+`OpenedSource`: a streaming DataFrame, and methods that the engine calls before, during and after a batch.
+
+How the engine uses an `OpenedSource`:
+
+- `df` has the user's columns, in order. If `bad_column` is set, one more column of that name: null on
+  rows that were read, else a struct `(raw string, file string, line long, error string)` on a row
+  whose data columns are all null. The engine splits these off to the dead letters. It is set only
+  under the policy `dead_letter`; under `fail` a bad record fails the query with an `InputError`
+  that `spark.session.spark_errors` finds again in what Spark reports.
+- `position(offset)` translates Spark's end offset of the source (the JSON in a query's progress) into
+  how much was taken, for the progress bar, and into whether a bounded source has ended. Where the unit
+  is rows, count messages by position: Spark's `numInputRows` of a generator counts ranges of rows.
+- Both triggers work: `availableNow` ends by itself; with `processingTime` the engine stops the query
+  when `position(...).finished` is true and the batch is committed.
+
+Invariants:
+
+1. Opening twice with the same context (after a crash) gives a source that replays every batch of the
+   checkpoint with exactly the rows it had before.
+2. `state_dir` holds all that replaying needs besides Spark's checkpoint; deleting both starts over.
+3. One batch takes at most `max_batch_bytes` of input (or the smallest unit that cannot be divided),
+   and at most `max_batch_rows` rows where rows can be counted before they are read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from drivetrain.errors import DrivetrainError
+    from drivetrain.spark.connector.newest import Newest
+
+BAD_COLUMN = "__bad"
+BAD_COLUMN_TYPE = "struct<raw:string,file:string,line:bigint,error:string>"
+
+DEFAULT_MAX_BATCH_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """The context in which a connector opens a source.
+
+    `state_dir` is this source's own directory next to the query's checkpoint (kept and deleted with
+    it). `source_id` names the source in messages and files. `max_batch_bytes` and `max_batch_rows`
+    limit what one batch takes.
+    """
+
+    spark: SparkSession
+    state_dir: str
+    app_id: str
+    source_id: str
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    max_batch_rows: int | None = None
+    limit_path: str | None = None
+    """The file that says what share of that the next batch may take; see `spark.batch.batch_limit`."""
+    spark_log: str | None = None
+    """Where Spark keeps its own record of files taken, if it is to read them: in the query's checkpoint."""
+    kafka_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of Kafka's clients that the configuration has for all sources; secrets may be among them."""
+    replay_from_ms: int | None = None
+    """A query without a checkpoint may begin behind messages of which all are older. None: at the oldest."""
+    replay_column: str | None = None
+    """The source's own column that says how old a message is; None: something else does."""
+    lasting_dir: str | None = None
+    """This source's own directory for all lives of the application; None: it has none."""
+    timed: bool = True
+    """Whether its messages get an event time: without one nobody asks how far each partition is."""
+    realtime: bool = False
+    """Whether it is read in Spark's real-time mode, which takes no limit of a batch."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a source has been taken: `done` of `total` (None: no end known), in the source's unit."""
+
+    done: int
+    total: int | None
+    finished: bool
+
+
+class OpenedSource(ABC):
+    """A source that is ready to run: a subclass per connector; see the module's docstring.
+
+    A subclass sets `df`, `bounded` and `total`, and overrides the methods that it needs. The engine calls
+    `check`, `ran` and `committed` in the thread that runs batches, `position` and `lost` in any thread.
+    """
+
+    reader: ClassVar[str] = "connector"
+    """A short name of the way in which it is read."""
+    how_read: ClassVar[str] = "read by a connector"
+    """The same in words, for the printed plan."""
+    limited_by: ClassVar[Literal["bytes", "rows"] | None] = None
+    """The unit of the limit to which it keeps each batch; None: it does not follow `limit_path`."""
+    unit: ClassVar[Literal["bytes", "rows"]] = "rows"
+    """The unit of `position`."""
+
+    df: DataFrame
+    bounded: bool
+    total: int | None = None
+    """How much there is to read, in `unit`; None: not known, or no end."""
+    bad_column: str | None = None
+    """The column that holds records that could not be read (`BAD_COLUMN`), if there is one."""
+    says_end: bool = False
+    """Whether the batch that reaches the end has one more row, which says so."""
+    partitions: int = 0
+    """How many partitions with a clock of their own are known at opening; their dense numbers are in the
+    column `PART`, and partitions that are found later get the next ones. 0: the source has no such column."""
+    idle_ms: int | None = None
+    """After how long without a message a partition is left out of the clock; None: never."""
+
+    @abstractmethod
+    def position(self, offset: str | None) -> Position:
+        """How far the source has been taken at Spark's end offset (JSON; None: at the beginning)."""
+
+    def check(self, offset: str | None) -> None:  # noqa: B027 - optional
+        """Raise `InputError` when the input of the batch that ends at `offset` is not what it was.
+
+        Called before each batch.
+        """
+
+    def ran(self, before: str | None, offset: str | None, newest: Newest | None) -> None:  # noqa: B027 - optional
+        """Take note of a batch that ran and is not committed yet.
+
+        It goes from the end offset of the last batch, `before`, to `offset`; `newest` has the largest
+        timestamps of its messages (None: they are not known).
+        """
+
+    def committed(self, offset: str | None) -> None:  # noqa: B027 - optional
+        """Take note that a batch was committed, with its end offset; of several perhaps only the last."""
+
+    def explain(self, text: str) -> DrivetrainError | None:
+        """The error that Spark's words about a failed batch mean, when they are about this source."""
+        return None
+
+    def lost(self) -> int:
+        """How many messages were gone before they were read, where the user lets that pass."""
+        return 0
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Release connections; called when the query has ended. Later calls may open them again."""

@@ -1,0 +1,149 @@
+"""What users call, from `drivetrain` itself: run an application, start it, save it, ask for its states.
+
+Spark is imported when one of them is called, not before.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from pathlib import Path
+
+    from drivetrain.api.application import Application
+    from drivetrain.config import Config
+    from drivetrain.core.job.run_progress import RunListener, RunResult
+    from drivetrain.core.plan.plan import Plan
+    from drivetrain.spark.run.run_clock import RunClock
+    from drivetrain.spark.run.running_application import RunningApplication
+    from drivetrain.spark.state.state_query import States
+
+
+def run(
+    application: Application,
+    config: Config | None = None,
+    listener: RunListener | None = None,
+    *,
+    fresh: bool = False,
+    replay_from: str | int | datetime | None = None,
+    from_savepoint: str | os.PathLike[str] | None = None,
+    on_clock: Callable[[RunClock], None] | None = None,
+) -> RunResult:
+    """Run an application embedded, then call its `when_finished` hooks; see `embedded.run`.
+
+    `replay_from` processes messages again from that time on: ISO 8601 (UTC unless it has a zone), a
+    datetime, or ms since the epoch. Raises `UserError` for anything else, `ReplayError` for an impossible
+    replay. `from_savepoint` is a directory that `savepoint` has written; the application continues from
+    it. Raises `SavepointError` when the savepoint is damaged or does not fit, `UserError` when there is a
+    state already.
+    """
+    from drivetrain.api.moments import moment_ms
+    from drivetrain.core.job.run_progress import RunOutcome
+    from drivetrain.spark.run import embedded
+
+    from_ms = None if replay_from is None else moment_ms(replay_from, "replay_from")
+    result = embedded.run(
+        application,
+        config,
+        listener,
+        fresh=fresh,
+        replay_from_ms=from_ms,
+        savepoint=None if from_savepoint is None else os.fspath(from_savepoint),
+        on_clock=on_clock,
+    )
+    if result.outcome is RunOutcome.FINISHED:
+        application.tell_finished(result)
+    return result
+
+
+def start(
+    application: Application,
+    config: Config | None = None,
+    listener: RunListener | None = None,
+    *,
+    fresh: bool = False,
+    replay_from: str | int | datetime | None = None,
+    from_savepoint: str | os.PathLike[str] | None = None,
+) -> RunningApplication:
+    """Run an application embedded, in a background thread; returns a handle to wait for its clock and stop
+    it.
+
+    The arguments are those of `run`. Errors of the run are raised by `wait`, not here.
+    """
+    from drivetrain.spark.run.running_application import RunningApplication
+
+    def go(heard: RunListener, on_clock: Callable[[RunClock], None]) -> RunResult:
+        return run(
+            application,
+            config,
+            heard,
+            fresh=fresh,
+            replay_from=replay_from,
+            from_savepoint=from_savepoint,
+            on_clock=on_clock,
+        )
+
+    def asked(processor: str) -> States:
+        return state(application, processor, config)
+
+    def saved(place: str | os.PathLike[str] | None, timeout: str) -> Path:
+        return savepoint(application, place, config, timeout=timeout)
+
+    return RunningApplication(go, listener, asked, saved)
+
+
+def savepoint(
+    application: Application | str,
+    place: str | os.PathLike[str] | None = None,
+    config: Config | None = None,
+    *,
+    timeout: str = "1 min",
+) -> Path:
+    """Write a savepoint of an application, from which it can continue elsewhere; returns its directory.
+
+    `application` is an object of this process, or the name or id of an application in the configured state
+    directory; it may run embedded, here or in another process. The default `place` is
+    `<state.dir>/savepoints/<id>-<time>`. Raises `OutputError` when the place is not empty, `UserError` when
+    the application is not found, or does not run and has processed messages since its newest checkpoint,
+    `UnavailableError` when no checkpoint is taken within `timeout`.
+    """
+    from pathlib import Path
+
+    from drivetrain.spark.checkpoints.savepoint_requests import make_savepoint_of
+
+    return make_savepoint_of(application, None if place is None else Path(place), config, timeout)
+
+
+def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """The files that sinks have published under `directory` at one checkpoint; see `sinks.manifest`.
+
+    `directory` is the common directory of sinks that publish `together`, or a sink's own. The files are
+    in the order of batches, keyed by the directories of the sinks. Raises `InputError` when no sink
+    publishes there.
+    """
+    from drivetrain.connectors.files import publication_manifest
+
+    return publication_manifest.published_files(directory)
+
+
+def state(application: Application | str, processor: str, config: Config | None = None) -> States:
+    """Query the states of a processor: `state(app, "counts").get("word", at="2013-03-01T00:00")`.
+
+    `application` is an object of this process, with the settings of its runs, or the name or id of an
+    application in the configured state directory; it may be running, here or elsewhere.
+    Raises `UserError` when there is no such application, or several of the name.
+    """
+    from drivetrain.spark.run.find_application import asked
+
+    return asked(application, processor, config)
+
+
+def analysed(application: Application, config: Config | None = None) -> Plan:
+    """The plan of an application with what Spark knows of it; see
+    `drivetrain.spark.run.embedded.analysed`."""
+    from drivetrain.spark.run import embedded
+
+    return embedded.analysed(application, config)

@@ -1,0 +1,1 @@
+"""Flow control between the fragments of a process."""

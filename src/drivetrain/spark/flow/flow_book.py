@@ -1,0 +1,344 @@
+"""The ends of channels that live in this process, for the threads that append, read and wait.
+
+Problem: what is unacknowledged decides whether a query may begin its next batch, in Spark's thread, at
+once; what the other end says comes through actors, from another process perhaps.
+
+Design: one book a process, behind one lock: a sender (`core.flow.flow`) and the account of what is kept
+(`core.channel.retention`) for each channel that a fragment here writes, a receiver for each that one reads.
+Queries tell it what they did; what is to be said goes to `send`, and what was said comes by `hear`. Words
+before `send` is set are lost, which the protocol is made for. Time is that of a clock which does not go back;
+the wall clock only tells how old entries are that an earlier process has stored.
+
+Invariants:
+
+1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much.
+2. Who waits goes on at once when it is told to give up.
+3. An end of a channel is that of the fragment's newest attempt: it is replaced when a query starts.
+
+Called by: `query` (both ends), `flow_actor` (words and time).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from drivetrain.config import Config
+from drivetrain.config.catalog import channel as keys
+from drivetrain.config.units import show_duration_ms, show_size_bytes
+from drivetrain.core.channel.channel_log import Entry, SubscriberId, TrimmedError
+from drivetrain.core.channel.retention import Limits, Retention
+from drivetrain.core.flow.flow import (
+    REMADE,
+    UNREADABLE,
+    Acknowledge,
+    Life,
+    Loss,
+    ReceiverEffect,
+    ReportLoss,
+    Request,
+    SenderEffect,
+    Sent,
+    Window,
+    Word,
+)
+from drivetrain.core.flow.flow_receiver import FlowReceiver
+from drivetrain.core.flow.flow_sender import FlowSender
+from drivetrain.core.plan.plan import PlannedChannel
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.channel.segments import REMADE as REMADE_FOLDER
+from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.runtime.channel.store import ChannelStore
+
+_LOOK_S = 0.1
+
+
+class ChannelFullError(UnavailableError):
+    """A channel keeps as much as it may, what is unread included, and its producer is to fail then."""
+
+    code = "channel-full"
+
+
+@dataclass(frozen=True)
+class Unacknowledged:
+    """What a producer has sent over one channel and not heard of, beside its window; since when it waits."""
+
+    messages: int
+    bytes: int
+    window_messages: int
+    window_bytes: int
+    blocked_ms: int
+
+
+@dataclass
+class _Producing:
+    channel: PlannedChannel
+    store: ChannelStore
+    sender: FlowSender
+    retention: Retention
+    blocked_s: float | None = None
+
+
+@dataclass
+class _Subscribing:
+    channel: PlannedChannel
+    store: ChannelStore
+    receiver: FlowReceiver
+    losses: list[Loss] = field(default_factory=list)
+
+
+class FlowBook:
+    """The channels of one process; `config` has the windows and limits. Safe to use from any thread.
+
+    `epoch` is that of the application master, 0 in an embedded run. `wait_room` waits in real time, whatever
+    `monotonic_s` says.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        epoch: int = 0,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.window = Window(
+            config[keys.WINDOW_MESSAGES], config[keys.WINDOW_BYTES], config[keys.WINDOW_BATCHES]
+        )
+        """What may be unacknowledged in each channel."""
+        self._limits = Limits(config[keys.MAX_BYTES], config[keys.MAX_AGE])
+        self._fails = config[keys.WHEN_FULL] == "fail"
+        self._news = threading.Condition()
+        self._producing: dict[str, _Producing] = {}
+        self._subscribing: dict[str, _Subscribing] = {}
+        self._epoch = epoch
+        self._attempts: dict[str, int] = {}
+        self._started = 0
+        self._monotonic_s = monotonic_s
+        self._wall_s = wall_s
+        self.send: Callable[[Word], None] = _nowhere
+        """Where words for other fragments go; called with the lock held, must return at once."""
+
+    # -- the producer's end --------------------------------------------------------------------------
+
+    def produces(self, channel: PlannedChannel, store: ChannelStore) -> None:
+        """A query that writes `channel` starts; it goes on from what the log and the positions say."""
+        start, end = store.start(), store.length()
+        retention = Retention(self._limits, start)
+        entries: list[Sent] = []
+        for number in range(start, end):
+            entry = _readable(store, number)
+            sent = Sent(number, 0, 0, UNREADABLE) if entry is None else _sent(entry)
+            entries.append(sent)
+            age_ms = 0 if entry is None else self._age_ms(store.stored_ms(number))
+            retention.added(sent.bytes, self._now_ms() - age_ms, is_barrier=sent.is_barrier)
+        position = store.positions().get(SubscriberId(channel.consumer_fragment), start)
+        position = min(max(position, start), end)
+        sender = FlowSender(
+            self.window,
+            incarnation=store.incarnation,
+            position=position,
+            entries=entries[position - start :],
+            now_ms=self._now_ms(),
+        )
+        with self._news:
+            self._producing[channel.id] = _Producing(channel, store, sender, retention)
+
+    def appended(self, channel: str, *, last: bool = False) -> None:
+        """The query has appended to the channel; `last` when nothing will follow."""
+        with self._news:
+            end = self._producing[channel]
+            now_ms = self._now_ms()
+            for number in range(end.sender.end, end.store.length()):
+                entry = end.store.entry(number)
+                sent = _sent(entry)
+                end.retention.added(sent.bytes, now_ms, is_barrier=sent.is_barrier)
+                self._say(end, end.sender.appended(sent, now_ms, last=last))
+
+    def trimmed(self, channel: str) -> None:
+        """Entries of the channel were deleted."""
+        with self._news:
+            end = self._producing[channel]
+            end.retention.trimmed(min(end.store.start(), end.retention.end))
+            self._news.notify_all()
+
+    def wait_room(
+        self,
+        channels: Iterable[str],
+        given_up: Callable[[], bool],
+        blocked_by: Callable[[str | None], None],
+    ) -> None:
+        """Wait until a batch may begin, or `given_up` says true; `blocked_by` hears whom it waits for.
+
+        Raises ChannelFullError instead of waiting for a channel that keeps too much, if it is to fail.
+        """
+        ids = list(channels)
+        with self._news:
+            while (full := self._full(ids)) is not None and not given_up():
+                blocked_by(full)
+                self._news.wait(_LOOK_S)
+            for id in ids:
+                self._producing[id].blocked_s = None
+        blocked_by(None)
+
+    def unacknowledged(self, channel: str) -> Unacknowledged | None:
+        """What waits in a channel that a fragment here writes; None for others."""
+        with self._news:
+            end = self._producing.get(channel)
+            if end is None:
+                return None
+            messages, bytes_, _ = end.sender.unacknowledged
+            since_s = end.blocked_s
+        blocked_ms = 0 if since_s is None else max(1, int((self._monotonic_s() - since_s) * 1000))
+        return Unacknowledged(messages, bytes_, self.window.rows, self.window.bytes, blocked_ms)
+
+    def _full(self, channels: list[str]) -> str | None:
+        """The first subscriber that a batch must wait for."""
+        found = None
+        for id in channels:
+            end = self._producing[id]
+            excess = end.retention.excess(end.sender.position, self._now_ms())
+            if excess is not None and self._fails:
+                raise self._too_much(end, excess)
+            if excess is None and not end.sender.is_full:
+                end.blocked_s = None
+                continue
+            end.blocked_s = end.blocked_s or self._monotonic_s()
+            found = found or end.channel.consumer_fragment
+        return found
+
+    def _too_much(self, end: _Producing, excess: str) -> ChannelFullError:
+        messages, size, entries = end.sender.unacknowledged
+        limits = []
+        if self._limits.bytes:
+            limits.append(f"at most {show_size_bytes(self._limits.bytes)}")
+        if self._limits.age_ms:
+            limits.append(f"nothing unread for {show_duration_ms(self._limits.age_ms)}")
+        return ChannelFullError(
+            f"the channel is full: fragment {end.channel.consumer_fragment} does not keep up",
+            where=f"channel {end.channel.id} of fragment {end.channel.producer_fragment}",
+            expected=" and ".join(limits),
+            got=f"{excess}; unread: {messages} messages, {size} bytes in {entries} batches",
+            remedy="see why that fragment is slow or does not run; raise channel.max-bytes or "
+            'channel.max-age, or set channel.when-full to "block"',
+        )
+
+    # -- the subscriber's end ------------------------------------------------------------------------
+
+    def attempted(self, fragment: str, attempt: int) -> None:
+        """An attempt of a fragment begins here; what it subscribes to is of a newer life than all before."""
+        with self._news:
+            self._attempts[fragment] = attempt
+
+    def subscribes(
+        self, channel: PlannedChannel, store: ChannelStore, position: int, *, trusts: bool
+    ) -> None:
+        """A query that reads `channel` starts; its batches have committed the entries below `position`.
+
+        `trusts` when it may leave out messages.
+        """
+        with self._news:
+            # Above that of any earlier life, in whatever process: no two have the same attempt.
+            life: Life = (self._epoch, self._attempts.get(channel.consumer_fragment, 0), self._started)
+            self._started += 1
+            receiver = FlowReceiver(life=life, position=position, trusts=trusts)
+            self._subscribing[channel.id] = _Subscribing(channel, store, receiver)
+
+    def taken(self, channel: str, start: int, end: int, messages: int | None) -> None:
+        """A committed batch took the entries [start, end), and so many messages of them (None: who knows)."""
+        if start == end:
+            return
+        here = self._subscribing[channel]
+        logged = sum(entry.rows for entry in here.store.entries(start, end))
+        rows = logged if messages is None else min(messages, logged)  # a batch may read its input twice
+        with self._news:
+            if start != here.receiver.position:
+                return  # Spark's reports have a gap: the next life begins to count anew
+            self._answer(here, here.receiver.taken(start, end, rows, logged))
+
+    def loss(self, channel: str) -> Loss | None:
+        """A loss that was found in a channel read here."""
+        with self._news:
+            end = self._subscribing.get(channel)
+            return end.losses[0] if end is not None and end.losses else None
+
+    # -- words ---------------------------------------------------------------------------------------
+
+    def is_here(self, word: Word) -> bool:
+        """Whether the word is for a fragment of this process."""
+        with self._news:
+            producing, subscribing = self._producing.get(word.channel), self._subscribing.get(word.channel)
+            if word.ack is not None:
+                return producing is not None and producing.channel.producer_fragment == word.to
+            return subscribing is not None and subscribing.channel.consumer_fragment == word.to
+
+    def hear(self, word: Word) -> None:
+        """Take what the other end of a channel says. Raises PeerViolationError for what it cannot say."""
+        with self._news:
+            producing, subscribing = self._producing.get(word.channel), self._subscribing.get(word.channel)
+        if word.ack is not None and producing is not None:
+            with self._news:
+                self._say(producing, producing.sender.acknowledged(word.ack, self._now_ms()))
+                self._news.notify_all()
+        if word.request is not None and subscribing is not None:
+            receiver, store = subscribing.receiver, subscribing.store
+            with self._news:
+                wanted = receiver.wanted(word.request)
+            seen = {number: _readable(store, number) for number in wanted}  # without the lock: it reads files
+            with self._news:
+                entries = [
+                    None if (entry := seen.get(number)) is None else _sent(entry)
+                    for number in receiver.wanted(word.request)
+                ]
+                self._answer(subscribing, receiver.requested(word.request, entries, self._now_ms()))
+        if word.loss is not None and subscribing is not None:
+            with self._news:
+                subscribing.losses.append(word.loss)
+
+    def tick(self) -> None:
+        """Time has passed: ask again for what nobody has acknowledged."""
+        with self._news:
+            for end in self._producing.values():
+                self._say(end, end.sender.ticked(self._now_ms()))
+
+    def _now_ms(self) -> int:
+        return int(self._monotonic_s() * 1000)
+
+    def _age_ms(self, stored_ms: int) -> int:
+        """How old a file is; one that is newer than the wall clock, which was set back, is new."""
+        return max(0, int(self._wall_s() * 1000) - stored_ms)
+
+    def _say(self, end: _Producing, effects: list[SenderEffect]) -> None:
+        for effect in effects:
+            to = end.channel.consumer_fragment
+            if isinstance(effect, Request):
+                self.send(Word(end.channel.id, to, request=effect.request))
+            else:
+                self.send(Word(end.channel.id, to, loss=effect.loss))
+
+    def _answer(self, end: _Subscribing, effects: list[ReceiverEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Acknowledge):
+                self.send(Word(end.channel.id, end.channel.producer_fragment, ack=effect.ack))
+            elif isinstance(effect, ReportLoss):
+                end.losses.append(effect.loss)
+
+
+def _readable(store: ChannelStore, number: int) -> Entry | None:
+    try:
+        return store.entry(number)
+    except (MessageLossError, TrimmedError):
+        return None
+
+
+def _sent(entry: Entry) -> Sent:
+    if any(segment.path.startswith(REMADE_FOLDER) for segment in entry.segments):
+        return Sent(entry.number, entry.rows, entry.bytes, REMADE)
+    checksum = sum(segment.crc32 for segment in entry.segments) & 0xFFFFFFFF
+    return Sent(entry.number, entry.rows, entry.bytes, checksum, entry.barrier is not None)
+
+
+def _nowhere(word: Word) -> None:
+    """Before somebody listens a word is lost; it is said again."""

@@ -1,0 +1,96 @@
+"""What compiling the fragments of one application shares.
+
+Called by `execution`, which makes it, and by whatever compiles: `fragment`, `branches`, `rerun_batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from drivetrain.api.operations import How
+from drivetrain.config import Config
+from drivetrain.config.catalog import kafka as kafka_keys
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.replay.replay import Replay, has_event_time, source_time
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.compile.surroundings import Surroundings
+from drivetrain.spark.connector.source import SourceContext
+
+
+@dataclass
+class CompileContext:
+    """What compiling the fragments of one application shares; `how` collects how operators run."""
+
+    spark: SparkSession
+    plan: Plan
+    rundir: RunDirectory
+    config: Config
+    run_id: str = ""
+    replay: Replay | None = None
+    """Which messages the life that runs takes, if not all."""
+    how: dict[str, tuple[How, str]] = field(default_factory=dict)
+    schemas: dict[str, StructType] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, DataFrame] = field(default_factory=dict)
+    transactional: bool = False
+    """Whether sinks show what they have with each checkpoint of the application, instead of each batch."""
+    realtime: set[str] = field(default_factory=set)
+    """The fragments that are compiled for Spark's real-time mode."""
+
+    def report(self, id: str) -> Callable[[How, str], None]:
+        """A place to say how processor `id` runs."""
+
+        def note(how: How, why: str) -> None:
+            self.how[id] = (how, why)
+
+        return note
+
+    def table(self, id: str) -> DataFrame:
+        """The DataFrame of a table, read once."""
+        if id not in self.tables:
+            from drivetrain.connectors.opening import read_whole
+
+            source = self.plan.graph.nodes[id].operation.any_source
+            assert source is not None
+            rows = read_whole(source, self.source_context(id, self.rundir.tables(id)))
+            self.tables[id] = rows.cache()
+        return self.tables[id]
+
+    def surroundings(
+        self,
+        id: str,
+        *,
+        clock_ms: int | None = None,
+        is_last: bool = False,
+        pictures: str | None = None,
+    ) -> Surroundings:
+        """What the compilation of processor `id` may need besides its inputs."""
+        return Surroundings(
+            self.plan.graph, self.table, self.report(id), self.run_id, clock_ms, is_last, pictures
+        )
+
+    def source_context(self, id: str, directory: Path) -> SourceContext:
+        """What a source adapter is given."""
+        replayed = None if self.replay is None else self.replay.sources.get(id)
+        is_read = self.plan.graph.nodes[id].operation.stream_source is not None
+        time = source_time(self.plan.graph, id) if is_read else None
+        return SourceContext(
+            spark=self.spark,
+            state_dir=str(directory),
+            app_id=self.rundir.app_id,
+            source_id=id,
+            max_batch_bytes=self.config[run_keys.MAX_BATCH_BYTES],
+            max_batch_rows=self.config[run_keys.MAX_BATCH_ROWS] or None,
+            kafka_options=self.config[kafka_keys.OPTIONS],
+            replay_from_ms=None if self.replay is None or replayed is None else self.replay.from_ms,
+            replay_column=None if time is None else time.column,
+            lasting_dir=str(self.rundir.source(id)),
+            timed=not is_read or has_event_time(self.plan.graph, id),
+            realtime=any(id in f.processors for f in self.plan.fragments if f.id in self.realtime),
+        )

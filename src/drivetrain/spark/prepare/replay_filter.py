@@ -1,0 +1,86 @@
+"""Replay on Spark: what is older than the replay's timestamp is dropped, and counted.
+
+Problem: a source that begins early enough for a replay from T also gives older messages, in any order. They
+must not reach any state or sink; rows that are no messages of the source (the one that says the end, records
+that could not be read) must.
+
+Design: a filter behind the processor that assigns the timestamp (`core.replay.replay` says which). In a trunk
+it is part of the plan, so it stays for the whole life; Spark counts what it drops as a metric of the plan.
+
+Invariants:
+
+1. Behind `since` no message is older than T, and every other row of the frame is there.
+
+Called by `fragment` and `branch_frames`, where event time is assigned, and by `pipeline` for the count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from drivetrain.api.graph import Graph
+from drivetrain.core.replay.replay import Life, Replay, ReplayError, replay_of
+from drivetrain.runtime.channel.columns import PUNCT, TS
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.python_stage import BAD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def replay_in(graph: Graph, life: Life) -> Replay | None:
+    """The replay that a life is; None for one that takes everything. Raises `ReplayError`."""
+    return None if life.from_ms is None else replay_from(graph, life.from_ms)
+
+
+def replay_from(graph: Graph, from_ms: int) -> Replay:
+    """How `graph` is replayed from `from_ms`; raises `ReplayError` when it cannot be."""
+    replay = replay_of(graph, from_ms)
+    replay.check(graph)
+    return replay
+
+
+def since(frame: Frame, from_ms: int, counted: str | Observation, where: str) -> Frame:
+    """The frame without messages older than `from_ms`; `counted` is, or names, what observes how many.
+
+    Raises `ReplayError` when the frame has no timestamps.
+    """
+    frame = frame.resolved()
+    df = frame.df
+    if TS not in df.columns:
+        raise ReplayError(
+            "the messages have no timestamp here, so a replay cannot select them",
+            where=where,
+            remedy="declare it with event_time= on the source",
+        )
+    young = F.col(TS) >= F.timestamp_millis(F.lit(from_ms))
+    if PUNCT in df.columns:
+        young = young | F.col(PUNCT)
+    if BAD in df.columns:
+        young = young | F.col(BAD).isNotNull()
+    df = df.observe(counted, F.count_if(~young).alias("skipped"))
+    return Frame(df.where(young), (), frame.message)
+
+
+def skipped_name(id: str) -> str:
+    """The name under which Spark tells how many messages of a batch were dropped behind processor `id`."""
+    return f"older than the replay, at {id}"
+
+
+def skipped_in_trunk(query: StreamingQuery | None, ids: Iterable[str]) -> dict[str, int]:
+    """How many messages of the batch that runs were dropped in its trunk, by processor."""
+    wanted = tuple(ids)
+    if query is None or not wanted:
+        return {}
+    told = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    found: dict[str, int] = {}
+    for id in wanted:
+        row = told.get(skipped_name(id))
+        if row.isDefined() and not row.get().isNullAt(0):
+            found[id] = int(row.get().getLong(0))
+    return found

@@ -1,0 +1,143 @@
+"""Sources that cannot replay: stored in a channel first, and read from there.
+
+A Python iterable or a socket says everything once. `channel.ingest` stores what it says; the fragment
+reads the store like a channel. If the application takes the event time from a column, the store is
+read as a plain source (the clock then follows that column); otherwise a message's timestamp is when
+it was stored, and the store's own clock rules.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructType, TimestampType
+
+from drivetrain.api.sources import Items, Socket
+from drivetrain.api.types import schema_of
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.core.replay.replay import SourceTime
+from drivetrain.runtime.channel.columns import PUNCT, TS, WM
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.channel.clocked import with_channel_clock
+from drivetrain.spark.channel.feeds import Feed, IterableFeed, SocketFeed
+from drivetrain.spark.channel.ingest import Ingest, IngestLimits
+from drivetrain.spark.channel.source import read_channel
+from drivetrain.spark.connector.source import OpenedSource, Position
+from drivetrain.spark.prepare.source_store import Retention, first_entry, note_index
+
+
+class StoredSource(OpenedSource):
+    """The stream of a source that is stored at its end, as far as it was stored."""
+
+    reader = "store"
+    how_read = "stored at the source's end"
+    limited_by = "bytes"
+
+    def __init__(self, df: DataFrame, source: Items | Socket, ingest: Ingest, store: ChannelStore) -> None:
+        self.df = df
+        self.bounded = source.bounded
+        self._ingest = ingest
+        self._store = store
+
+    def position(self, offset: str | None) -> Position:
+        """How many messages were stored; raises the error of what stores them."""
+        self._ingest.raise_error()
+        known = json.loads(offset) if offset else {"entry": self._store.start(), "clock": NO_CLOCK_MS}
+        # The entry that ends the store says so, and may be read before `ingest` is finished.
+        finished = known["clock"] >= FINAL_CLOCK_MS
+        finished = finished or (self._ingest.finished and known["entry"] >= self._store.length())
+        return Position(self._ingest.stored, self._ingest.stored if finished else None, finished)
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """A source behind a source-end store: start `ingest` before the query that reads `opened`."""
+
+    opened: OpenedSource
+    ingest: Ingest
+    store: ChannelStore
+    kept: Retention
+
+
+def is_ingested(source: object) -> TypeGuard[Items | Socket]:
+    """Whether a source must be stored before it can be read."""
+    return isinstance(source, Items | Socket)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Where a new query begins in a store: at the first entry that can hold a message of a replay."""
+
+    from_ms: int
+    where: str
+
+
+def ingested(
+    spark: SparkSession,
+    source: Items | Socket,
+    uri: str,
+    *,
+    time: SourceTime | None,
+    by_arrival: bool,
+    kept: Retention,
+    window_bytes: int,
+    begin: Begin | None = None,
+    **options: str | int,
+) -> Ingested:
+    """The store of `source` at `uri`, and its stream.
+
+    With `by_arrival` the DataFrame has `__ts` (when a message was stored) and the store's clock as its
+    watermark; else the data columns alone. `time` says where the messages get their event time; `begin` where
+    a query without a checkpoint begins (None: with the oldest message), `kept` what is kept for replays.
+    `options` are those of the channel's reader. Raises `ReplayError` when messages to begin with are gone.
+    """
+    ddl = "value string" if isinstance(source, Socket) else schema_of(source.schema)
+    data = StructType.fromDDL(ddl)
+    store = ChannelStore(uri, fragment="ingest")
+    reader = ChannelStore(uri)
+    column = _indexed_column(data, time)
+    if begin is not None:
+        first = options["start"] = first_entry(reader, begin.from_ms, column, begin.where)
+        if "subscriber" in options:
+            for subscriber in reader.positions():
+                store.forget_subscriber(subscriber)  # fragments of a changed graph have other names
+            store.record_position(str(options["subscriber"]), first)
+    if "subscriber" in options:
+        note_index(store, column)
+    index = None if column in (None, TS) else column
+    limits = IngestLimits(unread_bytes=window_bytes)
+    if most := int(options.get("maxRows", 0)):  # an entry is never divided between batches
+        limits = dataclasses.replace(limits, rows=min(most, limits.rows))
+    ingest = Ingest(store, to_arrow_schema(data, timezone="UTC"), _feed(source), limits=limits, index=index)
+    df = read_channel(spark, uri, data, **options)
+    df = with_channel_clock(df) if by_arrival else df.where(~F.col(PUNCT)).drop(WM, PUNCT, TS)
+    return Ingested(StoredSource(df, source, ingest, reader), ingest, reader, kept)
+
+
+def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:
+    """The column that the store's index is of; None when nothing that is stored is the event time."""
+    if time is None or not time.places:
+        return TS
+    kinds = {field.name: field.dataType for field in data}
+    return time.column if isinstance(kinds.get(str(time.column)), TimestampType | LongType) else None
+
+
+def _feed(source: Items | Socket) -> Feed:
+    if isinstance(source, Socket):
+        return SocketFeed(source.host, source.port)
+    return IterableFeed(_rows(source.iterable))
+
+
+def _rows(iterable: Iterable[object]) -> Iterable[Any]:
+    for row in iterable:
+        if dataclasses.is_dataclass(row) and not isinstance(row, type):
+            yield tuple(getattr(row, f.name) for f in dataclasses.fields(row))
+        else:
+            yield row

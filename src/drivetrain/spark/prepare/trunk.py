@@ -1,0 +1,62 @@
+"""The trunk of a fragment as it was compiled: a streaming DataFrame, and what is known of its inputs.
+
+Made by `fragment`; used by whatever runs a fragment's query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+
+from drivetrain.core.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from drivetrain.spark.compile.frame import Frame
+    from drivetrain.spark.connector.source import OpenedSource
+    from drivetrain.spark.prepare.stored_sources import Ingested
+
+
+CLOCK: Final = "clock"
+"""The file in a fragment's directory in which the clock of plain sources is published."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """A compiled trunk: the streaming DataFrame, Spark's output mode, what feeds it.
+
+    `inputs` are source and channel ids in the order of Spark's offsets; a plain source behind a
+    clock is followed by its clock stream (`None`). `frame` is what branches start from, as a
+    function of a batch DataFrame. `stored` are the sources that are stored at their end first.
+    """
+
+    df: DataFrame
+    mode: str
+    inputs: tuple[str | None, ...]
+    sources: Mapping[str, OpenedSource]
+    frame: Callable[[DataFrame], Frame]
+    stored: Mapping[str, Ingested]
+    observed: tuple[str, ...] = ()
+    """The processors in the trunk whose event time is observed there, as `newest_name` calls it."""
+    skipping: tuple[str, ...] = ()
+    """The processors in the trunk behind which what is older than the replay is dropped."""
+    clock_paths: Mapping[str, str] = field(default_factory=dict)
+    """Where the clocks of sources with partitions are published, by the processor that assigns event time."""
+
+    @property
+    def only_at_end(self) -> bool:
+        """Whether only the batch that ends the input has results: those of a global window."""
+        return self.mode == "complete"
+
+
+def tells_only_at_end(plan: Plan, fragment: str) -> bool:
+    """Whether only the batch that ends the input of a fragment has results: those of a global window."""
+    stateful = next(f.stateful for f in plan.fragments if f.id == fragment)
+    return stateful is not None and plan.graph.nodes[stateful].operation.emits_only_at_end
+
+
+def newest_name(id: str) -> str:
+    """The name under which Spark tells the largest timestamp of a batch that processor `id` assigned."""
+    return f"newest of {id}"

@@ -1,0 +1,1 @@
+"""Lost messages, made again from their producer."""

@@ -1,0 +1,355 @@
+"""Makes again what a channel has lost: segments that are damaged or missing, and entries.
+
+Problem: a subscriber finds that messages which the log promises cannot be read. It must get exactly those
+messages, without stopping the producer, without anybody seeing a message twice, and without a new loss when
+the repair is killed.
+
+Design: the damaged entries of a channel are found by reading every entry that the subscriber has not
+committed. Each is replaced as a whole: its batch is run once more beside the producer (`rerun_batch`), its
+messages go to new segments in a folder of the subscriber's, and an entry with the same number, batch and
+clock takes the place of the old one in one step. When the input of that batch is damaged itself, that is
+repaired first, and so on up to the sources. An entry that cannot be read is rebuilt from those around it
+(`core.channel.lost_entries`), with the clock of the one before it, which is never too late. A lost end of the
+log shows when the producer's checkpoint has committed more batches than the log tells.
+
+What is stored at the end of a source that cannot replay cannot be made again: that is an error, as it is
+when Spark has forgotten the batch. An application that runs at most once leaves out what is lost, and
+counts it.
+
+What if we die here: before an entry is replaced nothing has changed but files that no entry names; after it
+the entry is whole. Its loss was recorded as open before, and whoever repairs next closes it.
+
+Invariants:
+
+1. An entry that can be read, with all its segments, is never changed.
+2. A replaced entry keeps number, producer, incarnation, batch, barrier and clock.
+3. One repair at a time works on a channel, in whatever process: an advisory lock.
+
+Called by `recovery`. Source: the loss detection and replay of Apache Gearpump, done from the producer's
+checkpoint instead of from its source.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from drivetrain.core.channel.channel_log import NO_BATCH, Entry, FragmentId, Segment, TrimmedError
+from drivetrain.core.channel.lost_entries import lost_batches
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
+from drivetrain.core.plan.plan import PlannedChannel
+from drivetrain.errors import UnavailableError, UserError
+from drivetrain.runtime.channel.loss_record import LossRecord, loss_record, record
+from drivetrain.runtime.channel.segments import REMADE, MessageLossError, verified
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.file_lock import FileLock
+from drivetrain.spark.batch.offset_log import batch_numbers, committed
+from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.trunk import tells_only_at_end
+from drivetrain.spark.repair.rerun_batch import BatchAgain, LostForGoodError
+
+log = logging.getLogger("drivetrain.losses")
+
+_WAIT_S = 0.05
+_SETTLE_S = 5.0
+"""How long a producer may take from its last entry until Spark has committed the batch."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """An entry that cannot be read whole: `bad` of its segments, or the entry itself (None)."""
+
+    number: int
+    entry: Entry | None
+    bad: tuple[Segment, ...]
+    told: str
+
+
+class Repair:
+    """The repairs that one process does for one fragment.
+
+    `compiling` is held while something is compiled. `given_up` is asked while waiting. `tell` hears what
+    happens, for people. With `skip` what is lost is left out instead.
+    """
+
+    def __init__(
+        self,
+        context: CompileContext,
+        aside: Path,
+        *,
+        compiling: AbstractContextManager[object],
+        given_up: Callable[[], bool],
+        tell: Callable[[str], None],
+        skip: bool = False,
+    ) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._aside = aside
+        self._compiling = compiling
+        self._given_up = given_up
+        self._tell = tell
+        self._skip = skip
+
+    def mend(self, fragment: str, unread: Mapping[str, int]) -> int:
+        """Repair what a stopped `fragment` reads, and the end of what it wrote; says how many entries.
+
+        `unread`: of each log that it reads, the first entry that it has not taken.
+        Raises LostForGoodError, naming what is lost, when that cannot be.
+        """
+        shutil.rmtree(self._aside, ignore_errors=True)  # what a repair that was killed has left
+        try:
+            mended = 0
+            for id, first in unread.items():
+                mended += self._mend(id, first)
+            for channel in self._plan.outputs(fragment):
+                numbers = self._store(channel.id).numbers()
+                mended += self._mend(channel.id, numbers[-1] if numbers else 0)
+            return mended
+        finally:
+            shutil.rmtree(self._aside, ignore_errors=True)
+
+    # -- one channel ---------------------------------------------------------------------------------
+
+    def _mend(self, id: str, first: int, end: int | None = None) -> int:
+        """Repair the entries [first, end) of a channel, or of a source's store."""
+        store = self._store(id)
+        with self._locked(store):
+            known = loss_record(store)
+            damages = self._damages(id, store, first, end, known.open)
+            for number in set(known.open) - {damage.number for damage in damages}:
+                # Done by a repair that was killed then: what it left out is not known any more.
+                closed = known.skipped(number, 0) if self._skip else known.mended(number)
+                known = self._note(store, closed)
+            for damage in damages:
+                known = self._note(store, known.found(damage.number, max(1, len(damage.bad))))
+                self._say(f"channel {id}: entry {damage.number} is lost ({damage.told})")
+            self._clean(store)
+            lost = self._rebuilt(id, store, [d.number for d in damages if d.entry is None])
+            for damage in damages:
+                if known.too_often(damage.number):
+                    raise self._for_good(id, damage, "it was repaired before, and damaged again")
+                entry = damage.entry or lost[damage.number]
+                if self._skip:
+                    known = self._note(store, self._left_out(id, store, damage, entry, known))
+                else:
+                    self._made_again(id, store, damage, entry)
+                    known = self._note(store, known.mended(damage.number))
+                    self._say(f"channel {id}: entry {damage.number} was repaired")
+            return len(damages)
+
+    def _made_again(self, id: str, store: ChannelStore, damage: Damage, entry: Entry) -> None:
+        if entry.segments or damage.entry is None:
+            segments = self._segments_again(id, store, damage, entry)
+            entry = msgspec.structs.replace(entry, segments=tuple(segments))
+        store.put_back(entry)
+
+    def _left_out(
+        self, id: str, store: ChannelStore, damage: Damage, entry: Entry, known: LossRecord
+    ) -> LossRecord:
+        kept = tuple(segment for segment in entry.segments if segment not in damage.bad)
+        store.put_back(msgspec.structs.replace(entry, segments=kept))
+        messages = sum(segment.rows for segment in damage.bad)
+        self._say(f"channel {id}: entry {damage.number} was left out ({messages} messages that are known of)")
+        return known.skipped(damage.number, messages)
+
+    def _segments_again(self, id: str, store: ChannelStore, damage: Damage, entry: Entry) -> list[Segment]:
+        channel = self._channel(id)
+        if channel is None:
+            raise self._for_good(id, damage, "a source's store: the source cannot be asked twice")
+        if entry.batch_id == NO_BATCH or (damage.entry is None and self._only_clock(store, entry)):
+            return []
+        clock_ms = self._clock_before(store, entry)
+        producer = next(f for f in self._plan.fragments if f.id == channel.producer_fragment)
+        while True:
+            with self._compiling:
+                again = BatchAgain(self._context, producer, entry.batch_id, self._aside / uuid.uuid4().hex)
+            try:
+                return again.segments(channel, store, clock_ms, self._given_up)
+            except MessageLossError as error:
+                inputs = again.inputs().items()
+                if not sum(self._mend(input, start, end) for input, (start, end) in inputs):
+                    raise self._for_good(id, damage, str(error)) from error
+            except LostForGoodError:
+                raise
+            except UserError as error:
+                raise self._for_good(id, damage, str(error)) from error
+
+    def _only_clock(self, store: ChannelStore, entry: Entry) -> bool:
+        """Whether a rebuilt entry can only have moved the clock: its batch is that of the entry before."""
+        return entry.number > 0 and store.read_entry(entry.number - 1).batch_id == entry.batch_id
+
+    def _clock_before(self, store: ChannelStore, entry: Entry) -> int | None:
+        if entry.number == 0:
+            return None
+        before_ms = store.read_entry(entry.number - 1).clock_ms
+        return before_ms if before_ms > 0 else None
+
+    # -- what is damaged -----------------------------------------------------------------------------
+
+    def _damages(
+        self, id: str, store: ChannelStore, first: int, end: int | None, unmended: tuple[int, ...]
+    ) -> list[Damage]:
+        """What is damaged of the entries [first, end) and of those that a killed repair has left."""
+        channel = self._channel(id)
+        newest = NO_BATCH if channel is None else self._committed(channel)  # before the log is listed
+        numbers = store.numbers()
+        if end is None:
+            end = numbers[-1] + 1 if numbers else 0
+            first = min(first, end)  # what was lost behind it may have been read
+            if channel is not None:
+                end += self._missing_at_the_end(store, channel, numbers, newest)
+        found = []
+        kept = [number for number in unmended if numbers and number >= numbers[0]]
+        for number in sorted({*range(first, end), *kept}):
+            try:
+                entry = store.read_entry(number)
+            except (TrimmedError, MessageLossError) as error:
+                found.append(Damage(number, None, (), error.got or "the file is missing"))
+                continue
+            bad = {s: told for s in entry.segments if (told := _unreadable(store, s)) is not None}
+            if bad:
+                segment, told = next(iter(bad.items()))
+                found.append(Damage(number, entry, tuple(bad), f"{segment.path}: {told}"))
+        return found
+
+    def _missing_at_the_end(
+        self, store: ChannelStore, channel: PlannedChannel, numbers: list[int], newest: int
+    ) -> int:
+        """How many entries must have been behind the last: the producer committed their batches.
+
+        Each entry behind the last readable one may have been one of these batches.
+        """
+        if tells_only_at_end(self._plan, channel.producer_fragment):
+            return 0
+        for number in reversed(numbers):
+            try:
+                missing = newest - store.read_entry(number).batch_id
+            except (TrimmedError, MessageLossError):
+                continue
+            return max(0, missing - (numbers[-1] - number))
+        return max(0, newest - max(numbers, default=-1))
+
+    def _committed(self, channel: PlannedChannel) -> int:
+        return committed(self._context.rundir.fragment(channel.producer_fragment) / "checkpoint")
+
+    def _rebuilt(self, id: str, store: ChannelStore, numbers: list[int]) -> dict[int, Entry]:
+        """Lost entries as far as their neighbours tell: without segments, with the clock before them."""
+        channel = self._channel(id)
+        made: dict[int, Entry] = {}
+        for _, grouped in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+            run = [number for _, number in grouped]
+            before = self._neighbour(id, store, run[0] - 1) if run[0] else None
+            if channel is not None and run[-1] >= max(store.numbers(), default=-1):
+                self._wait_settled(channel)
+            is_last = run[-1] >= max(store.numbers(), default=-1)
+            after = None if is_last else store.read_entry(run[-1] + 1)
+            batches = {} if channel is None else lost_batches(run, before, after, self._committed(channel))
+            batch = NO_BATCH if before is None else before.batch_id
+            for number in run:
+                placed = batches.get(number)
+                batch = batch if placed is None else placed
+                made[number] = Entry(
+                    number=number,
+                    fragment=FragmentId(store.fragment),
+                    incarnation=0 if before is None else before.incarnation,
+                    batch_id=batch,
+                    segments=(),
+                    clock_ms=NO_CLOCK_MS if before is None else before.clock_ms,
+                )
+        return made
+
+    def _wait_settled(self, channel: PlannedChannel) -> None:
+        """Wait until the producer has committed the batch that it planned last, if it is at work.
+
+        What it appended last may be of that batch, and be lost; if it is not at work it will run it again.
+        """
+        checkpoint = self._context.rundir.fragment(channel.producer_fragment) / "checkpoint"
+        deadline = time.monotonic() + _SETTLE_S
+        while max(batch_numbers(checkpoint / "offsets"), default=NO_BATCH) > committed(checkpoint):
+            if self._given_up() or time.monotonic() > deadline:
+                return
+            time.sleep(_WAIT_S)
+
+    def _neighbour(self, id: str, store: ChannelStore, number: int) -> Entry:
+        try:
+            return store.read_entry(number)
+        except (TrimmedError, MessageLossError) as error:
+            damage = Damage(number + 1, None, (), "the entry before it is not readable either")
+            raise self._for_good(id, damage, str(error)) from error
+
+    # -- how -----------------------------------------------------------------------------------------
+
+    def _store(self, id: str) -> ChannelStore:
+        channel = self._channel(id)
+        if channel is None:
+            return ChannelStore(self._context.rundir.store(id), fragment="ingest")
+        return ChannelStore(self._context.rundir.channel(id), fragment=channel.producer_fragment)
+
+    def _channel(self, id: str) -> PlannedChannel | None:
+        """The channel of that id; None for a source that is stored at its end."""
+        return next((c for c in self._plan.channels if c.id == id), None)
+
+    @contextmanager
+    def _locked(self, store: ChannelStore) -> Iterator[None]:
+        Path(store.uri).mkdir(parents=True, exist_ok=True)
+        lock = FileLock(Path(store.uri) / "repair.lock")
+        try:
+            while not lock.take():
+                if self._given_up():
+                    raise UnavailableError("another process repairs this channel", where=store.uri)
+                time.sleep(_WAIT_S)
+            yield
+        finally:
+            lock.release()
+
+    def _clean(self, store: ChannelStore) -> None:
+        """Delete segments that a killed repair has left without an entry."""
+        entries = []
+        for number in store.numbers():
+            try:
+                entries.append(store.read_entry(number))
+            except (TrimmedError, MessageLossError):
+                continue
+        named = {segment.path for entry in entries for segment in entry.segments}
+        for name in store.files.names(REMADE):
+            if f"{REMADE}/{name}" not in named:
+                store.files.delete(f"{REMADE}/{name}")
+
+    def _note(self, store: ChannelStore, known: LossRecord) -> LossRecord:
+        record(store, known)
+        return known
+
+    def _say(self, text: str) -> None:
+        log.warning("%s", text)
+        self._tell(text)
+
+    def _for_good(self, id: str, damage: Damage, why: str) -> LostForGoodError:
+        entry = damage.entry
+        rows = sum(segment.rows for segment in damage.bad) if entry is not None else None
+        what = "an unknown number of" if rows is None else str(rows)
+        return LostForGoodError(
+            f"{what} messages of a channel are lost and cannot be repaired",
+            where=f"channel {id}, entry {damage.number} ({self._store(id).uri})",
+            expected="a file as it was written",
+            got=f"{damage.told}; {why}",
+            remedy="restore the file from a backup, or start over with --fresh, or continue without these "
+            'messages with --set run.delivery="at most once"',
+        )
+
+
+def _unreadable(store: ChannelStore, segment: Segment) -> str | None:
+    """What is wrong with a segment file, if anything."""
+    try:
+        verified(store.files, segment)
+    except MessageLossError as error:
+        return error.got or error.what
+    return None

@@ -1,0 +1,1 @@
+"""An application in this process, from start to end."""

@@ -1,0 +1,383 @@
+"""An application in one process: prepared, its fragments compiled and run one by one, concluded.
+
+Problem: `drivetrain run` runs all fragments of an application in one process, a cluster runs them in several,
+each restarted alone. Both must check the same things before anything is written and run a fragment in the
+same way.
+
+Design: `prepare` looks at all of the application: every fragment is compiled, every source and sink checked,
+before its state begins. It is done by one process alone. Others `join`: of the fragments that they do not
+run they only need what the channels carry, and that is noted in the state directory. Either gives an
+`Execution`, which makes a `FragmentQuery` for each attempt of a fragment.
+
+What if we die here: `prepare` leaves nothing that counts before `begin`, at its end; all else is Spark's
+checkpoints, sinks and channels, which skip what they have.
+
+Invariants:
+
+1. Nothing is written to a sink or a channel before every fragment has compiled.
+2. An attempt is compiled from what the state directory says now; one that was compiled while preparing is
+   used only if nobody has run the fragment since.
+
+Called by `embedded` and by the cluster's executor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from drivetrain.api.written_out import notice, written_out
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.connectors.opening import check_source, open_sink, sink_path
+from drivetrain.core.plan.delivery import EXACTLY_ONCE
+from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.core.plan.realtime import require_realtime, with_how
+from drivetrain.errors import GraphError, UserError
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.batch.batch_limit import BatchLimit
+from drivetrain.spark.batch.branches import Branches
+from drivetrain.spark.batch.fragment_query import FragmentQuery
+from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.batch.realtime_query import RealtimeQuery, require_cores
+from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others
+from drivetrain.spark.checkpoints.participants import CheckpointBook
+from drivetrain.spark.checkpoints.participation import Participation
+from drivetrain.spark.checkpoints.publishing import publish_prepared
+from drivetrain.spark.checkpoints.restoring import restore_lost
+from drivetrain.spark.connector.sink import SinkContext, SinkWriter
+from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.prepare.code_shipping import ship
+from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.fragment import TrunkCompiler
+from drivetrain.spark.prepare.largest_batches import largest_batches
+from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
+from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.session.kafka_connector import uses_kafka
+from drivetrain.spark.session.spark_session import session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivetrain.api.application import Application
+    from drivetrain.config import Config
+    from drivetrain.core.job.run_progress import RunResult
+    from drivetrain.runtime.run_directory import RunDirectory
+
+
+@dataclass
+class Execution:
+    """An application that may run in this process: what its fragments share."""
+
+    context: CompileContext
+    sinks: Mapping[str, SinkWriter]
+    flow: FlowBook
+    """The ends of channels in this process."""
+    checkpoints: CheckpointBook = field(default_factory=CheckpointBook)
+    """The fragments of this process in checkpoints."""
+    notices: list[str] = field(default_factory=list)
+    """What the user should know of how it was prepared."""
+    _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the application."""
+        return self.context.plan
+
+    @property
+    def rundir(self) -> RunDirectory:
+        """Its state directory."""
+        return self.context.rundir
+
+    def fragment(self, id: str, mark: str | None = None, counts: Counts | None = None) -> FragmentQuery:
+        """A new attempt of a fragment, compiled. Raises the error of the operator that Spark refuses.
+
+        In a cluster the fragment's lock is held, and `mark` is what it said before that. With `counts` it
+        goes on counting there.
+        """
+        before, query = self._compiled.pop(id, ("", None))
+        if query is not None and counts is None and mark in (None, before):
+            return query
+        known = {fragment.id: fragment for fragment in self.plan.fragments}
+        if id not in known:
+            raise GraphError(
+                "the application has no such fragment here",
+                where=id,
+                expected=", ".join(known),
+                remedy="the application's file builds a different graph each time: let it depend on "
+                "its settings only",
+            )
+        return self._compile(known[id], counts or Counts())
+
+    def compile_all(self) -> None:
+        """Compile every fragment, in topological order; what a channel carries is known behind its
+        producer."""
+        for fragment in self.plan.fragments:
+            self._compiled[fragment.id] = (
+                self.rundir.fragment_lock(fragment.id).mark,
+                self._compile(fragment, Counts()),
+            )
+        cores = self.context.spark.sparkContext.defaultParallelism
+        require_cores(self.plan, {id: query for id, (_, query) in self._compiled.items()}, cores)
+
+    def schemas(self) -> dict[str, Any]:
+        """What the channels carry, as Spark's JSON, once all is compiled."""
+        return {c.id: self.context.schemas[c.id].jsonValue() for c in self.plan.channels}
+
+    def _compile(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
+        """Compile a fragment for the mode that it runs in; raises GraphError when that must be another."""
+        realtime = self.context.realtime
+        hoped = with_how(self.plan, dict.fromkeys(self.plan.operators, "native"))
+        if hoped.is_realtime(fragment.id):
+            realtime.add(fragment.id)
+        query = self._compiled_for(fragment, counts)
+        # Only now it is known which Python functions Spark runs by itself.
+        real = with_how(self.plan, {id: how for id, (how, _) in self.context.how.items()})
+        require_realtime(real, fragment)
+        if fragment.id in realtime and not real.is_realtime(fragment.id):
+            realtime.discard(fragment.id)
+            query = self._compiled_for(fragment, counts)
+        return query
+
+    def _compiled_for(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
+        """Compile a trunk and, on no data, its branches: so every operator is checked by Spark."""
+        context, plan, rundir = self.context, self.plan, self.rundir
+        with counts.user.active():
+            trunk: Trunk = TrunkCompiler(context, fragment).compile()
+        # Otherwise what a power cut takes of a channel is found, and made again or left out.
+        durable = plan.delivery == EXACTLY_ONCE
+        stores = {
+            c.id: ChannelStore(rundir.channel(c.id), fragment=fragment.id, durable=durable)
+            for c in plan.outputs(fragment.id)
+        }
+        letters = ChannelStore(rundir.dead_letters(fragment.id), fragment=fragment.id)
+        branches = Branches(context, fragment, trunk, self.sinks, stores, letters, counts)
+        empty = context.spark.createDataFrame([], trunk.df.schema)
+        context.schemas.update({id: df.schema for id, df in branches.schemas(empty).items()})
+        channels = {c.id for c in plan.channels}
+        readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
+        directory = rundir.fragment(fragment.id)
+        limit = BatchLimit(directory, largest_batches(trunk, context.config), context.config)
+        given = (plan, fragment, trunk, branches, directory, readers, counts, self.flow)
+        if fragment.id in context.realtime:
+            return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
+        query = MicroBatchQuery(*given, limit=limit)
+        files = CheckpointFiles(rundir.home)
+        query.checkpoints = Participation(
+            query, self.checkpoints, files, self.sinks, transactional=context.transactional
+        )
+        return query
+
+
+def prepare(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    *,
+    fresh: bool = False,
+    replay_from_ms: int | None = None,
+    savepoint: str | None = None,
+    flow: FlowBook | None = None,
+) -> Execution:
+    """Compile everything, check every source and sink, begin the state; nothing runs yet.
+
+    `rundir` is locked by this process alone. `fresh` forgets what earlier runs did, outputs included;
+    `replay_from_ms` begins a new life with the messages that are not older, `savepoint` one that goes on
+    from the savepoint at that place. Raises what is wrong with the application: then no state of a first run
+    is left behind, and the life that was there stays.
+    """
+    saved = None if savepoint is None else _fitting(savepoint, plan, rundir, fresh, replay_from_ms)
+    if replay_from_ms is not None:
+        replay_from(plan.graph, replay_from_ms)  # before anything is forgotten
+        if not fresh:
+            rundir.make_aside(replay_from_ms)
+    try:
+        execution = _prepared(
+            plan, rundir, config, flow, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
+        )
+        rundir.begin(plan)
+        CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
+    except BaseException:
+        rundir.give_up_aside()
+        if rundir.is_taken_over:
+            rundir.clear()
+        raise
+    if saved is not None:
+        rundir.taken_over()
+    return execution
+
+
+def _fitting(
+    place: str, plan: Plan, rundir: RunDirectory, fresh: bool, replay_from_ms: int | None
+) -> OpenedSavepoint:
+    """The savepoint at a place, all of it read; raises what keeps the application from starting with it."""
+    if replay_from_ms is not None:
+        raise UserError(
+            "an application cannot start from a savepoint and with a replay",
+            got="both",
+            remedy="start from the savepoint first, then replay",
+        )
+    saved = OpenedSavepoint(place, rundir.writers)
+    saved.require_fits(plan, rundir, fresh=fresh)
+    return saved
+
+
+def _prepared(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    flow: FlowBook | None,
+    *,
+    fresh: bool,
+    replay_from_ms: int | None,
+    saved: OpenedSavepoint | None,
+) -> Execution:
+    sinks = open_sinks(plan, rundir, config)
+    if fresh:
+        _forget(rundir, sinks)
+        if replay_from_ms is not None:
+            rundir.make_aside(replay_from_ms)
+    if saved is not None:
+        rundir.take_over(saved.manifest.life.elsewhere())
+        saved.bring_into(plan, rundir)
+        sinks = open_sinks(plan, rundir, config)
+    rundir.refuse_another_graph(plan)
+    first_run = not rundir.started
+    if first_run or replay_from_ms is not None:
+        _validate_sources(plan)
+    for sink in sinks.values():
+        sink.validate()
+    if saved is not None:
+        abort_others(sinks)
+    restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
+    execution = _started(plan, rundir, config, sinks, flow)
+    execution.notices += map(notice, written_out(plan.graph, config))
+    if restored is not None:
+        execution.notices.append(restored)
+    if saved is not None:
+        parts = int(execution.context.spark.conf.get("spark.sql.shuffle.partitions", "2"))
+        execution.notices.append(saved.told(parts))
+    try:
+        execution.compile_all()
+    except BaseException:
+        if first_run:
+            rundir.clear()  # nothing has run: the next try lists its inputs anew
+        raise
+    return execution
+
+
+def _forget(rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> None:
+    """Start over: no state, and no results."""
+    for sink in sinks.values():
+        sink.check_fresh()
+    # The state first: a state whose results are gone would go on, one that is gone is refused.
+    rundir.clear()
+    for sink in sinks.values():
+        sink.fresh()
+
+
+def _settled(
+    plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter], *, life_ends: bool
+) -> str | None:
+    """Decide what becomes of what earlier runs had prepared; returns what the user should know of it."""
+    if life_ends:
+        publish_prepared(sinks)  # what this life has made is not made again
+    if makes_checkpoints(plan, config):
+        return restore_lost(plan, rundir, sinks)
+    if CheckpointFiles(rundir.home).transaction() is not None:
+        publish_prepared(sinks)  # it was made while there were checkpoints; now each batch is shown by itself
+    return None
+
+
+def _validate_sources(plan: Plan) -> None:
+    """What can be found wrong without Spark is told at once. Later runs go on with what they listed."""
+    for node in plan.graph.nodes.values():
+        if node.operation.any_source is not None:
+            check_source(node.operation.any_source)
+
+
+def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook) -> Execution:
+    """An application that another process has prepared (`rundir.note_prepared`); `rundir` is shared."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config), flow)
+    for id, schema in rundir.prepared_schemas().items():
+        execution.context.schemas[id] = StructType.fromJson(schema)
+    return execution
+
+
+def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
+    """Compile everything for what Spark says of it; `rundir` is a scratch directory."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
+    execution.compile_all()
+    return execution.context
+
+
+def printed_by_hooks(application: Application, result: RunResult) -> str:
+    """Call the `when_finished` hooks of an application; returns what they printed. Raises what they raise."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        application.tell_finished(result)
+    return printed.getvalue()
+
+
+def finish(rundir: RunDirectory, result: RunResult) -> None:
+    """Note in the state directory that the application has finished."""
+    rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
+
+
+def open_sinks(plan: Plan, rundir: RunDirectory, config: Config) -> dict[str, SinkWriter]:
+    """The sinks of an application by processor id."""
+    opened: dict[str, SinkWriter] = {}
+    for node in plan.graph.nodes.values():
+        if node.operation.target is not None:
+            directory = str(rundir.path / "sinks" / node.id)
+            context = SinkContext(rundir.app_id, node.id, directory, config, rundir.life.number)
+            opened[node.id] = open_sink(node.operation.target, context)
+    return opened
+
+
+def refuse_shared_targets(plan: Plan) -> None:
+    """Raise `GraphError` when two sinks write to one place: each would take the other's for its own."""
+    taken: dict[str, str] = {}
+    for node in plan.graph.nodes.values():
+        sink = node.operation.target
+        target = None if sink is None else sink_path(sink)
+        if target is None:
+            continue
+        if target in taken:
+            raise GraphError(
+                f"two sinks write to {target}",
+                where=str(node),
+                got=f"the other is {taken[target]}",
+                remedy="give each sink a directory of its own, or union the streams before one sink",
+            )
+        taken[target] = str(node)
+
+
+def _started(
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    sinks: Mapping[str, SinkWriter],
+    flow: FlowBook | None = None,
+) -> Execution:
+    spark = session(config, plan.application, kafka=uses_kafka(plan))
+    ship(plan.graph)
+    replay = replay_in(plan.graph, rundir.life)
+    context = CompileContext(
+        spark,
+        plan,
+        rundir,
+        config,
+        run_id=uuid.uuid4().hex,
+        replay=replay,
+        transactional=makes_checkpoints(plan, config),
+    )
+    return Execution(context, sinks, flow or FlowBook(config))

@@ -1,0 +1,80 @@
+"""Finding the application that is asked for something: its states, a savepoint.
+
+Design: an `Application` says by name and settings where its state is. A name or an id alone is looked for in
+the state directory of the configuration, which says of each application what it is called.
+
+Called by `drivetrain.state` and `drivetrain.savepoint`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drivetrain.api.application import Application
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.errors import InputError, UserError
+from drivetrain.private_files import Writers
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.runtime.run_notes import known_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from drivetrain.spark.state.state_query import States
+
+
+def asked(application: Application | str, processor: str, config: Config | None = None) -> States:
+    """The states of a processor; raises `UserError` when the application is not found."""
+    config = config or Config.load(None, {}, {})
+    from drivetrain.spark.state.state_query import states_of
+
+    rundir = directory_of(application, config)
+
+    def spark() -> SparkSession:
+        from drivetrain.spark.session.spark_session import session
+
+        return session(config, "drivetrain-state")
+
+    return states_of(rundir.home, processor, spark)
+
+
+def directory_of(application: Application | str, config: Config) -> RunDirectory:
+    """Where an application has its state; raises `UserError` when one of that name or id is not found."""
+    if isinstance(application, str):
+        return _found(application, config)
+    settings = application.naming_settings
+    return RunDirectory(
+        config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
+    )
+
+
+def _found(name: str, config: Config) -> RunDirectory:
+    state_dir, writers = Path(config[run_keys.STATE_DIR]), Writers(config[run_keys.WRITERS])
+    known: dict[str, tuple[str, dict[str, Any]]] = {}
+    for file in sorted(state_dir.glob("*/application.json")):
+        try:
+            said = known_in(file.parent)
+        except InputError:
+            if name in (file.parent.name, file.parent.name.rpartition("-")[0]):
+                raise
+            continue  # another application's
+        known[file.parent.name] = (said.get("application", ""), said.get("settings", {}))
+    ids = [id for id, (called, _) in known.items() if name in (id, called)]
+    if len(ids) == 1:
+        return RunDirectory(str(state_dir), *known[ids[0]], writers)
+    if not ids:
+        raise UserError(
+            f"no application {name!r} has state here",
+            where=str(state_dir),
+            expected=f"one of {', '.join(sorted(known))}" if known else "an application that has run",
+            got=name,
+            remedy="run it, or pass its --state-dir or configuration",
+        )
+    raise UserError(
+        f"there are several applications {name!r}, with other settings",
+        where=str(state_dir),
+        expected=f"one of {', '.join(ids)}",
+        got=name,
+    )

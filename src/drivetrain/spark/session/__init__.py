@@ -1,0 +1,1 @@
+"""The Spark session, its Java process and its Python workers."""

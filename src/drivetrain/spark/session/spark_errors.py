@@ -1,0 +1,197 @@
+"""Errors on their way through Spark: packed where they happen, unpacked where they are reported.
+
+Spark turns whatever a worker raises into a page of Java and Python stack traces. An error of ours is
+therefore packed into one marked token inside the message of a plain exception; the engine finds the
+token in whatever Spark reports and has the original error, typed fields and all. Errors that are
+Spark's own are translated where we know the remedy, and shortened to their first lines otherwise.
+
+Only classes of Drivetrain's own error tree are rebuilt, from JSON: nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from drivetrain.config.references import scrub, scrubbed
+from drivetrain.errors import (
+    DiskFullError,
+    DrivetrainError,
+    GraphError,
+    InternalError,
+    OperatorTypeError,
+    UnavailableError,
+    UserError,
+)
+from drivetrain.runtime.durable import is_full, says_full
+
+_TOKEN = re.compile(r"⟦drivetrain:([A-Za-z0-9+/=]+)⟧")
+_UNSHIPPABLE = ("PicklingError", "cannot pickle", "Could not serialize object")
+_NOISE = re.compile(
+    r"\s*(at |\.\.\. \d+ more|JVM stacktrace|== SQL|Caused by)"  # Java's stack
+    r"|[ :|]*[+:]- |'[A-Z]\w*|[A-Z]\w* .*#\d+"  # Spark's plan
+)
+_STATE = (
+    "CANNOT_LOAD_STATE_STORE",
+    "CANNOT_READ_STATE",
+    "FAILED_TO_LOAD_STATE",
+    "STATE_STORE_",
+    "org.rocksdb.RocksDBException",
+    "org.apache.hadoop.fs.ChecksumException",
+)
+"""What Spark says when files of its own checkpoint are not as it wrote them."""
+_PYTHON_GONE = (
+    "Python worker exited unexpectedly",
+    "Broken pipe",
+    "java.io.EOFException",
+    "Connection reset",
+)
+"""What Java says when the Python at the other end of a connection is gone."""
+_PYTHON_LATE = "Python worker failed to connect back"
+"""What Java says when a Python process that it started did not report in time."""
+
+
+class StateDamagedError(UserError):
+    """What Spark keeps of a fragment's state cannot be read."""
+
+    code = "state-damaged"
+
+
+class EmbeddedError(RuntimeError):
+    """A plain exception whose message carries a `DrivetrainError` across Spark."""
+
+
+def embedded(error: DrivetrainError) -> EmbeddedError:
+    """`error` as an exception that survives Spark; raise it in workers."""
+    scrub(error)
+    body = {"class": type(error).__name__, "fields": {k: v for k, v in vars(error).items() if k != "args"}}
+    packed = base64.b64encode(json.dumps(body, default=str).encode()).decode()
+    # Workers send text as UTF-8, which has no lone surrogates.
+    told = str(error).encode(errors="backslashreplace").decode()
+    return EmbeddedError(f"⟦drivetrain:{packed}⟧ {told}")
+
+
+def recovered(text: str) -> DrivetrainError | None:
+    """The `DrivetrainError` that was embedded in what Spark reported, if there is one."""
+    found = _TOKEN.search(text)
+    if found is None:
+        return None
+    body = json.loads(base64.b64decode(found.group(1)))
+    cls = _known(body["class"])
+    error = cls.__new__(cls)
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in body["fields"].items()}
+    error.__dict__.update(fields)
+    error.args = (body["fields"].get("what", ""),)
+    return error
+
+
+def translated(error: BaseException, where: str | None = None) -> DrivetrainError:
+    """What to tell the user about `error`, which Spark (or we) raised while `where` was running."""
+    if isinstance(error, DrivetrainError):
+        return error
+    text = f"{error}\n{error.__cause__ or ''}"
+    ours = recovered(text)
+    if ours is not None:
+        return ours
+    if is_full(error) or says_full(text):
+        return DiskFullError(
+            "the disk is full",
+            where=where,
+            remedy="free some space and run the same command again: it continues where it stopped",
+        )
+    if any(sign in text for sign in _STATE):
+        return StateDamagedError(
+            "Spark's state of the fragment cannot be read",
+            where=where,
+            got=_short(text),
+            remedy="put the state directory back from a backup, start from a savepoint, or start over with "
+            "--fresh; with checkpoint.mode=on the application goes back to its last checkpoint automatically",
+        )
+    if any(sign in text for sign in _UNSHIPPABLE):
+        return GraphError(
+            "a function cannot be sent to Spark's workers",
+            where=where,
+            got=_short(text),
+            remedy="a function may not refer to locks, files, connections or the Spark session: "
+            "create them inside it",
+        )
+    trace = str(getattr(error, "_stackTrace", "") or "")  # an EOFException of Java has no message
+    if any(sign in text or sign in trace for sign in _PYTHON_GONE):
+        return UnavailableError(
+            "a Python process of Spark has ended before its work was done",
+            where=where,
+            got=_short(text),
+            remedy="run the same command again: it continues where it stopped; if it happens again, check "
+            "whether memory ran out, or whether one of your libraries ends the process",
+        )
+    if _PYTHON_LATE in text:
+        return UnavailableError(
+            "a Python process of Spark did not start in time",
+            where=where,
+            got=_short(text),
+            remedy="run the same command again: it continues where it stopped; if it happens again, the "
+            "machine is overloaded: run fewer processes on it, or give Spark fewer cores (spark.master)",
+        )
+    return UserError(
+        "Spark could not run this",
+        where=where,
+        got=_short(text),
+        remedy="correct the expression or the data and run the same command again: "
+        "it continues where it stopped",
+    )
+
+
+@contextmanager
+def refusals_named(where: str) -> Iterator[None]:
+    """Turn what Spark says against the operator `where`, which the block builds, into our own error."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.startswith("pyspark"):
+            raise analysis_error(error, where) from error
+        raise
+
+
+def analysis_error(error: BaseException, where: str) -> DrivetrainError:
+    """What to tell the user when Spark's analyzer refuses an operator."""
+    ours = recovered(str(error))
+    if ours is not None:
+        return ours
+    if isinstance(error, PySparkException) and (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+        named = error.getMessageParameters() or {}
+        column, known = named.get("objectName", "").strip("`"), named.get("proposal", "").replace("`", "")
+        known = ", ".join(c for c in known.split(", ") if c and c != "window" and not c.startswith("__"))
+        return OperatorTypeError(
+            f"there is no column {column!r}",
+            where=where,
+            expected=f"one of {known}" if known else None,
+            got=column,
+            remedy="correct the name; `drivetrain plan` shows the columns that every operator has",
+        )
+    return OperatorTypeError(
+        "Spark cannot run this operator on its input",
+        where=where,
+        got=_short(str(error)),
+        remedy="`drivetrain plan` shows the columns that every operator has",
+    )
+
+
+def _known(name: str) -> type[DrivetrainError]:
+    stack: list[type[DrivetrainError]] = [DrivetrainError]
+    while stack:
+        cls = stack.pop()
+        if cls.__name__ == name:
+            return cls
+        stack += cls.__subclasses__()
+    raise InternalError(f"an error came through Spark that is not known here: {name}")
+
+
+def _short(text: str, lines: int = 4) -> str:
+    """The first lines of what Spark says, without Java's stack."""
+    kept = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
+    return scrubbed("\n    ".join(kept[:lines]))

@@ -1,0 +1,291 @@
+"""One tuned Spark session per process.
+
+What differs from PySpark's defaults, and why:
+
+- shuffle partitions from the number of cores: the default of 200 makes every small batch several
+  times slower;
+- state in RocksDB with changelog checkpoints: state may exceed memory, and a batch writes what it
+  changed, not everything;
+- checkpoint files through `FileSystemBasedCheckpointFileManager`: the default one forks processes for
+  links on a local disk;
+- workers run this very Python, so that what the driver can import they can import too;
+- UTC, Arrow, and a log that says errors only.
+
+On a Spark cluster the workers are other machines' processes: they start the Python of `PYSPARK_PYTHON`, else
+the one at the path that this one has here. A standalone master is looked for before Spark is started: Spark
+itself would try for a minute and then end the application without a word that could be caught.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from drivetrain.config import Config
+from drivetrain.config.catalog import spark as keys
+from drivetrain.config.references import resolved_options
+from drivetrain.errors import MissingDependencyError, UnavailableError
+from drivetrain.spark.session.class_archive import java_options
+from drivetrain.spark.session.java import java_program
+from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
+from drivetrain.spark.session.lost_java import tell_once
+from drivetrain.spark.session.python_launcher import worker_python
+from drivetrain.spark.session.spark_errors import translated
+
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+_LOG = Path(__file__).resolve().with_name("log4j2.properties")
+_MASTER_S = 5.0
+_OUT_OF_MEMORY = 3
+"""The status with which Java ends when it is told to exit on that."""
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark's: they print what it raises as JSON, before anyone could catch it."""
+
+
+def cores(master: str) -> int:
+    """How many cores a Spark master gives us: those of this machine unless `local[N]` says less."""
+    if master.startswith("local[") and master != "local[*]":
+        return int(master[6:-1].split(",")[0])
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def settings(config: Config) -> Mapping[str, str]:
+    """The Spark settings of an application, keyed by Spark's names; `spark.conf` wins over ours."""
+    partitions = config[keys.SHUFFLE_PARTITIONS] or cores(config[keys.MASTER])
+    chosen = {
+        "spark.driver.memory": f"{config[keys.DRIVER_MEMORY] // 2**20}m",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.default.parallelism": str(partitions),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
+        "-XX:+ExitOnOutOfMemoryError "
+        f"-Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
+        "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # With several stateful operators in a query late would mean: by the watermark of the batch before. A
+        # message for a window that has fired would open it again, and it would fire twice. We have one.
+        "spark.sql.streaming.statefulOperator.allowMultiple": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+        "spark.sql.streaming.stopTimeout": "30s",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.cleaner.referenceTracking.cleanCheckpoints": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.warehouse.dir": os.path.join(os.environ.get("TMPDIR", "/tmp"), "drivetrain-warehouse"),  # noqa: S108 - Spark wants a name, nothing is written there
+    }
+    if not config[keys.MASTER].startswith("local"):
+        del chosen["spark.driver.bindAddress"], chosen["spark.driver.host"]
+    extra: Mapping[str, str] = config[keys.CONF]
+    chosen.update(extra)
+    return chosen
+
+
+def _temporary_files() -> str:
+    """Where Java puts its temporary files: where this process does, so that they go with those."""
+    place = tempfile.gettempdir()
+    return "" if len(place.split()) != 1 else f" -Djava.io.tmpdir={place}"
+
+
+def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False) -> SparkSession:
+    """Start Spark, or return the session of this process, with this configuration's SQL settings.
+
+    With `kafka` it has Spark's Kafka connector, fetched if need be. Raises `MissingDependencyError` without
+    Java 17 or newer, or when the running session was started without the connector, and `UnavailableError`
+    when the master cannot be reached or the connector cannot be fetched.
+    """
+    active = SparkSession.getActiveSession()
+    if active is None:
+        require_java()
+        require_master(config[keys.MASTER])
+    _choose_python(config)
+    chosen = dict(settings(config))
+    if kafka and active is None:
+        own = chosen.get("spark.jars", "")
+        chosen["spark.jars"] = ",".join([*filter(None, [own]), *map(str, connector_jars(config) or [])])
+    chosen |= {"spark.master": config[keys.MASTER], "spark.app.name": app_name}
+    whole = resolved_options(chosen, keys.CONF.name)
+    builder = SparkSession.builder
+    for key, value in whole.items():
+        builder = builder.config(key, value)
+    try:
+        with _interrupt_kept():
+            _start_java({key: value for key, value in chosen.items() if whole[key] == value})
+            spark = builder.getOrCreate()
+    except Exception as error:
+        raise UnavailableError(
+            f"Spark does not start at {config[keys.MASTER]}",
+            got=str(translated(error)),
+            remedy="`drivetrain doctor` shows what is missing",
+        ) from error
+    if kafka:
+        require_connector(spark)
+    for name in _QUERY_LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
+    if active is None:
+        tell_once(spark)
+    spark.sparkContext.setLogLevel("ERROR")
+    # Spark says "query ... has been stopped" as an error for every clean stop: that is noise here.
+    jvm = spark._jvm
+    for name in (
+        "org.apache.spark.sql.execution.streaming",
+        "org.apache.spark.sql.execution.datasources.v2.python",
+    ):
+        jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(
+            name, jvm.org.apache.logging.log4j.Level.OFF
+        )
+    for name in ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager"):
+        jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(
+            name, jvm.org.apache.logging.log4j.Level.OFF
+        )
+    return spark
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Spark's Java process with settings that everybody may see: they are on its command line.
+
+    Those with secrets come to it over the connection, before anything is started in it.
+    """
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False)
+        for key, value in settings.items():
+            conf.set(key, value)
+        SparkContext._ensure_initialized(conf=conf)
+
+
+@contextmanager
+def _interrupt_kept() -> Iterator[None]:
+    """Leave Ctrl-C to whoever had it: PySpark's own handler calls Java in the middle of another call.
+
+    It cancels the running batch; ours lets it finish.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def java_process() -> subprocess.Popen[bytes] | None:
+    """Spark's Java process that this process started; None before, or when it was started by something
+    else."""
+    gateway = SparkContext._gateway
+    return None if gateway is None else getattr(gateway, "proc", None)
+
+
+def java_has_ended() -> bool:
+    """Whether Spark's Java process was started here and is gone; does not block."""
+    java = java_process()
+    return java is not None and java.poll() is not None
+
+
+def java_lost(config: Config) -> UnavailableError | None:
+    """The error for a Java process that has ended by itself; None if it has not."""
+    if not java_has_ended():
+        return None
+    java = java_process()
+    status = None if java is None else java.poll()
+    ran_out = status == _OUT_OF_MEMORY
+    return UnavailableError(
+        "Spark's Java process has no memory left, and ended" if ran_out else "Spark's Java process has ended",
+        where="spark.driver-memory" if ran_out else None,
+        got=f"{config[keys.DRIVER_MEMORY] // 2**20} MiB" if ran_out else f"exit status {status}",
+        remedy="run the same command with more (--set spark.driver-memory='2 GiB'): it continues where it "
+        "stopped; or start over with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
+        if ran_out
+        else "run the same command again: it continues where it stopped",
+    )
+
+
+def is_lost() -> bool:
+    """Whether Spark was started here and is gone: its Java process ended, or its cluster gave it up."""
+    if java_has_ended():
+        return True
+    java_context = getattr(SparkContext._active_spark_context, "_jsc", None)
+    if java_context is None:
+        return False  # not started, or only just about to be
+    try:
+        return bool(java_context.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+def stop() -> None:
+    """Stop Spark, if it was started here; its Java process ends with this process."""
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+
+
+def require_master(master: str) -> None:
+    """Raise `UnavailableError` unless one of the masters in `spark://host:port,host:port` listens."""
+    if not master.startswith("spark://"):
+        return
+    tried = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_S):
+                return
+        except (OSError, ValueError, OverflowError) as error:
+            tried.append(f"{address}: {error}")
+    raise UnavailableError(
+        "no Spark master listens there",
+        where=master,
+        expected="spark://HOST:PORT of a running Spark standalone master",
+        got="; ".join(tried),
+        remedy="start it, or correct spark.master",
+    )
+
+
+def _choose_python(config: Config) -> None:
+    """Say which Python runs functions: this one here; on a cluster what the user says, or the same path."""
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if config[keys.MASTER].startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = worker_python()
+        return
+    conf: Mapping[str, str] = config[keys.CONF]
+    chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = chosen or sys.executable
+
+
+def require_java() -> None:
+    """Raise `MissingDependencyError` unless a Java of version 17 or newer can be started."""
+    home = os.environ.get("JAVA_HOME")
+    java = java_program()
+    remedy = "install Java 17 or newer (Debian: apt install openjdk-17-jre-headless), or set JAVA_HOME to one"
+    if java is None or not os.path.exists(java):
+        where = "JAVA_HOME" if home else "PATH"
+        raise MissingDependencyError(
+            "Spark needs Java, which was not found", where=where, got=home, remedy=remedy
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    version = told.split('"')[1] if '"' in told else ""
+    major = version.split(".")[0]
+    if not major.isdigit() or int(major) < 17:
+        raise MissingDependencyError(
+            "Java is too old", where=java, expected="17 or newer", got=version, remedy=remedy
+        )

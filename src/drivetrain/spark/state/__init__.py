@@ -1,0 +1,1 @@
+"""The states of an application, as users query them."""

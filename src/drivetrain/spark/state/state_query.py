@@ -1,0 +1,319 @@
+"""Asking an application for its states: now, or as of an application time, while it runs or when it does not.
+
+Problem: states are in Spark's checkpoint of a fragment, which a query may be writing to. Who asks must not
+disturb it, must not be told half of a batch, and may not have the application's code.
+
+Design: the newest batch that Spark has committed is read by Spark's own state reader, which copies what it
+needs; `state_description` says what the bytes mean. A persistent Task's states as of an earlier time follow
+from those of that batch and the pictures since (`state_pictures`). When Spark or the Task has deleted
+meanwhile what was about to be read, it is read anew, from the batch that is the newest then. A time whose
+pictures are deleted is looked for in the snapshot of the newest checkpoint, too: what that was recorded with
+can be asked for as long as it is the newest.
+
+Invariants:
+
+1. What is told is the state after one committed batch, or exactly as of the time that was asked for.
+2. A time that cannot be answered exactly is refused, with the nearest ones that can.
+
+Called by `drivetrain.state`, by the handle of `drivetrain.start`, and by the command `drivetrain state`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from drivetrain.api.durations import told
+from drivetrain.api.moments import moment_ms, told_moment
+from drivetrain.api.operations import Aggregate, Fold, Process
+from drivetrain.core.clock.time_bounds import ended_by, known_clock
+from drivetrain.core.state.paged_state import BUCKETS, bucket_of
+from drivetrain.core.state.picture_times import PictureTimes
+from drivetrain.core.state.state_keys import canonical_key, decoded_key, encoded_key
+from drivetrain.core.state.state_rules import EVER, Span
+from drivetrain.core.state.two_state import TwoStates
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.state_pictures import Pictures
+from drivetrain.spark.batch.offset_log import committed
+from drivetrain.spark.state.aggregate_state import aggregate_values, on_our_scale
+from drivetrain.spark.state.kept_times import clock_at, kept_times
+from drivetrain.spark.state.state_description import noted_operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+Moment: TypeAlias = "str | int | datetime"
+
+CHECKPOINT: Final = "checkpoint"
+"""Stands for the application time of the newest checkpoint."""
+
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """One state: its key (several columns: a tuple), its value, and its window [start, end) in ms if any."""
+
+    key: Any
+    value: Any
+    window: Span | None = None
+
+
+class States:
+    """The states of one processor; every question is answered from the newest committed batch.
+
+    `files` are the application's checkpoints (None: those of no application, this is a snapshot).
+    """
+
+    def __init__(
+        self,
+        fragment: Path,
+        processor: str,
+        spark: Callable[[], SparkSession],
+        files: CheckpointFiles | None = None,
+    ) -> None:
+        self.processor: Final = processor
+        self._fragment: Final = fragment
+        self._spark: Final = spark
+        self._files: Final = files
+        self.operation: Final = noted_operator(fragment)
+
+    def get(self, key: Any, at: Moment | None = None) -> Any:
+        """The value of a key, now or as of an application time; None when it has none.
+
+        With windows a mapping by window: (start_ms, end_ms) to the value. `at` is ISO 8601 (UTC unless it
+        says otherwise), a datetime, or ms since the epoch; or "checkpoint", see `checkpoint_ms`. Raises
+        `UserError` for a time that cannot be answered.
+        """
+        found = self._found(at, key)
+        windows = {state.window: state.value for state in found if state.window is not None}
+        return windows if windows else next((state.value for state in found), None)
+
+    def items(self, at: Moment | None = None) -> list[KeptState]:
+        """All states, now or as of an application time, ordered by window and key; raises as `get`."""
+        return sorted(self._found(at), key=lambda s: (s.window or EVER, str(s.key)))
+
+    def clock_ms(self) -> int | None:
+        """The clock of the newest committed batch, in ms; None without one."""
+        batch = committed(self._checkpoint)
+        return None if batch < 0 else known_clock(clock_at(self._fragment, batch))
+
+    def times(self) -> PictureTimes | None:
+        """As of which times one may ask without a checkpoint; None when no pictures are taken."""
+        return kept_times(self._fragment, self.operation, committed(self._checkpoint))
+
+    def checkpoint_ms(self) -> int:
+        """The application time of the newest checkpoint: as of it all processors with pictures can be asked.
+
+        Raises `UserError` when there is no checkpoint, or it has no such time.
+        """
+        known = None if self._files is None else self._files.transaction()
+        record = None if known is None else known.record
+        if record is None:
+            raise UserError(
+                "the application has no checkpoint",
+                where="at",
+                got=repr(CHECKPOINT),
+                remedy="run it with checkpoint.mode=on, or ask as of a time",
+            )
+        if record.as_of_ms is None:
+            raise UserError(
+                f"checkpoint {record.txid} has no application time",
+                where="at",
+                expected='a time that all persistent Tasks with State(..., as_of="...") have a picture of',
+                got=repr(CHECKPOINT),
+                remedy="ask as of a time; declare steps that are multiples of each other",
+            )
+        return record.as_of_ms
+
+    # -- what is read ------------------------------------------------------------------------------
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self._fragment / "checkpoint"
+
+    def _found(self, at: Moment | None, *keys: Any) -> list[KeptState]:
+        if at is None:
+            return self._newest(None, *keys)
+        at_ms = self.checkpoint_ms() if at == CHECKPOINT else _moment(at)
+        times = self.times()
+        if times is None:
+            raise UserError(
+                f"{self.processor} can only be queried for its current states",
+                got=f"at={told_moment(at_ms)}",
+                remedy='a persistent Task with State(..., as_of="1 h") can be queried as of every hour',
+            )
+        if at_ms not in times:
+            with self._saved() as saved:
+                if saved is not None and at_ms in (saved.times() or ()):
+                    return saved._newest(at_ms, *keys)
+        return self._newest(at_ms, *keys)
+
+    @contextmanager
+    def _saved(self) -> Iterator[States | None]:
+        """The states in the snapshot of the newest checkpoint, which stays meanwhile; None without one."""
+        if self._files is None or not self._files.snapshots.is_dir():
+            yield None
+            return
+        snapshots = Snapshots(self._files.snapshots)
+        with snapshots.held():
+            known = self._files.transaction()
+            record = None if known is None else known.record
+            place = None if record is None else snapshots.place(self._fragment.name, record.round)
+            is_there = place is not None and place.is_dir()
+            yield States(place, self.processor, self._spark) if place is not None and is_there else None
+
+    def _newest(self, at_ms: int | None, *keys: Any) -> list[KeptState]:
+        """From the newest committed batch."""
+        error: Exception | None = None
+        for _ in range(_ATTEMPTS):
+            batch = committed(self._checkpoint)
+            if batch < 0:
+                return []
+            try:
+                return self._read(batch, at_ms, *keys)
+            except DrivetrainError:
+                raise
+            except Exception as raised:  # noqa: BLE001 - Spark's, of files that it has deleted meanwhile
+                error = raised
+        raise UnavailableError(
+            f"the states of {self.processor} cannot be read right now",
+            where=str(self._checkpoint),
+            got=f"{type(error).__name__}: {str(error)[:300]}",
+            remedy="try again; if this error continues, the checkpoint is damaged",
+        ) from error
+
+    def _read(self, batch: int, at_ms: int | None, *keys: Any) -> list[KeptState]:
+        operation = self.operation
+        if isinstance(operation, Process) and operation.persistent is not None:
+            return list(self._of_task(operation, batch, at_ms, *keys))
+        if isinstance(operation, Fold):
+            found = self._of_fold(operation, batch)
+        elif isinstance(operation, Aggregate):
+            found = (
+                KeptState(_bare(canonical_key(key)), value, window)
+                for key, window, value in aggregate_values(operation, self._rows(batch), self.processor)
+            )
+        else:
+            raise UserError(
+                f"{self.processor} has no state that can be queried",
+                expected="a persistent Task, or an aggregation, reduce or fold",
+                where=str(self._fragment),
+            )
+        return [state for state in found if not keys or state.key == canonical_key(keys[0])]
+
+    def _rows(self, batch: int) -> list[Row]:
+        reader = self._spark().read.format("statestore").option("batchId", batch)
+        return on_our_scale(reader.load(str(self._checkpoint))).collect()
+
+    def _blobs(self, batch: int, bucket: int | None = None) -> dict[int, bytes]:
+        reader = self._spark().read.format("statestore").option("batchId", batch)
+        df = reader.load(str(self._checkpoint)).selectExpr(
+            "key.bucket AS bucket", "value.groupState.blob AS blob"
+        )
+        if bucket is not None:
+            df = df.where(f"bucket = {bucket}")
+        return {row["bucket"]: bytes(row["blob"]) for row in df.collect()}
+
+    def _of_fold(self, operation: Fold, batch: int) -> Iterator[KeptState]:
+        for blob in self._blobs(batch).values():
+            groups: Mapping[tuple[Any, int, int], Any] = pickle.loads(blob)  # noqa: S301 - what Spark keeps of us
+            for (key, start, end), state in groups.items():
+                window = None if operation.window.kind == "global" else (start // 1000, -(-end // 1000))
+                yield KeptState(_bare(key), operation.monoid.result(state), window)
+
+    # -- persistent Tasks --------------------------------------------------------------------------
+
+    def _of_task(self, operation: Process, batch: int, at_ms: int | None, *keys: Any) -> Iterator[KeptState]:
+        from drivetrain.spark.compile.persistent_rules import rules_of
+
+        rules = rules_of(operation)
+        clock_ms = clock_at(self._fragment, batch)
+        if at_ms is not None:
+            self._require(at_ms, kept_times(self._fragment, operation, batch))
+        wanted = encoded_key(keys[0]) if keys else None
+        bucket = None if wanted is None else bucket_of(wanted)
+        blobs = self._blobs(batch, bucket)
+        for number in range(BUCKETS) if bucket is None else [bucket]:
+            states = TwoStates(rules, blobs.get(number))
+            until_ms = states.checkpoint_ms if number in blobs else clock_ms
+            # Spark calls a bucket up to a millisecond after its time, and one without messages not at all.
+            _, due = states.advance(max(ended_by(clock_ms), states.clock_ms))
+            if at_ms is None:
+                found = {(span, key): state for span, key, state in states.items()}
+                if wanted is not None:
+                    found = {group: state for group, state in found.items() if group[1] == wanted}
+            else:
+                since = Pictures(self._fragment, number).between(at_ms, until_ms)
+                found = states.as_of([*since, *(p for p in due if p.at_ms > at_ms)], wanted)
+            for (span, key), state in found.items():
+                yield KeptState(decoded_key(key), rules.monoid.result(state), None if span == EVER else span)
+
+    def _require(self, at_ms: int, times: PictureTimes | None) -> None:
+        assert times is not None  # asked for before
+        if at_ms in times:
+            return
+        step_ms = times.step_ms
+        if times.newest_ms is None:
+            raise UserError(
+                f"the states of {self.processor} as of {told_moment(at_ms)} are not known yet",
+                expected=f"a multiple of {told(step_ms)} that the clock has passed; it has passed none",
+                got=told_moment(at_ms),
+                remedy="wait until messages have moved the clock",
+            )
+        below = min(max(at_ms - at_ms % step_ms, times.first_ms), times.last_ms)
+        nearest = sorted({below, min(below + step_ms, times.last_ms)})
+        kept, passed = told_moment(times.first_ms), told_moment(times.last_ms)
+        raise UserError(
+            f"the states of {self.processor} as of {told_moment(at_ms)} cannot be queried",
+            expected=f"a multiple of {told(step_ms)}, from {kept}, when they begin, to {passed}, "
+            "which the clock has passed",
+            got=told_moment(at_ms),
+            remedy=f"ask for {' or '.join(map(told_moment, nearest))}",
+        )
+
+
+def states_of(home: Path, processor: str, spark: Callable[[], SparkSession]) -> States:
+    """The states of a processor of the application that keeps its state in `home`.
+
+    Raises `UserError` when that has no processor of the name with a state to ask for, `InputError` when what
+    it says of it cannot be read.
+    """
+    fragment = home / "fragments" / processor
+    if Path(processor).name == processor and fragment.is_dir():
+        states = States(fragment, processor, spark, CheckpointFiles(home))
+        if states.operation is not None:
+            return states
+    kept = [d.name for d in sorted((home / "fragments").glob("*")) if (d / "operator").is_file()]
+    if not home.is_dir():
+        raise InputError(
+            "the application has no state here", where=str(home), remedy="run it, or pass its --state-dir"
+        )
+    raise UserError(
+        f"there is no state of a processor {processor!r}",
+        where=str(home),
+        expected=f"one of {', '.join(kept)}" if kept else "a persistent Task or an aggregation that has run",
+        got=processor,
+    )
+
+
+def _moment(at: Moment) -> int:
+    at_ms = moment_ms(at, "at")
+    try:
+        told_moment(at_ms)
+    except OverflowError as error:
+        raise UserError(
+            "not a moment", where="at", expected="one in the years 1 to 9999", got=repr(at)
+        ) from error
+    return at_ms
+
+
+def _bare(key: Any) -> Any:
+    return key[0] if isinstance(key, tuple) and len(key) == 1 else key

@@ -1,0 +1,3 @@
+"""The version of this package, for processes that compare theirs."""
+
+VERSION = "0.1.0"
