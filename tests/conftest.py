@@ -1,10 +1,14 @@
-"""Fixtures that every test may use: one Spark session and one PostgreSQL server for the whole run."""
+"""What every test may use, one Spark session and one PostgreSQL server, and which tests run in one process.
+
+`scripts/check.sh` runs tests in two processes (pytest-xdist). Each has its own session and its own server.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +17,10 @@ from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+TESTS = Path(__file__).parent
+LONGEST_FIRST = ("kafka", "cluster", "guarantees", "checkpoints", "random_applications", "engine")
+"""Folders of integration tests in the order in which they start, then all others."""
 
 # Nothing is judged by its speed, and a check says the same of the same code every time. New examples are
 # drawn by the nightly run, which has the time to look.
@@ -25,12 +33,41 @@ settings.register_profile(
 settings.load_profile("check")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Say which tests stay together in one process, when there are several processes.
+
+    A file is such a group: its tests share what they have started. The tests of Kafka share two brokers, so
+    they are one group. Simulations share nothing, and each goes to the process that is free.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith("tests/simulation/"):
+                return nodeid
+            return "kafka" if nodeid.startswith("tests/integration/kafka/") else nodeid.split("::", 1)[0]
+
+    return Groups(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the longest groups of integration tests first: one that started last would run alone."""
+
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(TESTS).parts[1]
+        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    if all(TESTS / "integration" in item.path.parents for item in items):
+        items.sort(key=place)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run, as applications get it: two cores, one gibibyte."""
     from drivetrain.config import Config
-    from drivetrain.spark.kafka_connector import connector_jars
-    from drivetrain.spark.session import session
+    from drivetrain.spark.session.kafka_connector import connector_jars
+    from drivetrain.spark.session.spark_session import session
 
     scratch = tmp_path_factory.mktemp("spark")
     sets = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from drivetrain.api import Application, Task, agg, sinks, sources, windows
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan
 
 
 def describe(line: str) -> str:
@@ -33,11 +33,13 @@ def flights() -> Plan:
     hourly = (
         departures.group_by("origin")
         .window(windows.tumbling("1 h"))
-        .aggregate("by_hour", delay=agg.mean("delay"), flights=agg.count())
+        .aggregate(step="by_hour", delay=agg.mean("delay"), flights=agg.count())
     )
     hourly.sink(sinks.parquet("out/hourly"), name="hourly_out")
     daily = (
-        hourly.group_by("carrier").window(windows.tumbling("1 d")).aggregate("by_day", worst=agg.max("delay"))
+        hourly.group_by("carrier")
+        .window(windows.tumbling("1 d"))
+        .aggregate(step="by_day", worst=agg.max("delay"))
     )
     daily.join(airlines, on="carrier", name="with_names").sink(sinks.csv("out/daily"), name="daily_out")
     daily.sink(sinks.console(), name="console")
@@ -49,7 +51,7 @@ def wordcount() -> Plan:
     app = Application("wordcount")
     lines = app.read(sources.text("/some/text"), name="lines")
     words = lines.flat_map(str.split, returns=str, name="words")
-    words.group_by(word="value").count("counts").sink(sinks.parquet("out"), name="out")
+    words.group_by(word="value").count(name="counts").sink(sinks.parquet("out"), name="out")
     return plan(app.graph())
 
 
@@ -60,7 +62,7 @@ def wide() -> Plan:
     made = [
         events.group_by("value")
         .window(windows.sliding(f"{n} min", "1 min"))
-        .aggregate(f"over_{n}_minutes", n=agg.count())
+        .aggregate(step=f"over_{n}_minutes", n=agg.count())
         for n in range(2, 9)
     ]
     made[0].union(*made[1:], name="together").sink(sinks.none(), name="nowhere")

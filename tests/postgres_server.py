@@ -7,11 +7,12 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from free_ports import free_port
 
 SUPERUSER = "postgres"
 
@@ -69,9 +70,7 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
     def _made(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         secret = self.directory / "secret"
         secret.write_text(self.password)
         self._give_away()

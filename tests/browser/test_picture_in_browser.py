@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from drivetrain.cli.picture import draw
-from drivetrain.core.plan import Plan
+from drivetrain.core.plan.plan import Plan
 from example_plans import PLANS
 
 # What the browser has laid out: for every group of a class its box, its texts, and whether a text is what one

@@ -22,7 +22,7 @@ from drivetrain.actor import (
 )
 from drivetrain.actor.remote import Connection, ConnectionEvents, Frame, Opener, RemoteSettings, attach_remote
 from drivetrain.actor.remote.auth import TAG_BYTES
-from drivetrain.actor.remote.errors import ProtocolViolationError
+from drivetrain.actor.remote.remote_errors import ProtocolViolationError
 from drivetrain.actor.remote.wire import HeartbeatReply, decode
 from drivetrain.errors import UnavailableError
 from drivetrain.testing import Node, ProcessEndedError, SimulatedTransport, Simulation
@@ -227,7 +227,7 @@ class World:
     async def _inspect(self, system: ActorSystem, remote: object) -> None:
         while not system.is_terminated:
             system.check()
-            for association in remote._associations.values():  # type: ignore[attr-defined]
+            for association in remote._places:  # type: ignore[attr-defined]
                 assert len(association.session.outbox) <= QUEUE_LIMIT + 20, "an outbox grows without bound"
             await self.simulation.sleep(0.2)
 

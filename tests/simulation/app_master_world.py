@@ -27,9 +27,12 @@ from drivetrain.actor import (
     Terminated,
 )
 from drivetrain.actor.remote import RemoteSettings, attach_remote
-from drivetrain.cluster.app_master.local import Setup
-from drivetrain.cluster.app_master.planned import Planned
-from drivetrain.cluster.app_master.stream_app_master import StreamAppMaster
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.access.system_names import app_master_name, executor_name
+from drivetrain.cluster.app_master.own_messages import Setup
+from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationState
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
@@ -58,9 +61,9 @@ from drivetrain.cluster.messages.registration import (
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
 from drivetrain.config import Config
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.execution import FragmentId
-from drivetrain.core.job_events import Vertex
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.job.fragment_execution import FragmentId
+from drivetrain.core.job.job_events import Vertex
 from drivetrain.testing import Node, ProcessEndedError, Simulation
 
 SECRET = "a secret for simulations only"
@@ -171,7 +174,8 @@ class World:
         settings = RemoteSettings(
             host=node.name,
             port=PORT,
-            secret=SECRET,
+            keys=Keyring(name, lambda: (SECRET,)),
+            guard=guard_of(name),
             heartbeat_interval_ms=500,
             heartbeat_pause_ms=2_000,
             connect_timeout_ms=1_000,
@@ -205,7 +209,7 @@ class World:
             await self.app_master.start(self._app_master)
 
     async def _app_master(self, node: Node) -> None:
-        system = await self.system(node, "app")
+        system = await self.system(node, app_master_name(APP, self.epoch))
         setup = Setup(
             APP,
             self.epoch,
@@ -238,7 +242,7 @@ class World:
         return True
 
     async def _executor(self, node: Node, launch: Launch) -> None:
-        system = await self.system(node, "executor")
+        system = await self.system(node, executor_name(launch.app_id, launch.epoch, launch.launch_id))
         system.spawn(lambda: SimulatedExecutor(self, node, launch), "executor")
 
     def kill(self, launch_id: str) -> None:
@@ -326,7 +330,7 @@ class SimulatedMaster(Actor):
                 self.context.reply(answer)
             case AppMasterReport():
                 if message.state.is_over and world.is_calm and not world.disturbed:
-                    left = [i for i in world.living() if i.startswith(f"a-{APP}-{message.epoch}-")]
+                    left = [i for i in world.living() if i.startswith(f"{APP}.{message.epoch}-")]
                     if left:
                         world.records.violations.append(f"the end was reported while {left} lived")
                 world.take_clock(message.clock_ms)
@@ -349,7 +353,7 @@ class SimulatedMaster(Actor):
             return
         node = workers[sum(map(ord, request.request_id)) % len(workers)]
         worker = self.context.system.reference(ActorPath.parse(world.paths[node.name]))
-        allocation = f"a-{request.request_id}-{node.name}-{node.life_number}"
+        allocation = f"{request.request_id}-{node.name}-{node.life_number}"
         request.requester.tell(
             SlotsAllocated(request.request_id, allocation, node.name, node.name, node.name, worker, 1)
         )

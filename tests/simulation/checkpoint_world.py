@@ -3,7 +3,7 @@
 What survives is in `Disk`, `Log`, `Sink` and `World.stored`; what dies is a `Shell` or the coordinator. They
 do what those of the engine do: batches that run again as they were planned, a barrier behind the last batch,
 effects in order. The oracle knows nothing of them: it says what every fragment and sink must have after so
-many messages of each source.
+many messages of each source, and of all messages older than an application time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from drivetrain.core.barriers import (
+from drivetrain.core.checkpoint.barriers import (
     Acknowledge,
     CommandArrived,
     Effect,
@@ -30,17 +30,16 @@ from drivetrain.core.barriers import (
     TakeSnapshot,
     TellLost,
 )
-from drivetrain.core.checkpoint import (
+from drivetrain.core.checkpoint.coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
     CheckpointWanted,
     Completed,
     Emit,
     Persist,
-    SourceReported,
     TimePassed,
 )
-from drivetrain.core.transaction import (
+from drivetrain.core.checkpoint.transaction import (
     COORDINATOR,
     NO_TXID,
     Action,
@@ -52,9 +51,15 @@ from drivetrain.core.transaction import (
     StateLost,
     Transaction,
 )
+from drivetrain.core.state.picture_times import times_between
 from drivetrain.testing import Simulation
 
 POLICY = CheckpointPolicy(interval_ms=200, timeout_ms=3_000)
+APART_MS = 50
+DISORDER_MS = 300
+KEEP_MS = 3_000
+END_MS = 20_000
+"""The clock of a source that has given all it has: after every timestamp."""
 
 
 class Died(Exception):  # noqa: N818 - no error: what happens to processes
@@ -69,6 +74,7 @@ class Entry:
     batch: int
     messages: tuple[int, ...] = ()
     barrier: Command | None = None
+    clock_ms: int = 0
 
 
 @dataclass
@@ -135,6 +141,7 @@ class World:
         self.sinks = {n: Sink() for n in self.names if n not in consumed or draw.random() < 0.3}
         self.logs = {f"{up}>{n}": Log() for n in self.names for up in self.upstreams[n]}
         self.disks = {name: Disk() for name in self.names}
+        self.steps_ms = {name: draw.choice([None, 100, 200, 300, 500]) for name in self.names}
         self.shells: dict[str, Shell | None] = dict.fromkeys(self.names)
         self.coordinator: CheckpointCoordinator | None = None
         self.stored: Transaction | None = None
@@ -236,6 +243,7 @@ class World:
         """What a committed transaction must look like, then delete what only older ones needed."""
         self.completed += 1
         expected = self.oracle({name: record.fragments[name] for name in self.sources})
+        self.check_time(record)
         for name in self.names:
             assert self.disks[name].saved[record.round].counts == expected[name], f"{name} was saved wrong"
             if name in self.sinks:
@@ -247,6 +255,21 @@ class World:
             self.logs[channel].start = max(self.logs[channel].start, position)
 
     # -- what must be true ---------------------------------------------------------------------------
+
+    def check_time(self, record: CheckpointRecord) -> None:
+        """As of its application time, every fragment with pictures has been saved with all older messages."""
+        at_ms = record.as_of_ms
+        ranges = [s.pictures for s in record.fragments.values() if s.pictures is not None]
+        sets = [set(range(r.first_ms, r.last_ms + 1, r.step_ms)) for r in ranges]
+        every = set.intersection(*sets) if sets else set()
+        assert at_ms == max(every, default=None), "a newer time suits all, or this one does not"
+        if at_ms is None:
+            return
+        for name, whole in self.oracle().items():
+            if record.fragments[name].pictures is None:
+                continue
+            saved = self.disks[name].saved[record.round].counts
+            assert older(saved, at_ms) == older(whole, at_ms), f"{name} is not exact as of {at_ms} ms"
 
     def oracle(self, offsets: dict[str, Snapshot] | None = None) -> dict[str, Counter[int]]:
         """By fragment, all messages that reach it from so many of each source (all, without offsets)."""
@@ -311,13 +334,11 @@ class Shell:
         self.disk.planned = planned
         self.world.may_die()
         messages = self.read(planned)
-        self.write(planned.batch, messages)
+        self.write(planned, messages)
         self.world.may_die()
         self.disk.state = self.after(planned, messages)
         self.disk.planned = None
         self.world.may_die()
-        if self.name in self.world.sources:
-            self.report()
         self.tell_barriers()
         return None
 
@@ -366,24 +387,32 @@ class Shell:
                 found.extend(entry.messages)
         return found
 
-    def write(self, batch: int, messages: list[int]) -> None:
-        world = self.world
+    def clock_ms(self, state: State) -> int:
+        """What its inputs say up to there: no message that is older follows."""
+        clocks = []
+        if self.name in self.world.sources:
+            is_over = state.offset == self.world.sources[self.name]
+            clocks.append(END_MS if is_over else state.offset * APART_MS)
+        for channel in self.channels:
+            taken = self.world.logs[channel].entries[: state.positions.get(channel, 0)]
+            clocks.append(max((entry.clock_ms for entry in taken), default=0))
+        return min(clocks)
+
+    def write(self, planned: State, messages: list[int]) -> None:
+        world, batch = self.world, planned.batch
         if self.name in world.sinks:
             world.sinks[self.name].prepared[batch] = tuple(messages)
         for channel in world.outputs(self.name):
             world.may_die()
             entries = world.logs[channel].entries
             if batch > newest_batch(entries):
-                entries.append(Entry(self.disk.life, batch, tuple(messages)))
+                clock_ms = self.clock_ms(planned)
+                entries.append(Entry(self.disk.life, batch, tuple(messages), clock_ms=clock_ms))
 
     def after(self, planned: State, messages: list[int]) -> State:
         counts = self.disk.state.counts.copy()
         counts.update(messages)
         return State(planned.batch, planned.offset, planned.positions, counts)
-
-    def report(self) -> None:
-        seen_ms = self.disk.state.offset * 50
-        self.world.send(COORDINATOR, SourceReported(self.name, seen_ms, max(0, seen_ms - 300)))
 
     # -- checkpoints ---------------------------------------------------------------------------------
 
@@ -405,7 +434,9 @@ class Shell:
         sources = {self.name: str(state.offset)} if self.name in self.world.sources else {}
         positions = {c: state.positions.get(c, 0) for c in self.channels}
         sinks = {self.name: state.batch} if self.name in self.world.sinks else {}
-        snapshot = Snapshot(state.batch, sources, positions, sinks, bytes=len(state.counts))
+        clock_ms, step_ms = self.clock_ms(state), self.world.steps_ms[self.name]
+        pictures = None if step_ms is None else times_between(max(1, clock_ms - KEEP_MS), clock_ms, step_ms)
+        snapshot = Snapshot(state.batch, sources, positions, sinks, len(state.counts), pictures)
         return self.perform(self.core.step(SnapshotTaken(command.round, snapshot)))
 
     def perform(self, effects: list[Effect]) -> None:
@@ -493,3 +524,12 @@ def newest_batch(entries: list[Entry]) -> int:
 def message(source: int, number: int) -> int:
     """The number-th message of a source."""
     return source * 1_000 + number
+
+
+def older(messages: Counter[int], at_ms: int) -> Counter[int]:
+    """The messages with a timestamp before a time; they are out of order by less than `DISORDER_MS`."""
+
+    def ts_ms(message: int) -> int:
+        return message % 1_000 * APART_MS + message * 7_919 % DISORDER_MS
+
+    return Counter({m: count for m, count in messages.items() if ts_ms(m) < at_ms})

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.clock_service import (
+from drivetrain.core.clock.clock_service import (
     ClockedFragment,
     ClockPersisted,
     ClockService,
@@ -20,7 +19,9 @@ from drivetrain.core.clock_service import (
     TellClock,
     TimePassed,
 )
-from drivetrain.core.flow import (
+from drivetrain.core.clock.source_clocks import SourceClocks
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.flow.flow import (
     Ack,
     Acknowledge,
     AckRequest,
@@ -30,9 +31,8 @@ from drivetrain.core.flow import (
     Sent,
     Window,
 )
-from drivetrain.core.flow_receiver import FlowReceiver
-from drivetrain.core.flow_sender import FlowSender
-from drivetrain.core.source_clocks import SourceClocks
+from drivetrain.core.flow.flow_receiver import FlowReceiver
+from drivetrain.core.flow.flow_sender import FlowSender
 from drivetrain.testing import Simulation
 
 WINDOW = Window(rows=60, bytes=0, entries=6)
@@ -226,7 +226,9 @@ class Attempt:
                 range(PARTITIONS), disorder_ms=DISORDER_MS, idle_ms=None, now_ms=world.simulation.now_ms
             )
         for channel in self.inputs.values():
-            channel.receiver = FlowReceiver(life=self.number, position=channel.committed, grace_ms=5_000)
+            channel.receiver = FlowReceiver(
+                life=(0, self.number, 0), position=channel.committed, grace_ms=5_000
+            )
         for channel in self.outputs:
             unread = [channel.sent(n) for n in range(channel.committed, len(channel.log))]
             channel.sender = FlowSender(

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from drivetrain import __version__
 from drivetrain.actor import Actor, ActorFailedError, ActorRef, ActorSystem, Message
 from drivetrain.actor.remote import RemoteSettings, attach_remote
-from drivetrain.cluster.master.local import Standing
-from drivetrain.cluster.master.process import start_master
-from drivetrain.cluster.master.settings import MasterSettings
+from drivetrain.actor.remote.remote_settings import DEFAULT_FRAME_LIMIT_BYTES
+from drivetrain.cluster.master.master_process import start_master
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import Standing
 from drivetrain.cluster.messages.applications import (
     Accepted,
     Applications,
@@ -171,6 +172,7 @@ class Worker(Actor):
         self.held: dict[str, HeldSlots] = {}
         self._leader: ActorRef | None = None
         self._is_registered = False
+        self._was_registered = False
         self._processes: dict[str, tuple[ActorRef, Launch]] = {}
 
     def pre_start(self) -> None:
@@ -224,11 +226,13 @@ class Worker(Actor):
             if self._leader is None:
                 return
             if not self._is_registered:
-                clock_ms = self._world.clock_ms()
+                clock_ms = self._world.simulation.node(str(self.context.me.path.address.host)).clock_ms()
                 info = WorkerInfo(self._id, self._name, self._name, self._slots, __version__, clock_ms)
-                request = RegisterWorker(info, self.context.me, tuple(self.held.values()))
+                held = tuple(self.held.values())
+                request = RegisterWorker(info, self.context.me, held, self._was_registered)
                 answer = await self._leader.ask(request, timeout_ms=600)
                 self._is_registered = isinstance(answer, WorkerRegistered)
+                self._was_registered |= self._is_registered
                 if isinstance(answer, NotLeader):
                     self._leader = None
             else:
@@ -251,6 +255,7 @@ class World:
         self.records = Records()
         self.worker_beat_ms = worker_beat_ms
         self.workers_each = workers_each
+        self.frame_limit_bytes = DEFAULT_FRAME_LIMIT_BYTES
         self.masters = [simulation.node(f"m{n}") for n in range(masters)]
         self.addresses = [f"{node.name}:{PORT}" for node in self.masters]
         self.standings: dict[str, Standing] = {}
@@ -271,6 +276,7 @@ class World:
             app_master_timeout_ms=3_000,
             app_master_slots=0,
             worker_grace_ms=300,
+            frame_limit_bytes=self.frame_limit_bytes,
         )
 
     async def connect(self, node: Node, name: str, port: int) -> ActorSystem:
@@ -282,6 +288,7 @@ class World:
             heartbeat_interval_ms=INTERVAL_MS,
             heartbeat_pause_ms=PAUSE_MS,
             connect_timeout_ms=500,
+            frame_limit_bytes=self.frame_limit_bytes,
             max_backoff_ms=200,
         )
         await attach_remote(system, settings, transport=node.transport, entropy=node.entropy)
@@ -415,7 +422,7 @@ class World:
             for app_id, clock_ms in clocks.items()
             if app_id in found and (found[app_id].clock_ms or 0) < clock_ms
         ]
-        names = [view.spec.name for view in found.values()]
+        names = [view.name for view in found.values()]
         wrong += [f"the name {name} is there twice" for name in set(names) if names.count(name) > 1]
 
     # ---- checks

@@ -14,7 +14,7 @@ from drivetrain.actor import (
     PoisonPill,
     Terminated,
 )
-from drivetrain.core.supervision import Backoff, Directive, Scope, SupervisionPolicy
+from drivetrain.core.liveness.supervision import Backoff, Directive, Scope, SupervisionPolicy
 from drivetrain.testing import Simulation, simulate
 
 STEPS = 120

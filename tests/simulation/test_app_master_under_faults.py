@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from app_master_world import BATCHES, GRAPH, World, succeeded
 
-from drivetrain.actor import ActorPath
-from drivetrain.cluster.app_master.stream_app_master import StreamAppMaster
+from drivetrain.actor import ActorFailedError, ActorPath
+from drivetrain.cluster.app_master.followers import Followers
+from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.cluster.messages.following import JobState, StopApplication
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.cluster.messages.following import Follow, JobState, StopApplication
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.testing import NetworkFaults, Simulation, simulate
 
 
@@ -92,7 +95,7 @@ def check_the_end(world: World) -> None:
         assert records.cleared == 0
 
 
-@simulate(seeds=200)
+@simulate(seeds=120)
 async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulation) -> None:
     random = simulation.random
     world = World(
@@ -218,3 +221,24 @@ async def test_without_slots_the_application_fails_and_says_so(simulation: Simul
     assert world.result.error is not None
     assert "app.executors" in (world.result.error.remedy or "")
     assert not world.executors
+
+
+@simulate(seeds=5)
+async def test_a_clients_message_whose_handling_raises_does_not_end_the_application(
+    simulation: Simulation,
+) -> None:
+    world = World(simulation, failures=0, refusals=0)
+    await world.start()
+
+    async def follow() -> str:
+        assert world.app_system is not None
+        app_master = world.app_system.reference(ActorPath.parse(world.paths["am"]))
+        with pytest.raises(ActorFailedError) as raised:
+            await app_master.ask(Follow(app_master), timeout_ms=2_000)
+        return raised.value.what
+
+    with patch.object(Followers, "add", side_effect=KeyError("something that nobody thought of")):
+        assert "nobody thought of" in await world.app_master.run(follow)
+    await simulation.wait_until(lambda: tended(world, world.is_over), "the end in the registry")
+    check_the_end(world)
+    assert succeeded(world)

@@ -7,6 +7,8 @@ from worker_sim import PORT, SECRET, World
 
 from drivetrain.actor import ActorSystem
 from drivetrain.actor.remote import RemoteSettings, attach_remote
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError, SecretRefusedError, find_leader
 from drivetrain.cluster.messages.leadership import Leader
 from drivetrain.testing import NetworkFaults, Simulation, simulate
@@ -20,7 +22,9 @@ async def look(world: World, timeout_ms: int = 10_000, secret: str = SECRET) -> 
 
     async def main(_: object) -> Leader:
         system = ActorSystem("client", rng=node.random)
-        settings = RemoteSettings(host=node.name, port=PORT, secret=secret)
+        settings = RemoteSettings(
+            host=node.name, port=PORT, keys=Keyring("client", lambda: (secret,)), guard=guard_of("client")
+        )
         await attach_remote(system, settings, transport=node.transport, entropy=node.entropy)
         try:
             return await find_leader(system, MASTERS, timeout_ms)

@@ -1,4 +1,7 @@
-"""Producer and subscriber of a channel on a bad network, each dying between any two steps, entries lost."""
+"""Producer and subscriber of a channel on a bad network, each dying between any two steps, entries lost.
+
+Every process has a clock of its own that begins anywhere: no clock decides which word is newer.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-from drivetrain.core.flow import (
+from drivetrain.core.flow.flow import (
     Ack,
     Acknowledge,
     AckRequest,
+    Life,
     Loss,
     ReceiverEffect,
     ReportLoss,
@@ -18,8 +22,8 @@ from drivetrain.core.flow import (
     Sent,
     Window,
 )
-from drivetrain.core.flow_receiver import FlowReceiver
-from drivetrain.core.flow_sender import FlowSender
+from drivetrain.core.flow.flow_receiver import FlowReceiver
+from drivetrain.core.flow.flow_sender import FlowSender
 from drivetrain.testing import Simulation, simulate
 
 BATCHES = 40
@@ -52,6 +56,11 @@ class World:
         self.producer: Producer | None = None
         self.subscriber: Subscriber | None = None
         self.done = False
+
+    def clock_ms(self) -> Callable[[], int]:
+        """The clock of a new process: it does not go back, and begins anywhere."""
+        origin_ms = self.random.randint(0, 10**9) - self.simulation.now_ms
+        return lambda: origin_ms + self.simulation.now_ms
 
     def may_die(self) -> None:
         """Between any two steps."""
@@ -114,13 +123,14 @@ class Producer:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.now_ms = world.clock_ms()
         Producer.incarnation += 1
         self.core = FlowSender(
             WINDOW,
             incarnation=Producer.incarnation,
             position=world.recorded,
             entries=world.log[world.recorded :],
-            now_ms=world.simulation.now_ms,
+            now_ms=self.now_ms(),
         )
 
     def step(self) -> None:
@@ -136,9 +146,9 @@ class Producer:
                 world.hidden.add(entry.number)
                 world.injected.add(entry.number)
             world.may_die()
-            self.perform(self.core.appended(entry, world.simulation.now_ms))
+            self.perform(self.core.appended(entry, self.now_ms()))
         world.may_die()
-        self.perform(self.core.ticked(world.simulation.now_ms))
+        self.perform(self.core.ticked(self.now_ms()))
         # What was acknowledged to an earlier incarnation this one does not know: what is committed counts.
         waiting = sum(entry.rows for entry in world.log[max(self.core.position, world.reached) :])
         assert waiting < WINDOW.rows + LARGEST
@@ -159,7 +169,7 @@ class Producer:
     def hear(self, ack: Ack) -> None:
         before = self.core.position
         try:
-            self.perform(self.core.acknowledged(ack, self.world.simulation.now_ms))
+            self.perform(self.core.acknowledged(ack, self.now_ms()))
         except Died:
             self.world.producer = None
         assert self.core.position >= before, "the acknowledged position went back"
@@ -172,11 +182,14 @@ class Subscriber:
     """Takes batches of entries, now and then too few messages, and commits."""
 
     slowest_s = 0.4
-    life = 0
+    life: Life = (0, 0, 0)
 
     def __init__(self, world: World) -> None:
         self.world = world
-        Subscriber.life += 1
+        self.now_ms = world.clock_ms()
+        epoch, attempt, start = Subscriber.life
+        later = [(epoch + 1, 0, 0), (epoch, attempt + 1, 0), (epoch, attempt, start + 1)]
+        Subscriber.life = world.random.choice(later)
         self.core = FlowReceiver(life=Subscriber.life, position=world.committed, grace_ms=1_000)
 
     def step(self) -> None:
@@ -219,14 +232,14 @@ class Subscriber:
     def hear(self, request: AckRequest) -> None:
         seen = [self.world.seen(number) for number in self.core.wanted(request)]
         try:
-            self.perform(self.core.requested(request, seen, self.world.simulation.now_ms))
+            self.perform(self.core.requested(request, seen, self.now_ms()))
         except Died:
             self.world.subscriber = None
 
 
 @simulate(seeds=150)
 async def test_nothing_is_lost_or_exceeds_the_window_and_everything_arrives(simulation: Simulation) -> None:
-    Producer.incarnation = Subscriber.life = 0
+    Producer.incarnation, Subscriber.life = 0, (0, 0, 0)
     world = World(simulation)
     lives = [
         asyncio.ensure_future(world.live("producer", Producer)),

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import hashlib
 
 import pytest
-from master_world import PORT, World
+from master_cluster import PIECE, Cluster
+from master_world import PORT
 
 from drivetrain import __version__
-from drivetrain.actor import Actor, ActorFailedError, ActorRef, ActorSystem, Message
+from drivetrain.actor import Actor, ActorFailedError, ActorSystem, Message
 from drivetrain.actor.purgatory import loop_clock
-from drivetrain.cluster.master.settings import MasterSettings
 from drivetrain.cluster.messages.applications import (
     Accepted,
     ApplicationSpec,
     ApplicationState,
-    ApplicationView,
     FoundApplication,
     GetApplication,
     Kill,
     Restart,
     Submit,
 )
-from drivetrain.cluster.messages.code import CodeChunk, CodeStored, GetCode, PutCode
+from drivetrain.cluster.messages.code import CodeStored, PutCode
 from drivetrain.cluster.messages.leadership import NotLeader
 from drivetrain.cluster.messages.registration import (
     AppMasterReport,
@@ -38,110 +35,6 @@ from drivetrain.cluster.messages.registration import (
 from drivetrain.cluster.messages.replication import ReplicateCode
 from drivetrain.errors import UnavailableError
 from drivetrain.testing import Node, Simulation, simulate
-
-PIECE = 1_000
-
-
-class Cluster(World):
-    """Masters, perhaps workers, and somebody who asks: `ask` goes to the leader, again until it answers."""
-
-    def __init__(self, simulation: Simulation, masters: int, workers: int = 0, **settings: int) -> None:
-        super().__init__(simulation, masters)
-        self.changed_settings = settings
-        self.workers = [simulation.node(f"w{n}") for n in range(workers)]
-        self.asker = simulation.node("c0")
-
-    def settings(self, node: Node) -> MasterSettings:
-        changed = {"code_grace_ms": 2_000} | self.changed_settings
-        return dataclasses.replace(super().settings(node), **changed)  # type: ignore[arg-type]
-
-    async def start(self) -> None:
-        for node in self.masters:
-            await self.start_master(node)
-        for node in self.workers:
-            await self.start_worker(node)
-
-        async def main(node: Node) -> None:
-            self.system = await self.connect(node, "client", PORT)
-
-        await self.asker.start(main)
-        await self.until(lambda: self.leader() is not None, "a leader")
-
-    async def ask(self, message: Message, tries: int = 20) -> Message:
-        for _ in range(tries):
-            answer = await self.asker.run(lambda: self.ask_leader(self.system, message))
-            if answer is not None:
-                return answer
-            await self.simulation.sleep(0.2)
-        raise AssertionError(f"no answer to {message}: {dict(self.records.outcomes)}")
-
-    async def refused(self, message: Message) -> str:
-        """The code of the failure that the leader answers with."""
-        before = dict(self.records.outcomes)
-        assert await self.asker.run(lambda: self.ask_leader(self.system, message)) is None
-        (code,) = {c for c, n in self.records.outcomes.items() if n > before.get(c, 0)}
-        return code
-
-    async def master(self, node: Node) -> ActorRef:
-        path = f"drivetrain://master@{node.name}:{PORT}/user/master"
-        for _ in range(20):
-            with contextlib.suppress(UnavailableError):  # one that was just started may not listen yet
-                return await self.asker.run(lambda: self.system.lookup(path, timeout_ms=2_000))
-            await self.simulation.sleep(0.2)
-        raise AssertionError(f"{node.name} cannot be found")
-
-    async def ask_one(self, node: Node, message: Message, timeout_ms: int = 2_000) -> Message:
-        master = await self.master(node)
-        return await self.asker.run(lambda: master.ask(message, timeout_ms=timeout_ms))
-
-    async def view(self, app: str) -> ApplicationView:
-        answer = await self.ask(GetApplication(app))
-        assert isinstance(answer, FoundApplication)
-        return answer.application
-
-    async def submit(self, name: str = "wc", code: str = "", *, fresh: bool = False) -> str:
-        answer = await self.ask(Submit(f"s-{name}", ApplicationSpec(name, code, "app.py", fresh=fresh)))
-        assert isinstance(answer, Accepted)
-        return answer.app_id
-
-    async def wait_active(self, app_id: str, epoch: int) -> None:
-        def is_active() -> bool:
-            return [each.launch.epoch for each in self.active(app_id)] == [epoch]
-
-        await self.until(is_active, f"{app_id} runs in epoch {epoch} only")
-
-    # ---- code
-
-    async def put(self, data: bytes, sha256: str, pieces: int | None = None) -> CodeStored:
-        """Send an archive, or only so many pieces of it."""
-        offset, sent = 0, 0
-        stored = CodeStored(sha256, 0, False)
-        while pieces is None or sent < pieces:
-            answer = await self.ask(PutCode(sha256, offset, len(data), data[offset : offset + PIECE]))
-            assert isinstance(answer, CodeStored)
-            stored, offset, sent = answer, answer.stored_bytes, sent + 1
-            if stored.complete:
-                break
-        return stored
-
-    async def read(self, node: Node, sha256: str) -> bytes | None:
-        """The archive as one master has it, None when it does not."""
-        data = b""
-        while True:
-            try:
-                chunk = await self.ask_one(node, GetCode(sha256, len(data)))
-            except ActorFailedError as error:
-                if error.failure_code == "no-code":
-                    return None
-                raise
-            assert isinstance(chunk, CodeChunk)
-            data += chunk.data
-            if len(data) == chunk.size_bytes:
-                return data
-
-    def holders(self, sha256: str) -> list[str]:
-        """The masters with a manifest of that archive on their disk."""
-        return [node.name for node in self.masters if node.disk.content(f"code-{sha256}") is not None]
 
 
 def archive(simulation: Simulation, pieces: float = 3.5) -> tuple[bytes, str]:
@@ -248,7 +141,7 @@ async def test_bytes_that_changed_on_a_disk_are_refused_by_the_hash_and_sent_aga
 async def test_archives_are_kept_while_an_application_needs_them_and_swept_after(
     simulation: Simulation,
 ) -> None:
-    cluster = Cluster(simulation, 3, kept_applications=0)
+    cluster = Cluster(simulation, 3, kept_applications=1)
     await cluster.start()
     needed, unneeded = archive(simulation), archive(simulation)
     for data, sha256 in (needed, unneeded):

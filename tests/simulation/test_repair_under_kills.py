@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 from drivetrain.api import Application, agg, sinks, sources, windows
-from drivetrain.core.channel import Entry, Segment
-from drivetrain.core.planner import plan
-from drivetrain.spark import repair as repair_module
-from drivetrain.spark.channel.files import ChannelFiles
-from drivetrain.spark.channel.segments import REMADE, SEGMENTS, read_segment, write_segment
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.loss_record import loss_record
-from drivetrain.spark.repair import Repair
+from drivetrain.core.channel.channel_log import Entry, Segment
+from drivetrain.core.plan.planner import plan
+from drivetrain.runtime.channel.files import ChannelFiles
+from drivetrain.runtime.channel.loss_record import loss_record
+from drivetrain.runtime.channel.segments import REMADE, SEGMENTS, read_segment, write_segment
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.repair import repair as repair_module
+from drivetrain.spark.repair.repair import Repair
 from drivetrain.testing import Simulation, simulate
 
 SCHEMA = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
@@ -73,7 +73,7 @@ class World:
         self.directory = directory
         app = Application("world")
         cut = app.read(sources.generate(rows=1)).filter("id >= 0", name="all").cut()
-        counted = cut.group_by("id").window(windows.tumbling("1 s")).aggregate("count", n=agg.count())
+        counted = cut.group_by("id").window(windows.tumbling("1 s")).aggregate(step="count", n=agg.count())
         counted.sink(sinks.none())
         self.plan = plan(app.graph())
         (self.channel,) = self.plan.channels

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Message
 from drivetrain.actor.remote import RemoteSettings, attach_remote
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.launching import (
     Launch,
@@ -26,8 +28,8 @@ from drivetrain.cluster.messages.registration import (
     WorkerReport,
 )
 from drivetrain.cluster.worker import LaunchError, Surroundings, Worker, WorkerSettings
-from drivetrain.cluster.worker.launching import OnEnd
-from drivetrain.cluster.worker.machine import Load
+from drivetrain.cluster.worker.launch_requests import OnEnd
+from drivetrain.cluster.worker.machine_load import Load
 from drivetrain.config import Config
 from drivetrain.errors import UnavailableError
 from drivetrain.testing import Node, Simulation
@@ -43,7 +45,8 @@ async def connect(node: Node, system: str) -> ActorSystem:
     settings = RemoteSettings(
         host=node.name,
         port=PORT,
-        secret=SECRET,
+        keys=Keyring(system, lambda: (SECRET,)),
+        guard=guard_of(system),
         heartbeat_interval_ms=500,
         heartbeat_pause_ms=2_000,
         connect_timeout_ms=1_000,

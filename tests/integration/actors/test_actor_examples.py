@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 def output_of(example: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / example)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, str(EXAMPLES / example)], capture_output=True, text=True, timeout=240, check=True
     )
     return done.stdout
 

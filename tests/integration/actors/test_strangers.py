@@ -84,7 +84,7 @@ def test_garbage_within_a_session_ends_the_connection_and_a_new_one_is_made(tmp_
         async with child(tmp_path) as other, system() as here:
             echo = await here.lookup(other.echo)
             assert await echo.ask(Ping(1), Pong) == Pong(1, 1)
-            (association,) = here.provider._associations.values()  # type: ignore[union-attr]
+            (association,) = here.provider._places  # type: ignore[union-attr]
             link = association._link
             link._connection.send(b"\xc1 not a frame")
             await wait_until(lambda: other.log_lines and association._link is not link, "the connection ends")
@@ -137,7 +137,7 @@ def test_with_the_same_secret_messages_pass_and_are_sealed(tmp_path: Path) -> No
         async with child(tmp_path, secret=SECRET) as other, system(secret=SECRET) as here:
             echo = await here.lookup(other.echo)
             assert await echo.ask(Ping(1, os.urandom(200_000)), Pong) == Pong(1, 1)
-            (association,) = here.provider._associations.values()  # type: ignore[union-attr]
+            (association,) = here.provider._places  # type: ignore[union-attr]
             # What somebody between us would add: a well-formed frame without a seal.
             link = association._link
             link._connection.send(encode(Batch(99, [])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import os
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ class Authority:
         certificate = self._builder(subject, key).add_extension(names, critical=False)
         files = [self._directory / f"{name}.pem", self._directory / f"{name}.key"]
         files[0].write_bytes(pem(certificate.sign(self._key, hashes.SHA256())))
+        files[1].touch(0o600)
         files[1].write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,
@@ -47,6 +49,10 @@ class Authority:
             )
         )
         return [str(files[0]), str(files[1]), str(self.file)]
+
+    def issue_beside(self, authority: str) -> list[str]:
+        """As `issue`, when this authority's file is elsewhere by now."""
+        return [*self.issue("late")[:2], authority]
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
@@ -99,6 +105,37 @@ def test_who_has_no_right_certificate_is_refused(mistake: str, tmp_path: Path) -
                     assert await (await friend.lookup(other.echo)).ask(Ping(1), Pong) == Pong(1, 1)
 
     asyncio.run(main())
+
+
+def test_certificates_are_read_anew_when_they_change(tmp_path: Path) -> None:
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+
+    async def main() -> None:
+        theirs, ours = old.issue("theirs"), old.issue("ours")
+        async with child(tmp_path, tls=theirs) as other:
+            async with system(tls=ours) as here:
+                assert await (await here.lookup(other.echo)).ask(Ping(1), Pong) == Pong(1, 1)
+            # One file after the other, as somebody would put them there.
+            for file, its in zip(new.issue("renewed"), theirs, strict=True):
+                os.replace(file, its)
+            async with system(tls=ours) as here:
+                with pytest.raises(UnreachableError):
+                    await here.lookup(other.echo, timeout_ms=10_000)
+            async with system(tls=new.issue_beside(theirs[2])) as here:
+                assert await (await here.lookup(other.echo)).ask(Ping(2), Pong) == Pong(2, 2)
+            Path(theirs[0]).write_text("not a certificate")
+            async with system(tls=new.issue_beside(theirs[2])) as here:
+                assert await (await here.lookup(other.echo)).ask(Ping(3), Pong) == Pong(3, 3)
+
+    asyncio.run(main())
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    certificate, key, authority = map(Path, Authority(tmp_path, "authority").issue("ours"))
+    key.chmod(0o640)
+    with pytest.raises(TlsConfigError, match="users other than the owner") as raised:
+        TlsSettings(certificate, key, authority).server_context()
+    assert "chmod 600" in str(raised.value)
 
 
 def test_files_that_cannot_be_used_are_an_error_of_the_user(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.spark import at_driver
-from drivetrain.spark.at_driver import SmallBatches, observed, small_table, taking
+from drivetrain.spark.batch import small_batches
+from drivetrain.spark.batch.small_batches import SmallBatches, observed, small_table, taking
 
 
 def rows(spark: SparkSession, count: int, letters: int) -> DataFrame:
@@ -28,14 +28,14 @@ def test_a_small_batch_is_a_table_with_all_rows_in_order(spark: SparkSession) ->
 def test_a_batch_is_handed_over_up_to_about_the_limit(
     spark: SparkSession, letters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(at_driver, "LIMIT_BYTES", 400_000)
+    monkeypatch.setattr(small_batches, "LIMIT_BYTES", 400_000)
     fitting = 400_000 // (16 + letters)
     assert small_table(rows(spark, fitting * 9 // 10, letters)) is not None
     assert small_table(rows(spark, fitting * 12 // 10, letters)) is None
 
 
 def test_one_large_partition_is_too_much(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_driver, "LIMIT_BYTES", 40_000)
+    monkeypatch.setattr(small_batches, "LIMIT_BYTES", 40_000)
     assert small_table(rows(spark, 2000, 0).where("id >= 1000")) is not None
     assert small_table(rows(spark, 4000, 0).where("id >= 2000")) is None
 
@@ -57,7 +57,7 @@ def test_other_errors_are_raised(spark: SparkSession) -> None:
 def test_values_count_by_what_they_hold(
     spark: SparkSession, column: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(at_driver, "LIMIT_BYTES", 400_000)
+    monkeypatch.setattr(small_batches, "LIMIT_BYTES", 400_000)
     wide = spark.range(0, 1000, 1, 2).selectExpr(f"if(id % 7 = 0, null, {column}) as wide")
     assert small_table(wide) is None
     few = small_table(wide.limit(20))
@@ -70,7 +70,7 @@ def test_values_count_by_what_they_hold(
 def test_what_is_observed_is_of_the_whole_batch(
     spark: SparkSession, limit_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(at_driver, "LIMIT_BYTES", limit_bytes)
+    monkeypatch.setattr(small_batches, "LIMIT_BYTES", limit_bytes)
     seen = Observation()
     batch = rows(spark, 5_000, 3).observe(seen, F.count(F.lit(1)).alias("n"), F.max("id").alias("newest"))
     table = small_table(batch)
@@ -82,7 +82,7 @@ def test_a_batch_that_takes_much_is_not_tried_and_what_outputs_had_tells_how_muc
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[DataFrame] = []
-    monkeypatch.setattr(at_driver, "small_table", tried.append)
+    monkeypatch.setattr(small_batches, "small_table", tried.append)
     small = SmallBatches(4 << 20)
     df = spark.range(1)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from channel_traffic import collected, messages
+from channel_traffic import collected, messages, ours, timed
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clocked import with_channel_clock
-from drivetrain.spark.channel.columns import read_channel
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.channel.source import read_channel
+from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.channel.writer import write_segments
 
 if TYPE_CHECKING:
@@ -41,15 +42,16 @@ def fill(
     store.append_clock(FINAL_CLOCK_MS)
 
 
-def watermark_ms(checkpoint: Path, batch_id: int) -> int:
+def clock_ms_of(checkpoint: Path, batch_id: int) -> int:
     lines = (checkpoint / "offsets" / str(batch_id)).read_text().splitlines()
-    return int(json.loads(lines[1])["batchWatermarkMs"])
+    clock_ms = clock_of(int(json.loads(lines[1])["batchWatermarkMs"]))
+    return NO_CLOCK_MS if clock_ms is None else clock_ms
 
 
 def counted(df: DataFrame, window: Any) -> DataFrame:
-    counts = df.groupBy(window.alias("w"), "k").agg(F.sum("v").alias("v"), F.count("*").alias("n"))
-    end = F.timestamp_millis(F.unix_millis("w.end") - 1)
-    return counts.select("k", "v", "n", F.col("w.start").alias("start"), end.alias("__ts"))
+    counts = timed(df).groupBy(window.alias("w"), "k").agg(F.sum("v").alias("v"), F.count("*").alias("n"))
+    end = F.timestamp_millis(F.unix_millis(ours("w.end")) - 1)
+    return counts.select("k", "v", "n", ours("w.start"), end.alias("__ts"))
 
 
 ENTRY_BY_ENTRY = {"maxRows": 40}
@@ -72,14 +74,14 @@ def test_two_windows_in_a_row_equal_one_batch_query(
     fill(spark, first, rows, batches=6, disorder_ms=9_000)
     second = ChannelStore(str(tmp_path / "second"), fragment="counts")
     window = {
-        "tumbling": F.window("__ts", "10 seconds"),
-        "sliding": F.window("__ts", "10 seconds", "5 seconds"),
-        "session": F.session_window("__ts", "700 milliseconds"),
+        "tumbling": F.window("at", "10 seconds"),
+        "sliding": F.window("at", "10 seconds", "5 seconds"),
+        "session": F.session_window("at", "700 milliseconds"),
     }[shape]
     checkpoint = tmp_path / "checkpoint-1"
 
     def pass_on(df: DataFrame, batch_id: int) -> None:
-        second.append(batch_id, write_segments(df, second, batch_id), watermark_ms(checkpoint, batch_id))
+        second.append(batch_id, write_segments(df, second, batch_id), clock_ms_of(checkpoint, batch_id))
 
     source = read_channel(spark, str(tmp_path / "first"), frame(spark, []).schema, **limit)
     query = counted(with_channel_clock(source).where("v >= 5"), window).writeStream.foreachBatch(pass_on)
@@ -93,20 +95,20 @@ def test_two_windows_in_a_row_equal_one_batch_query(
     results: list[tuple[Any, ...]] = []
     again = read_channel(spark, str(tmp_path / "second"), counted(frame(spark, []), window).schema)
     outer = (
-        with_channel_clock(again)
-        .groupBy(F.window("__ts", "30 seconds").alias("w"))
+        timed(with_channel_clock(again))
+        .groupBy(F.window("at", "30 seconds").alias("w"))
         .agg(F.sum("v").alias("v"), F.sum("n").alias("n"))
-        .select("w.start", "v", "n")
+        .select(ours("w.start"), "v", "n")
     )
     query = outer.writeStream.foreachBatch(lambda df, _: results.extend(collected(df)))
     query = query.option("checkpointLocation", str(tmp_path / "checkpoint-2")).trigger(availableNow=True)
     query.start().awaitTermination(120)
 
     expected = (
-        counted(frame(spark, rows).where("v >= 5"), window)
-        .groupBy(F.window("__ts", "30 seconds").alias("w"))
+        timed(counted(frame(spark, rows).where("v >= 5"), window))
+        .groupBy(F.window("at", "30 seconds").alias("w"))
         .agg(F.sum("v").alias("v"), F.sum("n").alias("n"))
-        .select("w.start", "v", "n")
+        .select(ours("w.start"), "v", "n")
     )
     assert sorted(results) == collected(expected)
     assert len(results) >= 4

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from channel_traffic import START_MS, collected, eventually
+from channel_traffic import START_MS, collected, eventually, ours, timed
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
-from drivetrain.spark.at_driver import SmallBatches, taking
+from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.small_batches import SmallBatches, taking
 from drivetrain.spark.channel.clocked import with_channel_clock
-from drivetrain.spark.channel.columns import read_channel
 from drivetrain.spark.channel.feeds import IterableFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
-from drivetrain.spark.channel.segments import MessageLossError
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.channel.writer import write_segments
-from drivetrain.spark.failures import recovered
+from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,7 +129,7 @@ def test_small_batches_come_through_the_driver_unless_they_are_refused(
         write_segments(timeless, store, 2, small=small)
     with taking(100 << 20):
         assert len(write_segments(two, store, 2, small=SmallBatches(1 << 20))) == 2
-    monkeypatch.setattr("drivetrain.spark.at_driver.LIMIT_BYTES", 50)
+    monkeypatch.setattr("drivetrain.spark.batch.small_batches.LIMIT_BYTES", 50)
     assert len(write_segments(two, store, 2, small=small)) == 2
 
 
@@ -196,7 +196,10 @@ def test_an_iterable_reaches_windows_through_its_store_while_it_is_held_back(
     data = spark.createDataFrame([], "n long").schema
     df = with_channel_clock(read_channel(spark, store.uri, data, subscriber="windows", maxRows=300))
     counts = (
-        df.groupBy(F.window("__ts", "1 second").alias("w")).agg(F.sum("n").alias("n")).select("w.start", "n")
+        timed(df)
+        .groupBy(F.window("at", "1 second").alias("w"))
+        .agg(F.sum("n").alias("n"))
+        .select(ours("w.start"), "n")
     )
     writer = counts.writeStream.foreachBatch(lambda batch, _: results.extend(collected(batch)))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()

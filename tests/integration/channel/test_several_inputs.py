@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from channel_traffic import START_MS, collected, eventually
+from channel_traffic import START_MS, collected, eventually, ours, timed
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.clocked import union_clock, with_channel_clock
-from drivetrain.spark.channel.columns import read_channel
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.channel.writer import write_segments
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ def put(spark: SparkSession, store: ChannelStore, batch_id: int, second: int) ->
 
 def started(df: DataFrame, root: Path, results: list[tuple[Any, ...]]) -> StreamingQuery:
     counts = (
-        df.groupBy(F.window("__ts", "10 seconds").alias("w"))
+        timed(df)
+        .groupBy(F.window("at", "10 seconds").alias("w"))
         .agg(F.sum("n").alias("n"))
-        .select("w.start", "n")
+        .select(ours("w.start"), "n")
     )
     writer = counts.writeStream.foreachBatch(lambda batch, _: results.extend(collected(batch)))
     return writer.option("checkpointLocation", str(root / "checkpoint")).start()

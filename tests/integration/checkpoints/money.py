@@ -94,7 +94,7 @@ class Reader(threading.Thread):
     def stop(self) -> None:
         """Read no more."""
         self._over.set()
-        self.join(30)
+        self.join(60)
 
 
 def of_sqlite(path: Path) -> Query:
@@ -102,7 +102,7 @@ def of_sqlite(path: Path) -> Query:
 
     def query(statement: str) -> list[Any]:
         try:
-            with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30) as connection:
+            with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60) as connection:
                 return connection.execute(statement).fetchall()
         except sqlite3.OperationalError as error:
             if "no such table" in str(error) or "unable to open" in str(error):

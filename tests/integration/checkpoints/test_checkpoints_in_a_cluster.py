@@ -17,7 +17,7 @@ from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cl
 
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import JobStatus
-from drivetrain.spark.checkpoints.manifest import verified
+from drivetrain.runtime.checkpoints.savepoint_manifest import verified
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -42,9 +42,9 @@ made = app.read(
     ),
     name="made",
 )
-short = made.group_by("key").window(windows.tumbling("10 s")).aggregate("short", n=agg.count())
+short = made.group_by("key").window(windows.tumbling("10 s")).aggregate(step="short", n=agg.count())
 short.sink(sinks.csv(out + "/short", together=out), name="to-short")
-long = short.group_by("key").window(windows.tumbling("1 min")).aggregate("long", n=agg.sum("n"))
+long = short.group_by("key").window(windows.tumbling("1 min")).aggregate(step="long", n=agg.sum("n"))
 long.sink(sinks.csv(out + "/long", together=out), name="to-long")
 """
 
@@ -105,7 +105,7 @@ def test_executors_and_the_application_master_are_killed_and_the_output_is_whole
             status = wait_checkpoint(cluster, app)
             assert len({fragment.executor for fragment in status.fragments}) == 2
             os.kill(draw.choice(cluster.processes(part)), signal.SIGKILL)
-        assert cluster.client.wait(app, timeout_ms=300_000).state is ApplicationState.SUCCEEDED
+        assert cluster.client.wait(app, "5 min").state is ApplicationState.SUCCEEDED
         shown = cluster.command("show", app, expect=0).stdout
         assert "checkpoint" in shown
     check_output(tmp_path / "out")
@@ -129,7 +129,7 @@ def test_a_lost_state_takes_the_application_back_to_its_checkpoint(tmp_path: Pat
             return any("went back to checkpoint" in text for text in notices)
 
         wait_for(went_back, "the notice that the application went back", 360)
-        assert cluster.client.wait(app, timeout_ms=300_000).state is ApplicationState.SUCCEEDED
+        assert cluster.client.wait(app, "5 min").state is ApplicationState.SUCCEEDED
     check_output(tmp_path / "out")
 
 
@@ -143,7 +143,7 @@ def test_a_savepoint_of_a_cluster_goes_on_in_it_under_another_name(tmp_path: Pat
         saved = verified(tmp_path / "saved")
         assert json.loads(told.stdout)["checkpoint"] == saved.record.txid
         cluster.client.kill(first)
-        cluster.client.wait_gone(first, timeout_ms=120_000)
+        cluster.client.wait_gone(first, "2 min")
         for name in ("short", "long"):  # what it has published since is its own
             for file in (tmp_path / "old" / name).glob("part-*.csv"):
                 if int(file.stem.rpartition("-")[2]) > saved.record.fragments[name].sinks[f"to-{name}"]:
@@ -151,5 +151,5 @@ def test_a_savepoint_of_a_cluster_goes_on_in_it_under_another_name(tmp_path: Pat
         again = submit(
             cluster, "--name", "moved", "--from", "saved", out="new", rate="0", **{"app.executors": "1"}
         )
-        assert cluster.client.wait(again, timeout_ms=300_000).state is ApplicationState.SUCCEEDED
+        assert cluster.client.wait(again, "5 min").state is ApplicationState.SUCCEEDED
     check_output(tmp_path / "old", tmp_path / "new")

@@ -92,7 +92,7 @@ def test_no_reader_sees_money_made_or_lost_whatever_is_killed_in_a_cluster(
             print(f"{reader.ledger} transfers, {reader.reads} reads; kill {number + 1}: {way}")
             kill(cluster, way)
             assert not reader.wrong, f"after {number + 1} kills, seed {SEED}: {reader.wrong[:3]}"
-        assert cluster.client.wait("transfers", timeout_ms=600_000).state is ApplicationState.SUCCEEDED
+        assert cluster.client.wait("transfers", "10 min").state is ApplicationState.SUCCEEDED
     reader.stop()
     assert not reader.wrong, f"seed {SEED}: {reader.wrong[:3]}"
     assert query("select count(*), count(distinct id), max(id) from ledger") == [(COUNT, COUNT, COUNT - 1)]

@@ -13,7 +13,7 @@ import pytest
 from harness import Harness
 
 from drivetrain import Application, sinks, sources
-from drivetrain.core.progress import ProgressEvent
+from drivetrain.core.job.run_progress import ProgressEvent
 from drivetrain.errors import DrivetrainError
 
 ROWS = 400

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_checkpoints_in_a_cluster import CHAINED, check_output
 
-from drivetrain.spark.checkpoints.manifest import read_manifest
+from drivetrain.runtime.checkpoints.savepoint_manifest import read_manifest
 
 SPARK = ("--set", "spark.driver-memory=512 MiB", "--set", "run.max-batch-rows=200")
 

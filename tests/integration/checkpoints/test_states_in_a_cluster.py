@@ -67,7 +67,7 @@ def test_states_are_asked_for_while_executors_are_killed(tmp_path: Path) -> None
             for pid in cluster.processes(EXECUTOR):
                 os.kill(pid, signal.SIGKILL)
             wait_for(lambda before=before: sum(states(cluster).values()) > before, "the state to go on", 240)
-        assert cluster.client.wait(app, timeout_ms=300_000).state is ApplicationState.SUCCEEDED
+        assert cluster.client.wait(app, "5 min").state is ApplicationState.SUCCEEDED
         assert states(cluster) == {f"k{n}": ROWS // KEYS for n in range(KEYS)}
         then = states(cluster, "--at", "1970-01-01T00:04")
         assert then == {f"k{n}": at_ms // STEP_MS // KEYS for n in range(KEYS)}

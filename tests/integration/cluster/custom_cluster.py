@@ -52,8 +52,10 @@ class Cluster:
         self.system = ActorSystem("master")
         await attach_remote(self.system)
         self.master = self.system.spawn(lambda: Master(self), "master")
+        self.workers = ActorSystem("worker")
+        await attach_remote(self.workers)
         for name in self.names:
-            self.refs[name] = self.system.spawn(lambda name=name: Worker(self, name), name)
+            self.refs[name] = self.workers.spawn(lambda name=name: Worker(self, name), name)
         launch = Launch("am", ProcessKind.APP_MASTER, "app-1", 1, self.spec, 1, self.master)
         self.run(launch, self.names[0])
 
@@ -122,6 +124,7 @@ class Cluster:
             assert process.stdin is not None
             process.stdin.close()
         await self.system.terminate()
+        await self.workers.terminate()
 
     def memory_mib(self, launch_id: str) -> float:
         """The resident memory of a process."""
@@ -152,7 +155,7 @@ class Master(Actor):
             case RequestSlots(request_id, requester=requester, worker=worker):
                 name = worker or cluster.names[len(cluster.processes) % len(cluster.names)]
                 given = SlotsAllocated(
-                    request_id, f"x-{request_id}", name, name, "127.0.0.1", cluster.refs[name], 1
+                    request_id, f"{request_id}-x", name, name, "127.0.0.1", cluster.refs[name], 1
                 )
                 requester.tell(given)
             case _ if self.context.sender is not None:

@@ -16,6 +16,7 @@ import psutil
 
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Failure, Message
 from drivetrain.actor.remote import attach_remote
+from drivetrain.cluster.access.system_names import app_master_name
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.executing import (
@@ -87,7 +88,7 @@ class World:
         self.app_master: ActorRef
 
     async def open(self) -> None:
-        self.system = ActorSystem("app")
+        self.system = ActorSystem(app_master_name("app-1", EPOCH))
         await attach_remote(self.system)
         self.app_master = self.system.spawn(lambda: ScriptedAppMaster(self), "app-master")
 

@@ -41,7 +41,9 @@ numbers = app.read(
     name="numbers",
 )
 passing = numbers.with_columns(is_open=open_gate).filter("is_open")
-hourly = passing.group_by("word").window(windows.tumbling("1 h")).aggregate("hourly", count=agg.count())
-daily = hourly.group_by("word").window(windows.tumbling("1 d")).aggregate("daily", total=agg.sum("count"))
+hourly = passing.group_by("word").window(windows.tumbling("1 h")).aggregate(step="hourly", count=agg.count())
+daily = (
+    hourly.group_by("word").window(windows.tumbling("1 d")).aggregate(step="daily", total=agg.sum("count"))
+)
 hourly.sink(sinks.csv(f"{OUTPUT}/hourly"), name="hours")
 daily.sink(sinks.csv(f"{OUTPUT}/daily"), name="days")

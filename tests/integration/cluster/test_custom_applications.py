@@ -9,7 +9,7 @@ from pathlib import Path
 
 from custom_cluster import Cluster
 
-from drivetrain.cluster.app_master.custom_file import declared_app_master, spelled
+from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationState
 from drivetrain.cluster.messages.following import JobStatus
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -16,15 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
-DEADLINE_S = 90.0
+from free_ports import free_port
+
+DEADLINE_S = 180.0
 SECRET = "a secret that is long enough for anybody"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+WITHOUT_SECRET = ("--set", "cluster.without-secret=true")
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -67,10 +64,10 @@ class Shell:
         self.started.append(process)
         return process
 
-    def run(self, *arguments: object, **environ: str) -> tuple[int, str, str]:
+    def run(self, *arguments: object, cwd: Path | None = None, **environ: str) -> tuple[int, str, str]:
         done = subprocess.run(
             [sys.executable, "-m", "drivetrain.cli", *map(str, arguments)],
-            cwd=self.directory,
+            cwd=cwd or self.directory,
             env={**self.environ, **environ},
             capture_output=True,
             text=True,
@@ -110,8 +107,21 @@ def test_a_local_cluster_is_found_says_who_dies_and_ends_without_a_trace(shell: 
     for one in told["processes"]:
         assert psutil.Process(one["pid"]).memory_info().rss < 80 * 2**20, one
 
-    code, out, err = shell.run("apps", "--json")  # nobody says where the masters are
+    code, out, err = shell.run("apps", "--json")  # nobody says where the masters are, nor the secret
     assert (code, json.loads(out)) == (0, {"applications": []}), err
+    secret_file = Path(told["secret_file"])
+    assert stat.S_IMODE(secret_file.stat().st_mode) == 0o600
+    secret = secret_file.read_text().strip()
+    for log in secret_file.parent.glob("*.log"):
+        assert secret not in log.read_text()
+    elsewhere = shell.directory / "elsewhere"
+    elsewhere.mkdir()
+    masters = ",".join(told["masters"])
+    code, _, err = shell.run("apps", "--masters", masters, "--set", "client.timeout=3 s", cwd=elsewhere)
+    assert code == 2
+    assert "secret" in err
+    config = shell.directory / ".drivetrain" / "cluster.toml"
+    assert shell.run("apps", "--config", config, cwd=elsewhere)[0] == 0
 
     os.kill(told["processes"][2]["pid"], signal.SIGKILL)
     until(lambda: "worker-2 has ended (exit code -9)" in shell.stderr, "the death is told")
@@ -141,7 +151,7 @@ def test_a_port_in_use_is_one_screen_with_the_remedy(shell: Shell) -> None:
         assert code == 2
         assert f"127.0.0.1:{port}" in err
         assert "--port" in err
-        code, _, err = shell.run("master", "--masters", f"127.0.0.1:{port}")
+        code, _, err = shell.run("master", "--masters", f"127.0.0.1:{port}", *WITHOUT_SECRET)
         assert code == 2
         assert "in use" in err
         assert "Traceback" not in err
@@ -160,13 +170,14 @@ def test_another_secret_ends_a_worker_with_the_reason(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("worker", "--masters", "nonsense"), "HOST:PORT"),
-        (("worker", "--set", "cluster.host=10.0.0.1"), "shared secret"),
+        (("worker", "--masters", "nonsense", *WITHOUT_SECRET), "HOST:PORT"),
+        (("worker",), "on loopback as well"),
+        (("worker", "--set", "cluster.host=10.0.0.1", *WITHOUT_SECRET), "shared secret"),
         (("worker", "--set", "worker.slot=2"), "worker.slots"),
         (("worker", "--set", "cluster.secret-file=none"), "cannot be read"),
-        (("master", "--masters", "127.0.0.1:1,127.0.0.1:1"), "named twice"),
+        (("master", "--masters", "127.0.0.1:1,127.0.0.1:1", *WITHOUT_SECRET), "named twice"),
         (("local", "--set", "worker.log-size=many"), "10 MiB"),
-        (("worker", "--directory", "/dev/null/worker"), "--directory"),
+        (("worker", "--directory", "/dev/null/worker", *WITHOUT_SECRET), "--directory"),
         (("local", "--port", "17999", "--directory", "/dev/null/cluster"), "--directory"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,12 +18,14 @@ import pyspark
 import pytest
 from executor_world import family, kill_all
 
+from free_ports import free_port
+
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights.py"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
-def wait_for(condition: Callable[[], bool], what: Callable[[], str], within_s: float = 90) -> None:
+def wait_for(condition: Callable[[], bool], what: Callable[[], str], within_s: float = 180) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, what()
@@ -34,8 +35,7 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], str], within_s: f
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
     """The address of a Spark master with two registered workers, of one core and one gibibyte each."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
     started: list[subprocess.Popen[bytes]] = []
 

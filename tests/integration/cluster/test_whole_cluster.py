@@ -10,20 +10,23 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 
 pytestmark = pytest.mark.timeout(600)
 
 ROWS, STAGE = 5_000, 500
+PLANTED = "PLANTED_FOR_A_TEST"
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
 
@@ -33,8 +36,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeCluster]:
     directory = tmp_path_factory.mktemp("whole")
     shutil.copy(HERE / "gated_application.py", directory / "gated.py")
     shutil.copy(EXAMPLES / "wordcount.py", directory)
-    with whole_cluster(directory) as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PLANTED, "planted-in-the-environment-8f3")
+        with whole_cluster(directory) as made:
+            yield made
 
 
 def table(directory: Path) -> list[tuple[str, ...]]:
@@ -90,8 +95,8 @@ def test_word_count_detached_then_attached_and_its_name_is_free_again(cluster: W
     taken = cluster.submit("wordcount.py", "--detached", *given, "--set", "output=second")
     assert taken.returncode == 2
     assert "--name" in taken.stderr
-    assert cluster.client.wait("wc", timeout_ms=180_000).state is ApplicationState.SUCCEEDED
-    assert cluster.client.wait_clock("wc", "2500-01-01", timeout_ms=10_000) == FINAL_CLOCK_MS
+    assert cluster.client.wait("wc", "3 min").state is ApplicationState.SUCCEEDED
+    assert cluster.client.wait_clock("wc", "2500-01-01", "10 s") == FINAL_CLOCK_MS
 
     attached = cluster.submit("wordcount.py", "--json", *given, "--set", "output=second")
     assert attached.returncode == 0, attached.stderr
@@ -107,7 +112,7 @@ def test_word_count_detached_then_attached_and_its_name_is_free_again(cluster: W
 REPLAYED = """
 from drivetrain import Application, sinks, sources
 app = Application("replayed")
-source = sources.jsonl(app.setting("input"), schema="ts timestamp, n bigint", event_time="ts",
+source = sources.json(app.setting("input"), schema="ts timestamp, n bigint", event_time="ts",
                        max_disorder="1 d", watch=True)
 app.read(source).filter("n >= 0").sink(sinks.csv(app.setting("output")), name="out")
 """
@@ -181,7 +186,7 @@ def test_a_failure_is_the_users_and_restart_and_kill_keep_id_and_state(cluster: 
 
     gates.open()
     cluster.command("restart", app_id, expect=0)
-    assert cluster.client.wait(app_id, timeout_ms=180_000).state is ApplicationState.SUCCEEDED
+    assert cluster.client.wait(app_id, "3 min").state is ApplicationState.SUCCEEDED
     require_whole(place / "out", 1000)
     assert "ValueError" in cluster.command("logs", "fails", expect=0).stdout
 
@@ -196,7 +201,7 @@ def test_whatever_dies_the_application_goes_on_and_its_output_is_whole(cluster: 
     )
     try:
         app_id = wait_for(
-            lambda: next((v.app_id for v in cluster.client.applications() if v.spec.name == "gated"), None),
+            lambda: next((v.app_id for v in cluster.client.applications() if v.name == "gated"), None),
             "the application",
         )
         gates.pass_one()
@@ -305,7 +310,7 @@ def kill_two_of_three_masters(cluster: WholeCluster, app_id: str, gates: Gates) 
     cluster.wait_leader()
     assert cluster.wait_running(app_id) == running
     assert "no master leads right now" in cluster.said()
-    assert all(view.spec.name != "late" for view in cluster.client.applications())
+    assert all(view.name != "late" for view in cluster.client.applications())
     cluster.start_again(gone[1])
 
 
@@ -320,9 +325,101 @@ def kill_all_masters(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
         cluster.start_again(name)
     cluster.wait_leader()
     after = cluster.client.applications()
-    assert [(v.app_id, v.epoch, v.spec) for v in after] == [(v.app_id, v.epoch, v.spec) for v in before]
+    assert [(v.app_id, v.epoch, v.code) for v in after] == [(v.app_id, v.epoch, v.code) for v in before]
     assert cluster.wait_running(app_id) == running
 
 
 def signal_to(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+
+
+SECRETIVE = """
+from drivetrain import Application, sinks, sources
+app = Application("secretive")
+word = app.setting("password", secret=True)
+key = app.setting("key", secret=True)
+
+def checked(value):
+    if value == "bad":
+        raise ValueError(f"{word.value()} and {key.value()} are not to be told")
+    if value == "worse":
+        raise ValueError(f"{key.value()} is not to be told")
+    return f"{value} {len(word.value())} {len(key.value())}"
+
+lines = app.read(sources.text(app.setting("input"), watch=True))
+good = lines.filter(lambda value: value != "worse").map(checked, returns=str, on_error="dead_letter")
+good.sink(sinks.json(app.setting("output")))
+lines.filter(lambda value: value == "worse").map(checked, returns=str).sink(sinks.none())
+"""
+
+
+def test_a_secret_is_nowhere_but_where_it_was_put(cluster: WholeCluster, tmp_path: Path) -> None:
+    """Not in any file of the cluster, answer, command line, log or savepoint, while it is used and fails."""
+    directory = cluster.directory
+    word, key = os.environ[PLANTED], "planted-in-a-file-51c"
+    (tmp_path / "key").write_text(f"{key}\n")
+    (directory / "secretive.py").write_text(SECRETIVE)
+    (directory / "said").mkdir()
+    (directory / "said" / "a.txt").write_text("good\nbad\n")
+    login = 'org.x.PlainLoginModule required username="u" password="%s";'
+    told: list[str] = []
+
+    def submit(*given: str) -> subprocess.CompletedProcess[str]:
+        ended = cluster.submit("secretive.py", "--detached", "--json", "--set", "input=said", *given)
+        told.append(ended.stdout + ended.stderr)
+        return ended
+
+    given = [
+        "--set",
+        "restart.strategy=none",
+        "--set",
+        "output=secretive",
+        "--set",
+        f"key=${{file:{tmp_path}/key}}",
+    ]
+    refused = submit(*given, "--set", "password=written-out")
+    assert refused.returncode == 2
+    assert "${ITS_NAME}" in refused.stderr
+    given += ["--set", f"password=${{{PLANTED}}}"]
+    for option in ("kafka.options.sasl.jaas.config=" + login % word, f"spark.conf.spark.some.secret={word}"):
+        refused = submit(*given, "--set", option)
+        assert refused.returncode == 2
+        assert "would be sent to other machines" in refused.stderr
+    given += ["--set", "kafka.options.sasl.jaas.config=" + login % f"${{{PLANTED}}}"]
+    accepted = submit(*given, "--set", f"spark.conf.spark.hadoop.some.secret.key=${{{PLANTED}}}")
+    assert accepted.returncode == 0, accepted.stderr
+    app = json.loads(accepted.stdout)["app_id"]
+
+    def published() -> list[str]:
+        lines = [file.read_text() for file in (directory / "secretive").glob("*.json")]
+        return [json.loads(line)["value"] for text in lines for line in text.splitlines()]
+
+    wait_for(published, "what it publishes")
+    assert published() == [f"good {len(word)} {len(key)}"]
+    look = [["show", app, "--json"], ["show", app], ["apps", "--json"], ["savepoint", app]]
+    look += [["plan", "secretive.py", "--set", "input=said", *given]]
+    told += [(ended := cluster.command(*words, expect=0)).stdout + ended.stderr for words in look]
+    told += [" ".join(psutil.Process(pid).cmdline()) for pid in cluster.processes()]
+    found = _files_with((word, key), directory)
+    (directory / "said" / "b.txt").write_text("worse\n")
+    assert cluster.client.wait(app, "3 min").state is ApplicationState.FAILED
+    told += [(ended := cluster.command(*words)).stdout for words in (["show", app], ["logs", app])]
+    assert "*** is not to be told" in "".join(told)
+    found += _files_with((word, key), directory)
+    assert [text for text in told if word in text or key in text] == []
+    assert found == []
+    wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
+
+
+def _files_with(secrets: tuple[str, ...], directory: Path) -> list[str]:
+    """The files below a directory that hold a secret; those that are deleted meanwhile do not count."""
+    found, seen = [], set()
+    for path in directory.rglob("*"):
+        try:
+            content = path.read_bytes() if path.is_file() else b""
+        except FileNotFoundError:
+            continue
+        seen.add(path.name)
+        found += [str(path) for secret in secrets if secret.encode() in content]
+    assert {"registry.log", "application.json"} <= seen
+    return found

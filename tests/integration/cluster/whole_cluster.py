@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from drivetrain.cluster.client import BlockingClient, connect
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
+from free_ports import free_ports
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class WholeCluster:
         self._log = (directory / "local.log").open("wb")
         command = ["local", "--masters", str(masters), "--workers", str(workers), "--slots", "3"]
         self._local = subprocess.Popen(
-            [*drivetrain(), *command, "--port", str(_free_ports(masters)), "--directory", "boxes", "--json"],
+            [*drivetrain(), *command, "--port", str(free_ports(masters)), "--directory", "boxes", "--json"],
             cwd=directory,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -75,7 +75,11 @@ class WholeCluster:
         self.commands = {name: psutil.Process(pid).cmdline() for name, pid in self.pids.items()}
         self._again: list[subprocess.Popen[bytes]] = []
         self.client: BlockingClient = connect(
-            Config.load(None, {}, {"cluster.masters": ",".join(self.masters)})
+            Config.load(
+                None,
+                {},
+                {"cluster.masters": ",".join(self.masters), "cluster.secret-file": data["secret_file"]},
+            )
         )
 
     def close(self) -> None:
@@ -133,7 +137,7 @@ class WholeCluster:
             leader = self.leader()
             return None if leader == other_than else leader
 
-        return wait_for(look, "a leader", 60)
+        return wait_for(look, "a leader")
 
     # ---- applications
 
@@ -235,7 +239,7 @@ def whole_cluster(directory: Path, *, masters: int = 3, workers: int = 2) -> Ite
     finally:
         cluster.close()
         try:
-            wait_for(lambda: not cluster.processes(), "the end of all processes", 30)
+            wait_for(lambda: not cluster.processes(), "the end of all processes", 90)
         except AssertionError:
             left = cluster.what_is_left()
             for pid in cluster.processes():
@@ -252,22 +256,3 @@ def _is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _free_ports(count: int) -> int:
-    """The first of so many ports in a row that are free."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
-        if first + count < 65_536 and all(_is_free(port) for port in range(first, first + count)):
-            return int(first)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

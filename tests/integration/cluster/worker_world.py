@@ -31,7 +31,7 @@ from drivetrain.code.archive import Archive, pack
 
 M = TypeVar("M", bound=Message)
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 PREAMBLE = """
 import os, subprocess, sys, time
 from drivetrain.cluster.parent import wait_for_launch_file

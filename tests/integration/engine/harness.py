@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 from drivetrain import Application, sinks, sources
 from drivetrain.api.stream import Stream
 from drivetrain.config import Config
-from drivetrain.core.progress import RunResult
-from drivetrain.spark import run
+from drivetrain.core.job.run_progress import RunResult
+from drivetrain.spark.entry_points import run
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -28,7 +28,7 @@ from drivetrain.errors import (
     OutputError,
     UserError,
 )
-from drivetrain.spark.dead_letters import dead_letters
+from drivetrain.spark.batch.read_dead_letters import dead_letters
 
 SCHEMA = "at timestamp, key string, n int"
 GOOD = '{"at": "2024-01-01T00:00:00Z", "key": "a", "n": 1}\n'
@@ -43,7 +43,7 @@ def given(drive: Harness, text: str | bytes, name: str = "a.jsonl") -> Path:
 
 
 def lines(drive: Harness, app: Application, text: str = GOOD, **options: Any) -> Stream[Any]:
-    return app.read(sources.jsonl(given(drive, text), schema=SCHEMA, **options))
+    return app.read(sources.json(given(drive, text), schema=SCHEMA, **options))
 
 
 def published(out: Path) -> list[str]:
@@ -149,7 +149,7 @@ def test_records_set_aside_are_counted_and_kept_with_file_and_line(drive: Harnes
 
 
 def test_a_schema_that_cannot_be_read_is_shown(drive: Harness, capsys: Any) -> None:
-    source = sources.jsonl(given(drive, GOOD), schema="at timestmp, key")
+    source = sources.json(given(drive, GOOD), schema="at timestmp, key")
     error, _ = failure(drive, lambda a: a.read(source).sink(sinks.json(drive.out())), capsys)
     assert error.got == "at timestmp, key"
 
@@ -379,10 +379,10 @@ out = app.setting("output")
 MAPPED = """
 def boom(row) -> int:
     return 1 // 0
-app.read(sources.jsonl(app.setting("input"), schema="n int")).map(boom).sink(sinks.json(out))
+app.read(sources.json(app.setting("input"), schema="n int")).map(boom).sink(sinks.json(out))
 """
 ASIDE = """
-stream = app.read(sources.jsonl(app.setting("input"), schema="n int", on_bad_record="dead_letter"))
+stream = app.read(sources.json(app.setting("input"), schema="n int", on_bad_record="dead_letter"))
 stream.log(name="seen").sink(sinks.json(out))
 """
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 SCRIPT = """
 from drivetrain.config import Config
-from drivetrain.spark.class_archive import archive_path, java_options
+from drivetrain.spark.session.class_archive import archive_path, java_options
 path = archive_path()
 path.parent.mkdir(parents=True)
 path.write_bytes(b"not an archive" * 1000)
 assert str(path) in java_options()
-from drivetrain.spark.session import session
+from drivetrain.spark.session.spark_session import session
 spark = session(Config.load(None, {}, {"spark.driver-memory": "512 MiB", "spark.master": "local[1]"}))
 print("counted", spark.range(7).count())
 """

@@ -21,8 +21,12 @@ from harness import Harness, at, events
 
 from drivetrain import Application, Monoid, PersistentTask, State, agg, sinks, sources, start, state, windows
 from drivetrain.code.application_file import load_application
+from drivetrain.core.state.paged_state import bucket_of
+from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import OperatorError, UserError
-from drivetrain.spark.state_query import States
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.spark.state.state_query import States
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +86,14 @@ class Hourly(PersistentTask[Any, tuple[str, int]]):
         return [(f"{key} {start_ms}-{end_ms}", count)]
 
 
+class Closing(PersistentTask[Any, str]):
+    key = "key"
+    state = State(agg.count())
+
+    def on_stop(self) -> Iterable[str]:
+        return ["closed"]
+
+
 def messages(count: int, seed: int) -> list[tuple[int, str, int]]:
     """Timestamp in ms, key and number, out of order by less than the disorder, in the order of arrival."""
     draw = random.Random(seed)
@@ -111,7 +123,7 @@ def summed(data: list[tuple[int, str, int]], before_ms: int) -> dict[str, int]:
     return found
 
 
-def by_key(states: States, at_ms: int | None = None) -> dict[Any, Any]:
+def by_key(states: States, at_ms: int | str | None = None) -> dict[Any, Any]:
     return {s.key if s.window is None else (s.key, s.window): s.value for s in states.items(at_ms)}
 
 
@@ -119,7 +131,7 @@ def by_key(states: States, at_ms: int | None = None) -> dict[Any, Any]:
 def finished(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Application, Harness, list[tuple[int, str, int]]]:
-    """An application with three persistent Tasks that has run over files in many batches."""
+    """An application with four persistent Tasks that has run over files in many batches."""
     drive = Harness(tmp_path_factory.mktemp("persistent"))
     data = messages(1500, seed=3)
     write_parts(drive.out("in"), data, parts=4)
@@ -128,6 +140,7 @@ def finished(
     drive.sink(read.process(Sums, name="sums"), "sums")
     read.process(Records, name="records").sink(sinks.none())
     drive.sink(read.process(Hourly, name="hourly"), "hourly")
+    drive.sink(read.process(Closing, name="closing"), "closing")
     drive.run(app, run__max_batch_bytes="1 KiB")
     return app, drive, data
 
@@ -150,6 +163,12 @@ def test_a_result_goes_on_for_each_key_that_a_batch_changed(finished: Finished) 
     for row in drive.rows("sums"):
         newest[row["key"]] = max(newest.get(row["key"], 0), row["value"])
     assert newest == summed(data, 10**12)
+
+
+def test_a_task_that_is_called_at_the_end_only_is_called_once_for_each_bucket(finished: Finished) -> None:
+    _, drive, data = finished
+    buckets = {bucket_of(encoded_key(key)) for _, key, _ in data}
+    assert [row["value"] for row in drive.rows("closing")] == ["closed"] * len(buckets)
 
 
 def test_the_state_as_of_any_step_is_one_pass_over_the_messages_older_than_it(finished: Finished) -> None:
@@ -196,11 +215,11 @@ def test_a_time_that_cannot_be_told_exactly_is_refused_with_the_nearest_ones(fin
     states = state(app, "sums", drive.config())
     with pytest.raises(UserError, match=r"00:03:00.* or .*00:04:00"):
         states.items(3 * MINUTE + 1)
-    with pytest.raises(UserError, match="cannot be told"):
+    with pytest.raises(UserError, match="cannot be queried"):
         states.items("9999-12-31T12:00")
     with pytest.raises(UserError, match="not a moment"):
         states.items(10**15)
-    with pytest.raises(UserError, match="one of hourly, records, sums"):
+    with pytest.raises(UserError, match="one of closing, hourly, records, sums"):
         state(app, "nothing", drive.config())
     with pytest.raises(UserError, match="no application 'other'"):
         state("other", "sums", drive.config())
@@ -229,9 +248,10 @@ def test_a_state_that_is_declared_in_another_way_does_not_take_over_what_is_kept
 
 def run_again(drive: Harness, app: Application) -> None:
     for file in (drive.directory / "state").glob("*/application.json"):
-        known = json.loads(file.read_text())
+        notes = DurableFile(file, "notes", if_damaged="", if_full="")
+        known = json.loads(notes.read() or b"")
         known.pop("finished")
-        file.write_text(json.dumps(known))
+        notes.write(json.dumps(known).encode())
     drive.run(app)
 
 
@@ -273,14 +293,82 @@ def test_an_error_in_a_hook_names_the_message_and_the_line(drive: Harness) -> No
         drive.run(app)
 
 
+def test_keys_of_any_type_are_the_same_in_native_aggregations_monoids_and_tasks(drive: Harness) -> None:
+    nan, nothing = float("nan"), None
+    places = [
+        (nan, [1.0]),
+        (-nan, [1.0]),
+        (0.0, [nan]),
+        (-0.0, [nan]),
+        (nothing, nothing),
+        (nothing, nothing),
+    ]
+    rows = [(at(i), x, xs, {"x": x, "of": xs}, {"b": i % 2, "a": 1}) for i, (x, xs) in enumerate(places)]
+    columns = ("x", "xs", "place", "names")
+    schema = "ts timestamp, x double, xs array<double>, place struct<x:double,of:array<double>>, "
+    schema += "names map<string,bigint>"
+
+    class Count(Monoid[Any, int]):
+        def zero(self) -> int:
+            return 0
+
+        def add(self, state: int, message: Any) -> int:
+            return state + 1
+
+        def plus(self, left: int, right: int) -> int:
+            return left + right
+
+        def result(self, state: int) -> int:
+            return state
+
+    class Counts(PersistentTask[Any, Any]):
+        key = columns
+        state = State(agg.count())
+        output = schema.removeprefix("ts timestamp, ") + ", n bigint"
+
+        def on_change(self, key: Any, n: int) -> list[Any]:
+            return [(*key, n)]
+
+    class Own(PersistentTask[Any, Any]):
+        state = State(Count())
+
+        def key(self, message: Any) -> Any:
+            return message.place
+
+    app = Application("keys")
+    # The same entries in another order are the same map.
+    read = events(app, rows, schema).with_columns(
+        names="CASE WHEN xs IS NULL THEN map('b', 1L, 'a', 1L) ELSE map('a', 1L, 'b', 0L) END"
+    )
+    drive.sink(read.group_by(*columns).aggregate(step="native", n=agg.count()), "native")
+    drive.sink(read.group_by(*columns).aggregate(step="monoid", n=Count()), "monoid")
+    drive.sink(read.process(Counts, name="counts"), "counts")
+    read.process(Own, name="own").sink(sinks.none())
+    drive.run(app)
+
+    def told(row: dict[str, Any]) -> str:
+        return repr({**row, "names": sorted(row["names"])})
+
+    native = sorted(map(told, drive.rows("native")))
+    assert [row["n"] for row in drive.rows("native")] == [2, 2, 2]
+    assert sorted(map(told, drive.rows("monoid"))) == native
+    newest = {told({**row, "n": 0}): row for row in drive.rows("counts")}
+    assert sorted(map(told, newest.values())) == native
+    states = state(app, "own", drive.config())
+    assert states.get({"x": nan, "of": [1.0]}) == states.get({"of": (nan,), "x": 0.0}) == 2
+    assert (
+        state(app, "counts", drive.config()).get((nan, [1.0], {"x": nan, "of": [1.0]}, {"b": 0, "a": 1})) == 2
+    )
+
+
 def test_aggregates_and_folds_of_spark_can_be_asked_for_what_they_hold_now(drive: Harness) -> None:
     data = messages(300, seed=8)
     app = Application("aggregates")
     read = events(app, [(at(ts), key, n) for ts, key, n in data], SCHEMA, disorder="90 s")
     figures = read.group_by("key").window(windows.everything(emission="accumulating"))
-    figures.aggregate("figures", n=agg.count(), mean=agg.mean("n"), top=agg.max("n")).sink(sinks.none())
+    figures.aggregate(step="figures", n=agg.count(), mean=agg.mean("n"), top=agg.max("n")).sink(sinks.none())
     biggest = read.group_by("key").window(windows.everything(emission="accumulating"))
-    biggest.aggregate("biggest", value=Longest()).sink(sinks.none())
+    biggest.aggregate(step="biggest", value=Longest()).sink(sinks.none())
     drive.run(app)
     numbers: dict[str, list[int]] = defaultdict(list)
     for _, key, n in data:
@@ -290,7 +378,7 @@ def test_aggregates_and_folds_of_spark_can_be_asked_for_what_they_hold_now(drive
         k: {"n": len(ns), "mean": sum(ns) / len(ns), "top": max(ns)} for k, ns in numbers.items()
     }
     assert by_key(state(app, "biggest", drive.config())) == {k: f"{k}{max(ns)}" for k, ns in numbers.items()}
-    with pytest.raises(UserError, match="of now only"):
+    with pytest.raises(UserError, match="only be queried for its current states"):
         state(app, "figures", drive.config()).get("key-1", at=0)
 
 
@@ -333,11 +421,16 @@ from drivetrain import Application, PersistentTask, State, agg, sinks, sources
 
 class Sums(PersistentTask):
     key = "key"
-    state = State(agg.sum("n"), as_of="1 min")
+    state = State(agg.sum("n"), as_of="1 min", keep="1 min")
+
+class Counts(PersistentTask):
+    key = "key"
+    state = State(agg.count(), as_of="2 min")
 
 app = Application("killed")
 read = app.read(sources.parquet(app.setting("input"))).event_time("ts", max_disorder="90 s")
 read.process(Sums, name="sums").sink(sinks.none())
+read.process(Counts, name="counts").sink(sinks.none())
 """
 
 
@@ -346,32 +439,58 @@ def command(*words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
 
+def recorded_ms(state_dir: Path) -> int | None:
+    """The application time of the newest checkpoint."""
+    for home in state_dir.glob("*"):
+        known = CheckpointFiles(home).transaction()
+        return None if known is None or known.record is None else known.record.as_of_ms
+    return None
+
+
+def check_as_of_checkpoint(drive: Harness, data: list[tuple[int, str, int]], since_ms: int) -> int:
+    """What a killed application was recorded with is one pass over older messages, in all Tasks."""
+    sums, counts = (state("killed", name, drive.config()) for name in ("sums", "counts"))
+    as_of_ms = sums.checkpoint_ms()
+    assert as_of_ms == counts.checkpoint_ms()
+    assert as_of_ms % (2 * MINUTE) == 0
+    assert as_of_ms >= since_ms
+    assert by_key(sums, "checkpoint") == summed(data, as_of_ms)
+    ones = [(ts, key, 1) for ts, key, _ in data]
+    assert by_key(counts, "checkpoint") == by_key(counts, as_of_ms) == summed(ones, as_of_ms)
+    return as_of_ms
+
+
 def test_states_survive_kills_and_another_number_of_cores(drive: Harness) -> None:
-    data = messages(3000, seed=9)
-    write_parts(drive.out("in"), data, parts=12)
+    data = messages(1500, seed=9)
+    write_parts(drive.out("in"), data, parts=7)
     file = drive.directory / "killed.py"
     file.write_text(KILLED)
     place = str(drive.directory / "state")
     draw = random.Random(2)
     commits = Path(place)
+    as_of_ms = 0
     for attempt in range(KILLS + 1):
         cores = 1 + attempt % 2
         keys = [f"spark.master=local[{cores}]", "spark.driver-memory=1 GiB", "run.max-batch-bytes=1 KiB"]
+        keys += ["checkpoint.mode=on", "checkpoint.interval=100 ms"]
         sets = [word for key in (f"input={drive.out('in')}", *keys) for word in ("--set", key)]
         process = command("run", str(file), "--state-dir", place, *sets)
         goal = len(list(commits.glob("*/fragments/sums/checkpoint/commits/[0-9]*"))) + draw.choice([2, 3])
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 400
         while process.poll() is None and attempt < KILLS and time.monotonic() < deadline:
-            if len(list(commits.glob("*/fragments/sums/checkpoint/commits/[0-9]*"))) >= goal:
+            has_time = (recorded_ms(commits) or 0) > as_of_ms
+            if len(list(commits.glob("*/fragments/sums/checkpoint/commits/[0-9]*"))) >= goal and has_time:
                 time.sleep(draw.random())  # not waiting for anything: a random moment to die at
                 os.killpg(process.pid, signal.SIGKILL)
             time.sleep(0.02)
         process.communicate(timeout=400)
-        assert process.returncode in (-signal.SIGKILL, 0)
-    states = state("killed", "sums", drive.config())
-    for minute in (4, 11, 17, 23, 29, 40):
-        assert by_key(states, minute * MINUTE) == summed(data, minute * MINUTE), minute
-    line = ("state", "killed", "sums", "--key", "key-2", "--at", "1970-01-01T00:17", "--json")
+        assert process.returncode == (-signal.SIGKILL if attempt < KILLS else 0)
+        as_of_ms = check_as_of_checkpoint(drive, data, as_of_ms)
+    states = state("killed", "counts", drive.config())
+    ones = [(ts, key, 1) for ts, key, _ in data]
+    for minute in (4, 12, 18, 24, 28, 40):
+        assert by_key(states, minute * MINUTE) == summed(ones, minute * MINUTE), minute
+    line = ("state", "killed", "counts", "--key", "key-2", "--at", "1970-01-01T00:18", "--json")
     said, errors = command(*line, "--state-dir", place).communicate(timeout=400)
     assert said, errors
-    assert json.loads(said)["states"] == [{"key": "key-2", "value": summed(data, 17 * MINUTE)["key-2"]}]
+    assert json.loads(said)["states"] == [{"key": "key-2", "value": summed(ones, 18 * MINUTE)["key-2"]}]

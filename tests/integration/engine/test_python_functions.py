@@ -12,7 +12,7 @@ from harness import Harness, at, events, ms
 
 from drivetrain import Application, Monoid, agg, sinks, sources, windows
 from drivetrain.errors import OperatorError, OperatorTypeError
-from drivetrain.spark.dead_letters import dead_letters
+from drivetrain.spark.batch.read_dead_letters import dead_letters
 
 LINES = ["the quick brown fox", "", "jumps over the lazy dog", "the end  ", "naïve 東京 the"]
 SCHEMA = "ts timestamp, key string, n bigint"
@@ -36,14 +36,15 @@ def is_long(word: str) -> bool:
     return len(word) > 3
 
 
-def reading(word: str) -> Iterator[Reading]:
-    yield Reading(word, float(len(word)))
+def reading(row: Any) -> Iterator[Reading]:
+    yield Reading(row.word, float(row.length))
 
 
 def test_python_functions_in_a_row_do_what_python_does(drive: Harness) -> None:
     app = Application("words")
     words = app.read(sources.items(LINES, schema="value string")).flat_map(split).map(shout).filter(is_long)
-    drive.sink(words.flat_map(reading).group_by("key").aggregate(n=agg.count(), length=agg.max("value")))
+    lengths = words.map(lambda word: (word, len(word)), returns="word string, length bigint")
+    drive.sink(lengths.flat_map(reading).group_by("key").aggregate(n=agg.count(), length=agg.max("value")))
     result = drive.run(app)
     wanted = Counter(w.upper() for line in LINES for w in line.split() if len(w) > 3)
     assert {r["key"]: (r["n"], r["length"]) for r in drive.rows()} == {
@@ -70,7 +71,7 @@ def test_reduce_fold_and_monoids_agree_with_one_pass(drive: Harness) -> None:
     rows = [(at(i * 100), "abc"[i % 3], i) for i in range(300)]
     app = Application("folds")
     keyed = events(app, rows, SCHEMA).group_by("key").window(windows.tumbling("10 s"))
-    drive.sink(keyed.aggregate("longest", longest=Longest()), "monoid")
+    drive.sink(keyed.aggregate(step="longest", longest=Longest()), "monoid")
     drive.sink(keyed.fold(lambda: 0, lambda state, m: state + m.n, returns=int, name="folded"), "fold")
     numbers = events(app, rows, SCHEMA).select("n")
     drive.sink(

@@ -19,9 +19,10 @@ import pytest
 from harness import Harness, at, events, ms
 
 from drivetrain import Application, agg, windows
-from drivetrain.core.progress import ProgressEvent, RunOutcome
+from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
-from drivetrain.spark.query import FragmentQuery
+from drivetrain.spark.batch.fragment_query import FragmentQuery
+from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 
 SCHEMA = "ts timestamp, key string, n bigint"
 SECOND = 1000
@@ -34,9 +35,9 @@ out = app.setting("output")
 events = app.read(source).event_time("ts", max_disorder="20 s")
 events.filter("n % 10 = 0", name="tenth").sink(sinks.csv(out + "/tenth"))
 grouped = events.group_by("key").window(windows.tumbling("10 s"))
-short = grouped.aggregate("short", n=agg.count(), total=agg.sum("n"))
+short = grouped.aggregate(step="short", n=agg.count(), total=agg.sum("n"))
 short.sink(sinks.parquet(out + "/short"))
-long = short.group_by("key").window(windows.tumbling("1 min")).aggregate("long", n=agg.sum("n"))
+long = short.group_by("key").window(windows.tumbling("1 min")).aggregate(step="long", n=agg.sum("n"))
 long.sink(sinks.json(out + "/long"))
 """
 
@@ -191,7 +192,7 @@ def test_a_start_that_was_killed_within_its_first_write_to_sparks_log_goes_on(dr
     app = Application("first")
     drive.sink(events(app, data, SCHEMA, "20 s").group_by("key").window(windows.tumbling("10 s")).count())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FragmentQuery, "start", killed_before_any_batch)
+        patch.setattr(MicroBatchQuery, "start", killed_before_any_batch)
         with pytest.raises(DrivetrainError, match="killed"):
             drive.run(app)
     assert drive.run(app).outcome is RunOutcome.FINISHED

@@ -8,14 +8,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at, events, ms
 
-from drivetrain import Application, agg, col, sources, windows
+from drivetrain import Application, agg, col, sources, timestamp, windows
 from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError, OperatorTypeError
 
 SCHEMA = "ts timestamp, key string, n bigint"
+TYPES = (pa.timestamp("us", "UTC"), pa.string(), pa.int64())
 
 
 def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_windows_behind_a_union_of_endless_sources_fire_while_it_runs(drive: Har
         return read.event_time(col("s") * 1000)
 
     class UntilOneFires:
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + 180
 
         def on_event(self, event: object) -> None:
             pass
@@ -113,10 +116,42 @@ def test_a_union_of_different_columns_names_them(drive: Harness) -> None:
         drive.run(app)
 
 
-def test_deduplication_lets_the_first_of_each_key_pass(drive: Harness) -> None:
-    rows = [(at(i * 100), f"k{i % 10}", i) for i in range(100)]
+def test_deduplication_lets_messages_pass_that_are_farther_than_the_span_whatever_shares_a_batch(
+    drive: Harness,
+) -> None:
+    seconds = [0, 30, 60, 61, 119, 121, 180, 500, 5_000, 50_000]
+    rows = [(at(t * 1000), "k", i) for i, t in enumerate(seconds)] + [(at(1), "other", 10)]
+    arriving = sorted(rows, key=lambda row: (row[2] * 7) % 3 * 20_000 + ms(row[0]))
     app = Application("dedup")
-    drive.sink(events(app, rows, SCHEMA).deduplicate("key", within="1 h"))
+    whole = events(app, rows, SCHEMA).deduplicate("key", within="1 min", name="whole")
+    drive.sink(whole, "whole")
+    parts = drive.directory / "parts"
+    parts.mkdir()
+    for i, row in enumerate(arriving):
+        columns = [pa.array([value], type_) for value, type_ in zip(row, TYPES, strict=True)]
+        pq.write_table(pa.table(columns, names=["ts", "key", "n"]), parts / f"{i:02}.parquet")
+    singly = app.read(sources.parquet(parts)).event_time("ts", max_disorder="60 s")
+    singly = singly.deduplicate("key", within="1 min", name="singly")
+    drive.sink(singly, "singly")
+    drive.sink(singly.window(windows.tumbling("1000 s")).count(), "behind")
+    drive.run(app, run__max_batch_bytes="1 KiB")
+
+    passed = [("k", t) for t in (0, 61, 180, 500, 5_000, 50_000)] + [("other", 0)]
+    for name in ("whole", "singly"):
+        assert sorted((r["key"], ms(r["ts"]) // 1000) for r in drive.rows(name)) == passed
+    assert {ms(r["window_start"]) // 1000: r["count"] for r in drive.rows("behind")} == {
+        0: 5,
+        5000: 1,
+        50_000: 1,
+    }
+
+
+def test_a_copy_of_the_timestamp_may_stand_in_front_of_deduplication(drive: Harness) -> None:
+    rows = [(at(i * 100), f"k{i % 10}", i) for i in range(100)]
+    app = Application("copied")
+    windowed = events(app, rows, SCHEMA).group_by("key").window(windows.tumbling("1 s")).count()
+    # A copy of the timestamp is a column like others, also in front of what goes by the timestamp.
+    drive.sink(windowed.with_columns(at=timestamp()).deduplicate("key", within="1 h"))
     drive.run(app)
     assert sorted(r["key"] for r in drive.rows()) == sorted(f"k{i}" for i in range(10))
 

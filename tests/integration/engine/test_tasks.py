@@ -82,7 +82,7 @@ class Total(Task[Any, tuple[str, int]]):
     def on_next(self, message: Any) -> None:
         self.totals[message.key] = self.totals.get(message.key, 0) + message.n
 
-    def on_watermark(self, clock_ms: int) -> None:
+    def on_clock(self, clock_ms: int) -> None:
         self.clocks.append(clock_ms)
 
     def on_stop(self) -> Iterator[tuple[str, int]]:

@@ -48,13 +48,13 @@ def test_windows_in_a_row_fire_on_the_upstream_clock(drive: Harness) -> None:
         events(app, rows, SCHEMA, "2 h")
         .group_by("key")
         .window(windows.tumbling("1 h"))
-        .aggregate("hourly", count=agg.count(), total=agg.sum("n"))
+        .aggregate(step="hourly", count=agg.count(), total=agg.sum("n"))
     )
     drive.sink(hourly, "hourly")
     daily = (
         hourly.group_by("key")
         .window(windows.tumbling("1 d"))
-        .aggregate("daily", count=agg.sum("count"), total=agg.sum("total"), windows=agg.count())
+        .aggregate(step="daily", count=agg.sum("count"), total=agg.sum("total"), windows=agg.count())
     )
     drive.sink(daily, "daily")
 

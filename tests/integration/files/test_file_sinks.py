@@ -21,9 +21,11 @@ import pyarrow.dataset as ds
 import pytest
 
 from drivetrain.api import sinks
+from drivetrain.connectors.in_process.memory_sink import collected
+from drivetrain.connectors.opening import open_sink, sink_path
 from drivetrain.errors import DiskFullError, OutputError
-from drivetrain.spark import at_driver
-from drivetrain.spark.sinks import SinkContext, collected, open_sink, sink_path
+from drivetrain.spark.batch import small_batches
+from drivetrain.spark.connector.sink import SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +70,7 @@ def values_in(path: Path, kind: str) -> list[str]:
 @pytest.fixture(params=["driver", "workers"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "workers":
-        monkeypatch.setattr(at_driver, "small_table", lambda _: None)
+        monkeypatch.setattr(small_batches, "small_table", lambda _: None)
     return str(request.param)
 
 
@@ -143,7 +145,7 @@ def test_lines_may_be_compressed(spark: SparkSession, tmp_path: Path, way: str) 
 def test_a_batch_that_is_too_large_for_the_driver_is_written_by_the_workers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivetrain.spark.at_driver.LIMIT_BYTES", 50)
+    monkeypatch.setattr("drivetrain.spark.batch.small_batches.LIMIT_BYTES", 50)
     writer = open_sink(sinks.parquet(tmp_path / "out"), context(tmp_path))
     assert writer.write(numbers(spark, 0, 20), 0) == 20
     assert values_in(tmp_path / "out", "parquet") == sorted(str(n) for n in range(20))
@@ -240,9 +242,11 @@ CRASHING = """
 import os, signal, sys
 import pyarrow as pa
 from drivetrain.api import sinks
-from drivetrain.spark import at_driver
-from drivetrain.spark.sinks import SinkContext, open_sink, files, staging
-from drivetrain.spark.sources import durable
+from drivetrain.connectors.files import file_sink, staging
+from drivetrain.connectors.opening import open_sink
+from drivetrain.runtime import whole_files
+from drivetrain.spark.batch import small_batches
+from drivetrain.spark.connector.sink import SinkContext
 
 out, state, point, kind = sys.argv[1:]
 
@@ -255,25 +259,25 @@ class Batch:
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 
-files.render = lambda df, sink: df
-files.header_of = lambda df, sink: b""
-at_driver.small_table = Batch.toArrow
+file_sink.render = lambda df, sink: df
+file_sink.header_of = lambda df, sink: b""
+small_batches.small_table = Batch.toArrow
 writer = open_sink(sinks.files(out, kind), SinkContext("app-1", "sink-1", state))
 if point == "claim":
-    real = durable.publish_file
-    files.OutputDirectory.claim = die
+    real = whole_files.publish_file
+    file_sink.OutputDirectory.claim = die
 elif point == "writing":
     lines, written = staging.lines_of, staging.pq.ParquetWriter.write_table
     staging.lines_of = lambda batch: [die()]
     staging.pq.ParquetWriter.write_table = die
 elif point == "before rename":
-    files.publish_file = die
+    file_sink.publish_file = die
 elif point == "after rename":
-    real = files.publish_file
+    real = file_sink.publish_file
     def publish(*args):
         real(*args)
         die()
-    files.publish_file = publish
+    file_sink.publish_file = publish
 writer.validate()
 print(writer.write(Batch(), 3))
 """
@@ -287,7 +291,7 @@ def test_a_run_killed_at_any_point_and_started_again_has_published_once(tmp_path
 
     def run(point: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(script), str(out), str(state), point, kind]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
     for point in ("claim", "writing", "before rename"):
         assert run(point).returncode == -signal.SIGKILL

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from drivetrain.api import sources
+from drivetrain.connectors.opening import open_source, read_whole
 from drivetrain.errors import GraphError, InputError
-from drivetrain.spark.failures import recovered
-from drivetrain.spark.sources import OpenedSource, SourceContext, open_source, read_whole
+from drivetrain.spark.connector.source import OpenedSource, SourceContext
+from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +96,7 @@ def test_bounded_files_are_read_to_their_end_in_limited_batches(
     source = {
         "text": sources.text(data),
         "csv": sources.csv(data, schema="value string"),
-        "jsonl": sources.jsonl(data, schema="value string"),
+        "jsonl": sources.json(data, schema="value string"),
         "parquet": sources.parquet(data),
     }[kind]
     total = sum(path.stat().st_size for path in data.glob("part*"))
@@ -106,7 +107,7 @@ def test_bounded_files_are_read_to_their_end_in_limited_batches(
     batches = run(opened, tmp_path)
     assert [row["value"] for row in batches.all] == values
     assert len(batches.rows) >= 5
-    assert opened.position(json.dumps({"bytes": total})).finished
+    assert opened.position(json.dumps({"bytes": total, "end": 0})).finished
 
 
 def test_a_bounded_source_keeps_to_the_files_of_its_first_start(spark: SparkSession, tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_a_bad_record_stops_the_query_with_an_error_that_can_be_shown(
 ) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"carrier":"AA","delay":1.5}\n{"carrier":"AA","delay":"late"}\n')
-    opened = open_source(sources.jsonl(path, schema=FLIGHTS), context(spark, tmp_path))
+    opened = open_source(sources.json(path, schema=FLIGHTS), context(spark, tmp_path))
     query = start(opened, tmp_path, Batches())
     with pytest.raises(Exception, match="delay") as caught:
         query.awaitTermination(60)
@@ -232,7 +233,7 @@ def test_a_windowed_count_over_json_equals_a_batch_query(spark: SparkSession, tm
     ]
     path.write_text("".join(json.dumps(event) + "\n" for event in events))
     opened = open_source(
-        sources.jsonl(path, schema=FLIGHTS, event_time="ts"), context(spark, tmp_path, max_batch_bytes=5000)
+        sources.json(path, schema=FLIGHTS, event_time="ts"), context(spark, tmp_path, max_batch_bytes=5000)
     )
     from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 

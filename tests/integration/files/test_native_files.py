@@ -14,8 +14,9 @@ import pytest
 from drivetrain import Application, F, agg, col, run, sinks, sources, windows
 from drivetrain.api.sources import FileSource
 from drivetrain.config import Config
+from drivetrain.connectors.opening import open_source
 from drivetrain.errors import InputError
-from drivetrain.spark.sources import SourceContext, open_source
+from drivetrain.spark.connector.source import SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +115,7 @@ def test_file_that_changed_after_it_was_listed_is_found_before_it_is_read(
 
     app = Application("native_changed")
     app.read(sources.text(tmp_path / "in")).sink(sinks.batches(take))
-    with pytest.raises(InputError, match="changed after it had been taken"):
+    with pytest.raises(InputError, match="changed after the application first saw it"):
         run(app, config(tmp_path, **{"run.max-batch-bytes": "2 KiB"}))
     assert sum(seen) < 3
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from drivetrain.core.channel_progress import ChannelProgress
-from drivetrain.core.progress import FragmentProgressed, NoticeGiven, ProgressEvent
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.job.run_progress import FragmentProgressed, NoticeGiven, ProgressEvent
+from drivetrain.runtime.channel.store import ChannelStore
 
 Harm = Callable[[ChannelStore, int], bool]
 """Damages entry `number` of a channel; False if there is nothing to damage."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import time
@@ -14,12 +13,14 @@ import pytest
 from harness import Harness, ms
 
 from drivetrain import Application, agg, sinks, sources, start, windows
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.connectors.opening import open_source
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
-from drivetrain.spark import at_driver, fragment
-from drivetrain.spark.channel.columns import PART
-from drivetrain.spark.running import RunningApplication
-from drivetrain.spark.sources import OpenedSource, open_source
+from drivetrain.runtime.channel.columns import PART
+from drivetrain.spark.batch import small_batches
+from drivetrain.spark.connector.source import OpenedSource
+from drivetrain.spark.prepare import fragment
+from drivetrain.spark.run.running_application import RunningApplication
 
 SCHEMA = "ts bigint, shard int"
 WAIT = "120 s"
@@ -57,7 +58,7 @@ def counted(drive: Harness) -> dict[int, int]:
 
 def windowed(drive: Harness, lines: Lines, *, cut: bool, idle: str) -> Application:
     app = Application("shards")
-    read = app.read(sources.jsonl(lines.path, schema=SCHEMA, watch=True))
+    read = app.read(sources.json(lines.path, schema=SCHEMA, watch=True))
     timed = read.event_time("ts", partition="shard", partitions=2, idle_timeout=idle)
     if cut:
         timed = timed.cut().filter("shard >= 0")
@@ -99,10 +100,10 @@ def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness
 def test_batches_that_turn_out_too_large_for_the_driver_move_the_clock_and_are_counted(
     drive: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(at_driver, "LIMIT_BYTES", 200)
+    monkeypatch.setattr(small_batches, "LIMIT_BYTES", 200)
     lines = Lines(drive.directory / "lines")
     app = Application("large")
-    read = app.read(sources.jsonl(lines.path, schema=SCHEMA, watch=True)).event_time("ts")
+    read = app.read(sources.json(lines.path, schema=SCHEMA, watch=True)).event_time("ts")
     kept = read.filter("shard >= 0", name="kept").cut()
     drive.sink(kept.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
     with start(app, drive.config()) as running:
@@ -121,7 +122,7 @@ def test_a_partition_that_has_said_nothing_holds_the_clock_until_it_is_idle(driv
     lines.put((1, 0), (50, 0))
     with start(windowed(drive, lines, cut=False, idle="1 h"), drive.config()) as running:
         lines.put((60, 0))
-        with pytest.raises(UnavailableError, match="has not come to"):
+        with pytest.raises(UnavailableError, match="has not reached"):
             running.wait_clock(10_000, "2 s")
         lines.put((55, 1))
         assert running.wait_clock(50_000, WAIT) >= 50_000
@@ -150,21 +151,22 @@ def test_a_partition_that_appears_later_is_not_passed_by_the_clock(
     def opened(*given: Any, **named: Any) -> OpenedSource:
         """A source that knows the number of its partitions when it is opened, as Kafka's does."""
         found = open_source(*given, **named)
-        parted = found.df.withColumn(PART, found.df["shard"])
-        return dataclasses.replace(found, df=parted, partitions=known[0], idle_ms=3_600_000)
+        found.df = found.df.withColumn(PART, found.df["shard"])
+        found.partitions, found.idle_ms = known[0], 3_600_000
+        return found
 
     monkeypatch.setattr(fragment, "open_source", opened)
     lines = Lines(drive.directory / "lines")
     lines.put((1, 0), (12, 0))
     app = Application("growing")
-    read = app.read(sources.jsonl(lines.path, schema=SCHEMA, watch=True, event_time="ts"))
+    read = app.read(sources.json(lines.path, schema=SCHEMA, watch=True, event_time="ts"))
     drive.sink(read.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
     with start(app, drive.config()) as running:
         running.wait_clock(12_000, WAIT)
         known[0] = 2
         lines.put((13, 1))
         lines.put((90, 0))
-        with pytest.raises(UnavailableError, match="has not come to"):
+        with pytest.raises(UnavailableError, match="has not reached"):
             running.wait_clock(20_000, "3 s")
         lines.put((14, 1), (95, 1), (96, 0))
         running.wait_clock(95_000, WAIT)
@@ -178,7 +180,7 @@ def test_bounded_partitions_are_never_idle_and_end(drive: Harness) -> None:
     lines.put((1, 0), (95, 0))
     lines.put((2, 1), (25, 1))
     app = Application("bounded-shards")
-    read = app.read(sources.jsonl(lines.path, schema=SCHEMA))
+    read = app.read(sources.json(lines.path, schema=SCHEMA))
     timed = read.event_time("ts", partition="shard", partitions=2, idle_timeout="1 ms")
     drive.sink(timed.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
     result = drive.run(app, run__max_batch_bytes="1 KiB")

@@ -17,10 +17,10 @@ import pytest
 from harness import Harness, at, events
 
 from drivetrain import Application, agg, windows
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.progress import RunOutcome
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.left_out import left_out
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.job.run_progress import RunOutcome
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.skipped_batches import left_out
 
 MODES = ("exactly once", "at least once", "at most once")
 
@@ -29,7 +29,7 @@ import json, sys, threading, time
 from pathlib import Path
 from drivetrain import Application, run, sinks, sources
 from drivetrain.config import Config
-from drivetrain.spark.session import session
+from drivetrain.spark.session.spark_session import session
 
 here, modes = Path(sys.argv[1]), sys.argv[2:]
 keys = {
@@ -121,9 +121,9 @@ def test_a_crash_when_subscribers_are_told_of_the_last_windows_loses_none(
     app = Application("last-windows")
     rows = [(at(second * 1000), second) for second in range(100)]
     timed = events(app, rows, "ts timestamp, n bigint")
-    short = timed.window(windows.tumbling("10 s")).aggregate("short", n=agg.sum("n"))
+    short = timed.window(windows.tumbling("10 s")).aggregate(step="short", n=agg.sum("n"))
     for name, length in (("minutes", "1 min"), ("halves", "30 s")):
-        drive.sink(short.window(windows.tumbling(length)).aggregate(name, n=agg.sum("n")), name)
+        drive.sink(short.window(windows.tumbling(length)).aggregate(step=name, n=agg.sum("n")), name)
     append, ends = ChannelStore._append, []
 
     def failing(store: ChannelStore, *given: Any) -> Any:

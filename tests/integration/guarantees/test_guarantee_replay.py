@@ -19,8 +19,8 @@ import pytest
 from harness import Harness, at, events, ms
 
 from drivetrain import Application, agg, sources, windows
-from drivetrain.core.progress import RunOutcome
-from drivetrain.core.replay import ReplayError
+from drivetrain.core.job.run_progress import RunOutcome
+from drivetrain.core.replay.replay import ReplayError
 from drivetrain.errors import DrivetrainError
 
 SCHEMA = "ts timestamp, key string, n bigint"
@@ -73,11 +73,11 @@ def chained(drive: Harness, stream: Any, width: str = "10 s") -> None:
     """Every third message as it is, windows, and windows of windows behind a channel."""
     drive.sink(stream.filter("n % 3 = 0", name="third"), "third")
     short = stream.group_by("key").window(windows.tumbling(width)).aggregate(
-        "short", n=agg.count(), total=agg.sum("n")
+        step="short", n=agg.count(), total=agg.sum("n")
     )  # fmt: skip
     drive.sink(short, "short")
     long = short.group_by("key").window(windows.tumbling("1 min"))
-    drive.sink(long.aggregate("long", n=agg.sum("n"), total=agg.sum("total")), "long")
+    drive.sink(long.aggregate(step="long", n=agg.sum("n"), total=agg.sum("total")), "long")
 
 
 def assert_life(drive: Harness, life: int, data: list[Row], what: str) -> None:
@@ -220,8 +220,8 @@ def test_a_replay_that_cannot_be_leaves_everything_as_it_was(drive: Harness) -> 
 
 
 def test_a_trimmed_store_refuses_a_replay_of_what_is_gone(drive: Harness) -> None:
-    from drivetrain.spark.channel.store import ChannelStore
-    from drivetrain.spark.source_store import Retention
+    from drivetrain.runtime.channel.store import ChannelStore
+    from drivetrain.spark.prepare.source_store import Retention
 
     rows = [(at(i * SECOND), "a", i) for i in range(100)]
     app = Application("trimmed")
@@ -247,10 +247,10 @@ out = app.setting("output")
 events = app.read(source)
 events.filter("n % 3 = 0").sink(sinks.parquet(out + "/third"))
 short = events.group_by("key").window(windows.tumbling("10 s")).aggregate(
-    "short", n=agg.count(), total=agg.sum("n"))
+    step="short", n=agg.count(), total=agg.sum("n"))
 short.sink(sinks.parquet(out + "/short"))
 long = short.group_by("key").window(windows.tumbling("1 min"))
-long.aggregate("long", n=agg.sum("n"), total=agg.sum("total")).sink(sinks.parquet(out + "/long"))
+long.aggregate(step="long", n=agg.sum("n"), total=agg.sum("total")).sink(sinks.parquet(out + "/long"))
 """
 
 
@@ -280,7 +280,7 @@ def test_a_replay_that_is_killed_has_begun_or_not_and_goes_on(tmp_path: Path) ->
             break
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     output = start().communicate(timeout=300)[0].decode()
     assert '"outcome": "finished"' in output, output
     assert f'"replay_from_ms": {from_ms}' in output, output

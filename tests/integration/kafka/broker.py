@@ -27,11 +27,11 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from drivetrain.config import Config
-from drivetrain.spark.jars import cached, fetch
-from drivetrain.spark.java import java_program
-from drivetrain.spark.kafka_connector import connector_jars
+from drivetrain.spark.session.jars import cached, fetch
+from drivetrain.spark.session.java import java_program
+from drivetrain.spark.session.kafka_connector import connector_jars
 
-START_S = 60.0
+START_S = 180.0
 _PINNED = Path(__file__).with_name("broker.jars")
 _CLUSTER_ID = "ZHJpdmV0cmFpbi10ZXN0cw"
 _JAVA = (
@@ -173,10 +173,10 @@ class Broker:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(how)
         try:
-            self._process.wait(20)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(60)
         self._process = None
 
     # -- what tests ask of it ------------------------------------------------------------------------
@@ -256,11 +256,10 @@ def _free_port() -> int:
 
 
 def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        found = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in found]
+    sys.path.append(str(Path(__file__).parents[2]))  # scripts and benchmarks use this module too
+    from free_ports import free_port
+
+    return [free_port() for _ in range(count)]
 
 
 # -- by hand ---------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from confluent_kafka import Producer
 
 from drivetrain import Application, sinks, sources
 from drivetrain.config import Config
-from drivetrain.core.progress import RunResult
-from drivetrain.spark import run
+from drivetrain.core.job.run_progress import RunResult
+from drivetrain.spark.entry_points import run
 
-WAIT_S = 90.0
+WAIT_S = 180.0
 
 
 def send(broker: Broker, topic: str, messages: Iterable[Mapping[str, Any]]) -> None:

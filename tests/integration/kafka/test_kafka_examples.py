@@ -17,7 +17,7 @@ from topic_reading import messages
 
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
-from drivetrain.spark import run
+from drivetrain.spark.entry_points import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

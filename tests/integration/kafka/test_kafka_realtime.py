@@ -20,7 +20,7 @@ from topic_reading import values
 from drivetrain import Application, sinks, sources
 from drivetrain.config import Config
 from drivetrain.errors import GraphError
-from drivetrain.spark import run
+from drivetrain.spark.entry_points import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +98,7 @@ def test_messages_pass_before_the_interval_is_over_and_none_is_missing_after_a_k
     given, made = f"{topic}-in", f"{topic}-out"
     send(broker, given, range(100))
     wait_for(broker, made, range(100), started)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not [p for p in (tmp_path / "state").rglob("commits/*") if p.name.isdigit()]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -112,7 +112,7 @@ def test_messages_pass_before_the_interval_is_over_and_none_is_missing_after_a_k
         assert set(found) == set(range(300))
         assert found.count(0) == 1, "what was noted does not come again"
         os.killpg(again.pid, signal.SIGINT)
-        said, errors = again.communicate(timeout=60)
+        said, errors = again.communicate(timeout=180)
     finally:
         again.kill()
         again.wait()

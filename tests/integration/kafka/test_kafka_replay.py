@@ -14,9 +14,9 @@ from broker import Broker
 from kafka_runs import KafkaRun, send
 
 from drivetrain import sources
-from drivetrain.core.progress import RunResult
+from drivetrain.core.job.run_progress import RunResult
 from drivetrain.errors import InputError
-from drivetrain.spark import run
+from drivetrain.spark.entry_points import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

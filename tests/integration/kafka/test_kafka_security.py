@@ -20,8 +20,9 @@ from security import SECRET, Secured
 from topic_reading import values
 
 from drivetrain import Application, sinks, sources
+from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import InputError, OutputError
-from drivetrain.spark.sinks import SinkContext, open_sink
+from drivetrain.spark.connector.sink import SinkContext
 
 WRONG = "gu3ssed-badly"
 BOUND_S = 60.0

@@ -16,14 +16,16 @@ from topic_reading import messages, values
 
 from drivetrain import F, col, sinks
 from drivetrain.api.kafka_sink import KafkaSink
+from drivetrain.connectors.kafka import target_topic
+from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
-from drivetrain.spark import at_driver
-from drivetrain.spark.sinks import SinkContext, kafka_target, open_sink
+from drivetrain.spark.batch import small_batches
+from drivetrain.spark.connector.sink import SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from drivetrain.spark.sinks import SinkWriter
+    from drivetrain.spark.connector.sink import SinkWriter
 
 BOTH = pytest.mark.parametrize("guarantee", ["exactly once", "at least once"])
 MIB = 2**20
@@ -42,7 +44,7 @@ def opened(tmp_path: Path) -> Callable[[KafkaSink], SinkWriter]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is not there is given up soon."""
-    monkeypatch.setattr(kafka_target, "REACH_S", 2.0)
+    monkeypatch.setattr(target_topic, "REACH_S", 2.0)
 
 
 @BOTH
@@ -134,7 +136,7 @@ def test_messages_of_one_byte_and_of_five_megabytes(
         (
             {"value": "v"},
             "'k' as k, repeat('secret', 400000) as v",
-            "larger than the topic",
+            "too large for the topic",
             "2,400,001 bytes",
         ),
         ({"value": "k", "partition": "v"}, "'k' as k, 9 as v", "partition that the topic", "9, in"),
@@ -266,7 +268,7 @@ def test_a_large_batch_is_written_by_the_tasks_and_sent_whole(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(at_driver, "small_table", lambda _: None)
+    monkeypatch.setattr(small_batches, "small_table", lambda _: None)
     broker.create(topic)
     rows: DataFrame = spark.range(0, 50_000, 1, 4).selectExpr("cast(id as string) as v")
     writer = opened(sinks.kafka(broker.bootstrap, topic, value="v"))

@@ -16,7 +16,7 @@ from kafka_runs import KafkaRun, Running, send
 
 from drivetrain import sources
 from drivetrain.errors import DrivetrainError, InputError, UnavailableError
-from drivetrain.spark.dead_letters import dead_letters
+from drivetrain.spark.batch.read_dead_letters import dead_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ from broker import Broker
 from kafka_runs import send
 from topic_reading import messages
 
+from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin
+from drivetrain.connectors.kafka.offset_store import FILE, FileStore, OffsetStore, Record, TopicStore
 from drivetrain.errors import InputError
-from drivetrain.spark.sources.kafka_admin import KafkaAdmin
-from drivetrain.spark.sources.offset_store import FILE, FileStore, OffsetStore, Record, TopicStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

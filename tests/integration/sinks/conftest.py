@@ -14,8 +14,8 @@ import pytest
 
 from drivetrain.api import sinks
 from drivetrain.api.sinks import PostgresqlSink, SqliteSink
-from drivetrain.spark.sinks import SinkContext
-from drivetrain.spark.sinks.sql import SqlSinkWriter, open_sql
+from drivetrain.connectors.sql.sql_sink import SqlSinkWriter, open_sql
+from drivetrain.spark.connector.sink import SinkContext
 from postgres_server import PostgresServer
 
 # What a batch without Spark looks like, and how it is prepared, the unit tests of the sinks know.

@@ -26,8 +26,10 @@ sys.path.insert(0, str(ROOT / "tests" / "unit" / "spark" / "sinks"))
 from sink_worlds import stage  # noqa: E402
 
 from drivetrain.api import sinks  # noqa: E402
-from drivetrain.spark.sinks import SinkContext, abort_after, open_sink, publish_transaction  # noqa: E402
-from drivetrain.spark.sources.durable import publish_bytes  # noqa: E402
+from drivetrain.connectors.opening import open_sink  # noqa: E402
+from drivetrain.runtime.whole_files import publish_bytes  # noqa: E402
+from drivetrain.spark.checkpoints.publishing import abort_after, publish_transaction  # noqa: E402
+from drivetrain.spark.connector.sink import SinkContext  # noqa: E402
 
 ROWS = 20
 

@@ -25,7 +25,7 @@ transfers = app.read(
     )
 )
 by_account = transfers.group_by("account").window(windows.tumbling("50 s"))
-sums = by_account.aggregate("sums", cents=agg.sum("cents"))
+sums = by_account.aggregate(step="sums", cents=agg.sum("cents"))
 transfers.sink(sinks.sqlite(database, "ledger", on_fresh=os.environ.get("ON_FRESH")), name="to_ledger")
 sums.sink(sinks.sqlite(database, "sums", mode="upsert", key=["account", "window_start"]), name="to_sums")
 """

@@ -55,7 +55,7 @@ def test_killed_again_and_again_every_row_is_there_once_and_readers_see_whole_tr
     finally:
         parent.end()
         ended.set()
-        reader.join(30)
+        reader.join(60)
     assert torn == []
     assert len(set(seen)) > KILLS
     count, distinct, low, high = database.run(
@@ -97,7 +97,7 @@ class Parent:
     def end(self) -> None:
         """Kill all of them."""
         os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(60)
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()

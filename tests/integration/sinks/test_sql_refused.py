@@ -16,11 +16,12 @@ import pytest
 from sink_worlds import stage
 
 from drivetrain.api import sinks
+from drivetrain.connectors.sql.sql_database import SqlSession
+from drivetrain.connectors.sql.sql_sink import SqlSinkWriter, open_sql
+from drivetrain.connectors.sql.sqlite import SqliteDatabase
 from drivetrain.errors import DiskFullError, OutputError, UnavailableError
-from drivetrain.spark.sinks import SinkContext, publish_transaction
-from drivetrain.spark.sinks.sql import SqlSinkWriter, open_sql
-from drivetrain.spark.sinks.sql_database import SqlSession
-from drivetrain.spark.sinks.sqlite import SqliteDatabase
+from drivetrain.spark.checkpoints.publishing import publish_transaction
+from drivetrain.spark.connector.sink import SinkContext
 from postgres_server import PostgresServer
 
 SECRET = "S3cr3t-of-the-test"
@@ -54,7 +55,7 @@ def test_a_server_that_restarts_is_waited_for(server: PostgresServer, tmp_path: 
     time.sleep(1)
     assert publishing.is_alive()
     server.start()
-    publishing.join(30)
+    publishing.join(90)
     assert told == {"ledger": 3}
     assert server.run("select count(*) from ledger") == [(3,)]
 
@@ -86,10 +87,10 @@ def test_a_connection_that_is_cut_is_made_again(server: PostgresServer, tmp_path
             target=lambda: told.update(publish_transaction({"ledger": writer}, 1, {"ledger": 0}))
         )
         publishing.start()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not server.run(cut) and time.monotonic() < until:
             time.sleep(0.05)
-    publishing.join(30)
+    publishing.join(90)
     assert told == {"ledger": 3}
     assert server.run("select count(*) from ledger") == [(3,)]
 
@@ -98,7 +99,7 @@ def test_a_wrong_password_is_told_and_not_repeated(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BANK_PASSWORD", SECRET)
-    with pytest.raises(OutputError, match="does not let this application in") as caught:
+    with pytest.raises(OutputError, match="refuses the login") as caught:
         bank(server, tmp_path).validate()
     assert SECRET not in str(caught.value)
     assert "PGPASSWORD" in (caught.value.remedy or "")
@@ -159,9 +160,9 @@ def test_a_type_that_the_column_does_not_take_is_told_before_the_batch_is_kept(
 ) -> None:
     server.run("create table ledger (id boolean)")
     writer = bank(server, tmp_path)
-    with pytest.raises(OutputError, match="column id is of a type") as caught:
+    with pytest.raises(OutputError, match="column id has a type that does not fit") as caught:
         stage(writer, 0, IDS)
-    assert (caught.value.expected, caught.value.got) == ("bigint, or one that takes it", "bool")
+    assert (caught.value.expected, caught.value.got) == ("bigint, or a wider type", "bool")
     assert writer.prepared() == []
 
 
@@ -199,7 +200,7 @@ def test_a_writer_who_holds_the_database_is_waited_for_and_told(tmp_path: Path) 
     stage(writer, 0, IDS)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("begin immediate")
-        with pytest.raises(UnavailableError, match="locked by somebody else"):
+        with pytest.raises(UnavailableError, match="another process has locked"):
             publish_transaction({"t": writer}, 1, {"t": 0})
         other.execute("rollback")
     assert publish_transaction({"t": writer}, 1, {"t": 0}) == {"t": 3}
@@ -264,7 +265,7 @@ def test_a_full_disk_under_the_database_is_told_and_nothing_is_half_written(
 
     with monkeypatch.context() as patched:
         patched.setattr(SqliteDatabase, "_connect", small)
-        with pytest.raises(DiskFullError, match="no room left"):
+        with pytest.raises(DiskFullError, match="no space left"):
             publish_transaction({"t": writer}, 1, {"t": 0})
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("select count(*) from t").fetchone() == (0,)

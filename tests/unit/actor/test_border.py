@@ -29,7 +29,7 @@ from drivetrain.actor import (
     UndeliverableReason,
     UnreachableError,
 )
-from drivetrain.actor.messages import Unwatch, Watch
+from drivetrain.actor.kernel_messages import Unwatch, Watch
 from drivetrain.actor.provider import RemoteRef
 from drivetrain.errors import InternalError
 from drivetrain.testing import Simulation
@@ -221,7 +221,7 @@ async def test_a_remote_watcher_is_told_once(pair: Pair) -> None:
     pair.left.spawn(lambda: Watching(got, remote))
     await quiet()
     assert len(pair.left_provider.watches) == 1
-    remote.tell(PoisonPill())
+    target.tell(PoisonPill())
     await quiet()
     assert got == [Terminated(remote)]
     assert pair.left_provider.watches == []

@@ -21,9 +21,9 @@ from drivetrain.actor import (
     SystemStoppedError,
     Terminated,
 )
-from drivetrain.actor.errors import ActorStateError
+from drivetrain.actor.actor_errors import ActorStateError
 from drivetrain.actor.lifecycle import TRANSITIONS, Phase, enter
-from drivetrain.core.supervision import Directive, SupervisionPolicy
+from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 
 
 @in_system

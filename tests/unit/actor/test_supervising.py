@@ -10,7 +10,7 @@ import pytest
 from actor_harness import Boom, Note, Recorder, in_system, quiet
 
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Message
-from drivetrain.core.supervision import ACTIONS, Backoff, Directive, Scope, SupervisionPolicy
+from drivetrain.core.liveness.supervision import ACTIONS, Backoff, Directive, Scope, SupervisionPolicy
 
 WORDS = {
     None: [],

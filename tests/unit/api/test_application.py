@@ -9,8 +9,8 @@ import pytest
 
 from drivetrain.api import Application, Processor, Task, agg, partitioners, sinks, sources, windows
 from drivetrain.api.application import given_settings
-from drivetrain.api.graph import Late, Process, Union, Write
-from drivetrain.core.planner import plan
+from drivetrain.api.operations import Late, Process, Union, Write
+from drivetrain.core.plan.planner import plan
 from drivetrain.errors import ConfigError, GraphError
 
 
@@ -114,11 +114,17 @@ def test_two_connected_processors_of_one_name_are_told_with_both_lines() -> None
     [
         (lambda app: None, "has no sink"),
         (lambda app: app.read(source()), "has no sink"),
-        (lambda app: (app.read(source()).sink(sinks.none()), app.read(source())), "read-2 .*leads nowhere"),
-        (lambda app: (app.table(source()), app.read(source()).sink(sinks.none())), "table .*leads nowhere"),
+        (
+            lambda app: (app.read(source()).sink(sinks.none()), app.read(source())),
+            "read-2 .*has no successor",
+        ),
+        (
+            lambda app: (app.table(source()), app.read(source()).sink(sinks.none())),
+            "table .*has no successor",
+        ),
         (lambda app: app.connect(Processor(Echo), Processor(sinks.none())), "Echo .*has no input"),
         (lambda app: app.connect(Processor(source()), Processor(Echo)), "has no sink"),
-        (lambda app: app.connect(Processor(source()), Processor(7)), "not something a processor can be"),
+        (lambda app: app.connect(Processor(source()), Processor(7)), "not a valid processor"),
     ],
 )
 def test_a_graph_that_cannot_run_is_refused_with_the_processor(
@@ -208,7 +214,7 @@ def test_hooks_are_told_of_the_end_in_order() -> None:
 def test_the_late_messages_of_a_window_are_read_from_what_it_reads() -> None:
     app = Application("app")
     lines = app.read(source()).map(str.upper, returns=str, name="up")
-    hourly = lines.group_by("value").window(windows.tumbling("1 h")).aggregate("hourly", n=agg.count())
+    hourly = lines.group_by("value").window(windows.tumbling("1 h")).aggregate(step="hourly", n=agg.count())
     hourly.late.sink(sinks.none())
     hourly.sink(sinks.none())
     late = app.graph().nodes["late"]

@@ -6,7 +6,7 @@ import pytest
 
 from drivetrain import Application, sinks, sources
 from drivetrain.api import kafka_sink
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.planner import plan
 from drivetrain.errors import GraphError
 
 SECRET = "hunter2-and-more"
@@ -44,7 +44,7 @@ def test_rows_may_name_their_topic_when_there_is_one_for_the_others() -> None:
     [
         ({"bootstrap": ""}, "address of a broker"),
         ({"topic": None}, "needs a topic"),
-        ({"topic": None, "topic_column": "to"}, "known beforehand"),
+        ({"topic": None, "topic_column": "to"}, "known in advance"),
         ({"topic": None, "topic_column": "to", "create": 2, "guarantee": "at least once"}, "created"),
         ({"format": "xml"}, "unknown format"),
         ({"format": "avro"}, "schema= do not go together"),

@@ -22,10 +22,10 @@ from drivetrain import (
     sources,
     windows,
 )
-from drivetrain.api.graph import Process
 from drivetrain.api.key_monoids import ColumnMonoid
+from drivetrain.api.operations import Process
 from drivetrain.api.persistent import Persistent
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, GraphError, OperatorTypeError
 
 
@@ -77,7 +77,7 @@ def test_the_message_type_is_that_of_the_first_hook_that_gives_any() -> None:
     assert operation(Telling).type.ddl == "key string, value bigint"
     assert operation(Silent).type.ddl == "value string"
     assert operation(Untyped, returns="key string, n bigint").type.ddl == "key string, n bigint"
-    with pytest.raises(OperatorTypeError, match="is not known"):
+    with pytest.raises(OperatorTypeError, match="is unknown"):
         operation(Untyped)
 
 
@@ -93,7 +93,7 @@ def test_it_is_a_processor_of_the_low_level_graph_as_well() -> None:
 
 
 def test_a_partitioner_is_refused_where_keys_say_where_messages_go() -> None:
-    with pytest.raises(GraphError, match="where a message goes"):
+    with pytest.raises(GraphError, match="distributes messages"):
         operation(Counts, partitioner=partitioners.hash("word"))
 
 
@@ -134,13 +134,13 @@ def test_what_is_not_whole_is_refused(task: type[Task[Any, Any]], message: str) 
     [
         (lambda: State(agg.count(), window=windows.session("1 h")), "no session window"),
         (lambda: State(agg.count(), window=windows.tumbling("1 h", allowed_lateness="1 s")), "ends once"),
-        (lambda: State(agg.count(), as_of="0 s"), "no picture"),
-        (lambda: State(agg.count(), as_of="2 h", keep="1 h"), "no picture"),
+        (lambda: State(agg.count(), as_of="0 s"), "as_of="),
+        (lambda: State(agg.count(), as_of="2 h", keep="1 h"), "as_of="),
         (lambda: State(agg.count(), as_of="often"), "as_of"),
-        (lambda: State(agg.distinct_count("n")), "not made of this"),
-        (lambda: State(agg.sum(expr("n + 1"))), "not made of this"),
-        (lambda: State(agg.sum("n") / agg.count()), "not made of this"),
-        (lambda: State(cast(Any, F.sum("n"))), "not made of this"),
+        (lambda: State(agg.distinct_count("n")), "cannot use this aggregation"),
+        (lambda: State(agg.sum(expr("n + 1"))), "cannot use this aggregation"),
+        (lambda: State(agg.sum("n") / agg.count()), "cannot use this aggregation"),
+        (lambda: State(cast(Any, F.sum("n"))), "cannot use this aggregation"),
     ],
 )
 def test_states_that_cannot_be_are_refused(made: Callable[[], State], message: str) -> None:
@@ -186,11 +186,6 @@ def test_a_state_says_what_it_is_so_that_others_are_told_apart() -> None:
     ]
     assert len({str(state) for state in told}) == len(told)
     assert str(told[-1]) == "Own, by Codec"
-
-
-def test_messages_that_are_tuples_have_their_column_at_its_place() -> None:
-    monoid = ColumnMonoid("sum", "value", index=1)
-    assert monoid.add(monoid.add(monoid.zero(), ("a", 3)), ("b", 4)) == 7
 
 
 @pytest.mark.parametrize("kind", ["count", "sum", "min", "max", "avg"])

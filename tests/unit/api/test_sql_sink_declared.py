@@ -68,6 +68,7 @@ def test_a_password_that_is_written_out_is_refused_and_not_repeated(url: str) ->
     [
         "postgresql://user@db/bank",
         "postgresql://user:${DB_PASSWORD}@db/bank",
+        "postgresql://user:${file:/run/secrets/db}@db/bank",
         "postgresql:///bank?host=/var/run/postgresql",
         "host=db password=${DB_PASSWORD} dbname=bank",
         "host=db dbname=password_store",

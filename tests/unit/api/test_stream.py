@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, Column, Monoid, Task, agg, col, sinks, sources, windows
-from drivetrain.api.graph import (
+from drivetrain.api.operations import (
     Aggregate,
     Deduplicate,
     EventTime,
@@ -144,7 +144,7 @@ def test_python_aggregations_are_folds_typed_by_their_functions(lines: Stream[An
 def test_streams_are_joined_and_unioned(app: Application, lines: Stream[Any]) -> None:
     other, table = app.read(sources.text("/other")), app.table(sources.text("/names"))
     assert isinstance(operation(lines.union(other)), Union)
-    assert app._nodes[lines.merge(other, lines).id].inputs == ("read", "read-2", "read")
+    assert app._nodes[lines.union(other, lines).id].inputs == ("read", "read-2", "read")
     assert operation(lines.join(other, on="value", within="10 s")) == JoinStream(("value",), 10_000, "inner")
     assert operation(lines.join(table, on=["a", "b"], how="left")) == JoinTable(("a", "b"), "left")
 
@@ -165,7 +165,7 @@ def test_a_task_is_made_by_its_class_or_by_a_function(lines: Stream[Any]) -> Non
         (lambda s, t: s.select(n=7), "n= is neither a column nor a function"),
         (lambda s, t: s.group_by("a").aggregate(), "aggregate needs an aggregation"),
         (lambda s, t: s.group_by("a").aggregate(n=7), "n= is not an aggregation"),
-        (lambda s, t: s.group_by("a").aggregate(n=agg.count(), m=Longest()), "stands alone"),
+        (lambda s, t: s.group_by("a").aggregate(n=agg.count(), m=Longest()), "custom Monoid"),
         (
             lambda s, t: s.group_by("a").window(windows.session("1 s")).fold(int, max),
             "fold cannot run in session",
@@ -184,7 +184,7 @@ def test_a_task_is_made_by_its_class_or_by_a_function(lines: Stream[Any]) -> Non
         (lambda s, t: s.process(Echo, parallelism=0), "parallelism of at least 1"),
         (lambda s, t: s.late, "only the results of a window have late messages"),
         (lambda s, t: s._app.read(sinks.none()), "not a source"),
-        (lambda s, t: s._app.table(sources.text("/in", watch=True)), "has no end"),
+        (lambda s, t: s._app.table(sources.text("/in", watch=True)), "must be bounded"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(

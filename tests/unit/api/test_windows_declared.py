@@ -42,7 +42,7 @@ def test_a_tumbling_window_steps_by_its_size() -> None:
         (lambda: sliding("10 s", "0 s"), "leaves gaps"),
         (lambda: sliding("10 s", "11 s"), "leaves gaps"),
         (lambda: tumbling("10"), "cannot read the size of a window"),
-        (lambda: sliding("10 s", "x"), "cannot read the step of a window"),
+        (lambda: sliding("10 s", "x"), "cannot read the slide of a window"),
         (lambda: session("x"), "cannot read the gap of a session"),
         (lambda: tumbling("1 s", allowed_lateness="x"), "cannot read the allowed lateness"),
         (lambda: everything(emission="twice"), "unknown emission"),  # type: ignore[arg-type]

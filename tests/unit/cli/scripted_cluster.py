@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import socket
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -15,6 +14,11 @@ from typing import Any, TypeVar
 
 from drivetrain.actor import ActorRef, ActorSystem
 from drivetrain.actor.remote import RemoteSettings, attach_remote
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.access.system_names import app_master_name
+from drivetrain.cluster.messages.following import JobStatus
+from free_ports import free_port
 
 T = TypeVar("T")
 
@@ -76,9 +80,10 @@ class ScriptedCluster:
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop)
 
-    def app_master(self, status: object) -> ActorRef:
+    def app_master(self, status: JobStatus) -> ActorRef:
         async def start() -> ActorRef:
-            return world.serve_app_master(await self._system("app", 0), status)
+            name = app_master_name(status.app_id, status.epoch)
+            return world.serve_app_master(await self._system(name, 0), status)
 
         return self.run(start())
 
@@ -95,12 +100,8 @@ class ScriptedCluster:
 
     async def _system(self, name: str, port: int) -> ActorSystem:
         system = ActorSystem(name)
-        await attach_remote(system, RemoteSettings(port=port, secret=self._secret))
+        secret = self._secret
+        keys = None if secret is None else Keyring(name, lambda: (secret,))
+        await attach_remote(system, RemoteSettings(port=port, keys=keys, guard=guard_of(name)))
         self._systems.append(system)
         return system
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

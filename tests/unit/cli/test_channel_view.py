@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 
-from rich.console import Console
-
 from drivetrain.cli.as_data import as_data
 from drivetrain.cli.channel_view import WIDE, attention, channels_of, show_delay
 from drivetrain.cli.figures import show_size
-from drivetrain.core.channel_progress import ChannelProgress
-from drivetrain.core.progress import FragmentProgressed, RunOutcome
+from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.job.run_progress import FragmentProgressed, RunOutcome
+from drivetrain.terminal import Console
 
 WELL = ChannelProgress("a--b", "a", "b", clock_ms=0, kept_bytes=999)
 ILL = ChannelProgress(

@@ -20,7 +20,7 @@ from drivetrain.cluster.messages.following import (
     OutputView,
     Status,
 )
-from drivetrain.core.channel_progress import ChannelProgress
+from drivetrain.core.channel.channel_progress import ChannelProgress
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -243,9 +243,9 @@ def test_logs_follow_until_the_application_is_over(running: ScriptedCluster) -> 
         assert process.stdout is not None
         assert process.stdout.readline() == "app-master-2 | it begins\n"
         running.world.change("wc-2", state=ApplicationState.SUCCEEDED)
-        rest, _ = process.communicate(timeout=30)
-        assert rest == "executor-1 | one\nexecutor-1 | two\n"
-        assert process.returncode == 0
+        # Not `communicate`, which does not see what was buffered with the first line.
+        assert process.stdout.read() == "executor-1 | one\nexecutor-1 | two\n"
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
@@ -259,7 +259,7 @@ def test_kill_and_restart_say_what_they_did_and_what_cannot_be(running: Scripted
     assert script.applications["wc-2"].state is ApplicationState.KILLED
     again = command("kill", "wc-2", "--masters", running.masters)
     assert again.exit_code == 2
-    assert "over already" in again.stderr
+    assert "already ended" in again.stderr
     restarted = command("restart", "wc-2", "--masters", running.masters)
     assert "wc-2 starts again" in restarted.stdout
     assert script.applications["wc-2"].state is ApplicationState.PENDING
@@ -280,7 +280,7 @@ def test_wait_says_where_the_clock_is_and_what_is_over(running: ScriptedCluster,
     assert command(*line, "--timeout", "1s").exit_code == 4
     over = command("wait", "old", "--clock", "2030-01-01", "--masters", running.masters)
     assert over.exit_code == 2
-    assert "is over" in over.stderr
+    assert "has ended" in over.stderr
     assert "old-1 is" in command("wait", "old", "--masters", running.masters).stdout
 
 

@@ -8,8 +8,8 @@ from scripted_cluster import world
 
 from drivetrain.cli.cluster_progress import StatusEvents, fragment_state, result_of
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobState, OutputView
-from drivetrain.core.execution import ExecutionState
-from drivetrain.core.progress import (
+from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.core.job.run_progress import (
     FragmentProgressed,
     FragmentState,
     FragmentStateChanged,

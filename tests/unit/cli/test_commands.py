@@ -18,8 +18,9 @@ from drivetrain.api import Application, sinks, sources, windows
 app = Application("hourly")
 path = app.setting("input", default="/data")
 events = app.read(sources.csv(path, schema="at timestamp, value string", event_time="at"), name="events")
-hourly = events.group_by("value").window(windows.tumbling("1 h")).count("by_hour")
-hourly.group_by(n="count").window(windows.tumbling("1 d")).count("by_day").sink(sinks.console(), name="out")
+hourly = events.group_by("value").window(windows.tumbling("1 h")).count(name="by_hour")
+daily = hourly.group_by(n="count").window(windows.tumbling("1 d")).count(name="by_day")
+daily.sink(sinks.console(), name="out")
 """
 
 

@@ -11,7 +11,7 @@ from drivetrain.cli.picture import draw
 from drivetrain.cli.picture.lettering import fitted, text_width, wrapped
 from drivetrain.cli.picture.scene import Scene, place
 from drivetrain.cli.picture.shapes import Rectangle
-from drivetrain.core.plan import Plan
+from drivetrain.core.plan.plan import Plan
 from example_plans import PLANS
 
 SVG = "{http://www.w3.org/2000/svg}"

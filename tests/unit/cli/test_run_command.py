@@ -17,7 +17,7 @@ import pytest
 from told_engine import RESULT, ToldEngine
 
 from drivetrain.config.catalog import run, spark
-from drivetrain.core.progress import RunListener, RunOutcome, RunResult
+from drivetrain.core.job.run_progress import RunListener, RunOutcome, RunResult
 from drivetrain.errors import DiskFullError, InputError, InternalError, OperatorError
 
 
@@ -189,7 +189,7 @@ from told_engine import RESULT, ToldEngine
 from dataclasses import replace
 from drivetrain.cli import run
 from drivetrain.cli.main import main
-from drivetrain.core.progress import RunOutcome
+from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.errors import InputError
 
 def noisy(listener):
@@ -305,8 +305,9 @@ def test_second_signal_ends_the_process_at_once(start) -> None:
 def test_signal_that_comes_when_the_run_is_over_does_not_change_its_outcome(
     engine: ToldEngine, application_file: Path, command
 ) -> None:
+    before = signal.getsignal(signal.SIGINT)
     engine.during = lambda listener: signal.raise_signal(signal.SIGINT)
     engine.result = replace(RESULT, outcome=RunOutcome.FINISHED)
     result = command("run", "count.py")
     assert result.exit_code == 0
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before

@@ -6,13 +6,13 @@ import io
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from drivetrain.cli.figures import show_clock, show_count, show_rate, show_share, show_span
 from drivetrain.cli.run_state import RunState
 from drivetrain.cli.run_view import LineView, LiveView
-from drivetrain.core.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
-from drivetrain.core.progress import (
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
+from drivetrain.core.checkpoint.transaction import Action, Phase
+from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentProgressed,
     FragmentState,
@@ -21,7 +21,7 @@ from drivetrain.core.progress import (
     NoticeGiven,
     RunStarted,
 )
-from drivetrain.core.transaction import Action, Phase
+from drivetrain.terminal import Console
 
 
 class Clock:
@@ -68,7 +68,7 @@ def test_changes_of_state_notices_and_the_share_of_input_are_lines() -> None:
     ]
 
 
-DONE = CheckpointDone(7, None, 90_000, 2_000, 1_500_000, {"one": 150, "two": 1_900})
+DONE = CheckpointDone(7, 3_600_000, 90_000, 2_000, 1_500_000, {"one": 150, "two": 1_900})
 
 
 def figures(**changes: object) -> CheckpointFigures:
@@ -82,7 +82,9 @@ def test_the_last_checkpoint_is_told_with_its_age_size_and_slowest_fragment() ->
     view.on_event(CheckpointsProgressed(figures()))
     clock.now_s += 5
     view.tick()
-    assert stream.getvalue().splitlines() == ["[00:05] checkpoint 7, 13.0 s ago, 1.5 MB in 2.0 s (two 1.9 s)"]
+    assert stream.getvalue().splitlines() == [
+        "[00:05] checkpoint 7, 13.0 s ago, 1.5 MB in 2.0 s (two 1.9 s), states as of 1970-01-01 01:00:00"
+    ]
     console = Console(file=io.StringIO(), width=160, force_terminal=True)
     live = LiveView(console, clock)
     live.on_event(RunStarted("app", ("one",)))

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from rich.console import Console
 
 from drivetrain.cli.state import as_data, of_key, readings, show
 from drivetrain.config import Config
 from drivetrain.errors import UserError
-from drivetrain.spark.asking import asked
-from drivetrain.spark.state_query import KeptState, States
+from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.spark.run.find_application import asked
+from drivetrain.spark.state.state_query import KeptState, States
+from drivetrain.terminal import Console
 
 HOUR = 3_600_000
 
@@ -59,7 +60,8 @@ def test_windows_of_a_key_are_shown_one_by_one() -> None:
 
 def test_an_application_that_has_not_run_is_named_with_those_that_have(tmp_path: Path) -> None:
     (tmp_path / "shop-1234").mkdir()
-    (tmp_path / "shop-1234" / "application.json").write_text('{"application": "shop", "settings": {}}')
+    notes = DurableFile(tmp_path / "shop-1234" / "application.json", "notes", if_damaged="", if_full="")
+    notes.write(b'{"application": "shop", "settings": {}}')
     config = Config.load(None, {}, {"state.dir": str(tmp_path)})
     with pytest.raises(UserError, match="one of shop-1234"):
         asked("other", "counts", config)

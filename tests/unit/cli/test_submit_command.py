@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from scripted_cluster import ScriptedCluster, free_port, world
+from scripted_cluster import ScriptedCluster, world
 
 from drivetrain.cluster.messages.applications import ApplicationState, Priority
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobState, Status
+from free_ports import free_port
 
 WITH_NEIGHBOUR = """
 from drivetrain.api import Application, sinks, sources
@@ -314,7 +315,7 @@ def test_ctrl_c_detaches_says_how_to_come_back_and_leaves_the_application_alone(
             assert line, shown
             shown += line
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=30)
+        _, rest = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

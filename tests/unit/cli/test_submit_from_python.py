@@ -42,7 +42,7 @@ def test_submit_follow_and_wait(application_file: Path) -> None:
             if one is not None:
                 seen.append(one)
         assert seen[-1] == End(app_id, ApplicationState.SUCCEEDED, None, last)
-        assert client.wait(app_id, timeout_ms=1_000).state is ApplicationState.SUCCEEDED
+        assert client.wait(app_id, "1 s").state is ApplicationState.SUCCEEDED
         assert [master.leads for master in client.masters()] == [True, False]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from drivetrain.api import Application
 from drivetrain.config import Config
-from drivetrain.core.progress import (
+from drivetrain.core.job.run_progress import (
     FragmentProgressed,
     FragmentState,
     FragmentStateChanged,

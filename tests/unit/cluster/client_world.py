@@ -16,6 +16,7 @@ import msgspec
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Failure, Message
 from drivetrain.cluster.messages.applications import (
     Accepted,
+    ApplicationLine,
     Applications,
     ApplicationSpec,
     ApplicationState,
@@ -45,9 +46,27 @@ from drivetrain.cluster.messages.following import (
 )
 from drivetrain.cluster.messages.launching import LogChunk, ReadLog
 from drivetrain.cluster.messages.leadership import GetLeader, Leader, NotLeader
-from drivetrain.spark.clock_actor import ClockSeen, WaitClock
+from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
 SPEC = ApplicationSpec(name="wc", code="0" * 64, file="wc.py", settings={"input": "/some/text"})
+
+
+def line_of(view: ApplicationView) -> ApplicationLine:
+    return ApplicationLine(
+        view.app_id,
+        view.spec.name,
+        view.state,
+        view.epoch,
+        view.submitted_ms,
+        view.ended_ms,
+        view.worker,
+        view.why,
+        view.clock_ms,
+        view.graph_version,
+        view.spec.priority,
+        view.spec.file,
+        view.spec.code,
+    )
 
 
 def view_of(app_id: str = "wc-1", **changes: object) -> ApplicationView:
@@ -104,6 +123,12 @@ class World:
     ) -> None:
         self.change(app_id, state=state, ended_ms=20_000, result=msgspec.msgpack.encode(status))
 
+    def page(self, before: int | None) -> Applications:
+        """Two applications at a time."""
+        lines = [line_of(view) for view in reversed(self.applications.values())]
+        first = before or 0
+        return Applications(tuple(lines[first : first + 2]), first + 2 if len(lines) > first + 2 else None)
+
     def find(self, app: str) -> ApplicationView | None:
         named = [view for view in self.applications.values() if view.spec.name == app]
         live = [view for view in named if not view.state.is_over]
@@ -157,7 +182,7 @@ class ScriptedMaster(Actor):
             case PutCode():
                 return self.put_code(message)
             case GetApplications():
-                return Applications(tuple(reversed(world.applications.values())))
+                return world.page(message.before)
             case GetWorkers():
                 return Workers(tuple(world.workers))
             case GetApplication(app) | Kill(app) | Restart(app):

@@ -11,24 +11,29 @@ import pytest
 
 from drivetrain.actor import Actor, ActorRef, Message
 from drivetrain.api import Application, agg, sinks, sources
-from drivetrain.cluster.app_master.application_checkpoints import ApplicationCheckpoints, CheckpointNews
-from drivetrain.cluster.app_master.local import Call
-from drivetrain.cluster.app_master.planned import Planned, vertices_of
+from drivetrain.cluster.app_master.own_messages import Call
+from drivetrain.cluster.app_master.stream.application_checkpoints import (
+    ApplicationCheckpoints,
+    CheckpointNews,
+)
+from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
-from drivetrain.core.planner import plan as make_plan
-from drivetrain.core.transaction import Action, ActionAcked, Command, Snapshot
-from drivetrain.spark.actor_thread import ActorThread
-from drivetrain.spark.checkpoints.manifest import verified
-from drivetrain.spark.checkpoints.snapshots import Snapshots
-from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.spark.rundir import RunDirectory
+from drivetrain.core.checkpoint.transaction import Action, ActionAcked, Command, Snapshot
+from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.runtime.actor_thread import ActorThread
+from drivetrain.runtime.checkpoints.savepoint_manifest import verified
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.run_directory import RunDirectory
 
 
 def chained() -> Application:
     app = Application("app")
-    counted = app.read(sources.generate(rows=10), name="rows").group_by("id").aggregate("one", n=agg.count())
-    counted.group_by("n").aggregate("two", m=agg.count()).sink(sinks.none(), name="out")
+    counted = (
+        app.read(sources.generate(rows=10), name="rows").group_by("id").aggregate(step="one", n=agg.count())
+    )
+    counted.group_by("n").aggregate(step="two", m=agg.count()).sink(sinks.none(), name="out")
     return app
 
 

@@ -83,7 +83,7 @@ def test_a_successor_is_said_followed_and_its_predecessor_not_listened_to() -> N
 def test_leader_missing_and_a_new_leader_are_said_once() -> None:
     core = Attachment("wc-1")
     core.step(ViewSeen(ACTIVE, "m:1"), 0)
-    missing = [Say("no master leads right now; the application goes on without one")]
+    missing = [Say("no master leads right now; the application keeps running")]
     assert core.step(LeaderMissing(), 100) == missing
     assert core.step(LeaderMissing(), 200) == []
     assert core.step(ViewSeen(ACTIVE, "m:2"), 300) == [Say("the master m:2 leads now")]

@@ -24,6 +24,9 @@ from client_world import (
 from drivetrain import Application, sinks, sources
 from drivetrain.actor import ActorRef, ActorSystem, Message
 from drivetrain.actor.remote import RemoteSettings, attach_remote
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.access.system_names import app_master_name
 from drivetrain.cluster.client import (
     AlreadyOverError,
     ApplicationNameError,
@@ -37,6 +40,7 @@ from drivetrain.cluster.client import (
     Say,
     SecretRefusedError,
     Show,
+    SpecificationTooLargeError,
     StillUnderWayError,
     Submission,
     UnknownApplicationError,
@@ -53,7 +57,7 @@ from drivetrain.cluster.messages.code import PutCode
 from drivetrain.cluster.messages.following import Status
 from drivetrain.code.archive import Archive
 from drivetrain.config import Config
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.planner import plan
 from drivetrain.testing import Node, Simulation, simulate
 
 SECRET = "a secret for simulations only"
@@ -70,7 +74,9 @@ SUBMISSION = Submission(msgspec.structs.replace(SPEC, code=ARCHIVE.sha256), ARCH
 
 async def serve(node: Node, name: str, port: int) -> ActorSystem:
     system = ActorSystem(name, rng=node.random)
-    settings = RemoteSettings(host=node.name, port=port, secret=SECRET)
+    settings = RemoteSettings(
+        host=node.name, port=port, keys=Keyring(name, lambda: (SECRET,)), guard=guard_of(name)
+    )
     await attach_remote(system, settings, transport=node.transport, entropy=node.entropy)
     return system
 
@@ -98,7 +104,9 @@ class Cluster:
 
     async def start_app_master(self, node: Node, epoch: int = 1) -> ActorRef:
         async def main(node: Node) -> ActorRef:
-            return serve_app_master(await serve(node, "app", 7080), status_of(epoch=epoch))
+            return serve_app_master(
+                await serve(node, app_master_name("wc-1", epoch), 7080), status_of(epoch=epoch)
+            )
 
         return await node.start(main)
 
@@ -178,6 +186,16 @@ async def test_the_submission_of_the_same_id_is_the_same_and_a_living_name_is_ta
             bad = Submission(msgspec.structs.replace(SPEC, name="7 words"), ARCHIVE, PLAN)
             with pytest.raises(ApplicationNameError):
                 await client.submit(bad)
+            large = msgspec.structs.replace(SPEC, name="large", settings={"text": "x" * 300_000})
+            with pytest.raises(SpecificationTooLargeError) as too_large:
+                await client.submit(Submission(large, ARCHIVE, PLAN))
+            assert "file" in str(too_large.value.remedy)
+            for number in range(3):
+                await client.submit(
+                    Submission(msgspec.structs.replace(SUBMISSION.spec, name=f"a{number}"), ARCHIVE, PLAN)
+                )
+            lines = await client.applications()
+            assert [line.name for line in lines] == ["a2", "a1", "a0", "wc", "wc"], "of all pages"
 
         await made.client_node.run(story)
 
@@ -311,7 +329,7 @@ async def test_who_is_attached_survives_leaders_and_application_masters_and_gets
         await attached
 
         texts = [one.text for one in seen if isinstance(one, Say)]
-        assert "no master leads right now; the application goes on without one" in texts
+        assert "no master leads right now; the application keeps running" in texts
         assert "the master m2:7070 leads now" in texts
         assert "application master 1 is gone; waiting for its successor" in texts
         assert "application master 2 has taken over on w2" in texts
@@ -381,7 +399,7 @@ async def test_a_clock_is_waited_for_through_changes_of_application_masters(simu
         world, nodes = made.world, made.worker_nodes
 
         async def main(node: Node) -> None:
-            system = await serve(node, "app-master", 7080)
+            system = await serve(node, app_master_name("wc-1", 1), 7080)
             status = status_of(clock_ms=5_000 if node is nodes[0] else 70_000)
             actor = serve_app_master(system, status)
             world.put(view_of(state=ApplicationState.ACTIVE, app_master=actor, clock_ms=5_000))
@@ -407,7 +425,7 @@ async def test_who_waits_for_the_clock_of_what_is_over_is_told(simulation: Simul
         made.world.put(view_of(state=ApplicationState.KILLED, clock_ms=5_000, ended_ms=20_000))
         client = await made.connect()
         assert await made.client_node.run(lambda: client.wait_clock("wc", 4_000, timeout_ms=3_000)) == 5_000
-        with pytest.raises(ApplicationOverError, match="has not come to 1970-01-01T00:01"):
+        with pytest.raises(ApplicationOverError, match="before its clock reached 1970-01-01T00:01"):
             await made.client_node.run(lambda: client.wait_clock("wc", 60_000, timeout_ms=3_000))
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from drivetrain.actor.remote import InsecureBindError
-from drivetrain.cluster.connection import masters_of, parse_masters, read_secret, remote_settings
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.secret_files import secrets_of
+from drivetrain.cluster.connection import keyring_of, masters_of, parse_masters, remote_settings
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError
 
@@ -38,11 +40,35 @@ def test_the_secret_comes_from_the_environment_or_a_private_file(tmp_path: Path)
     file.write_text(f"{SECRET}\n")
     file.chmod(0o600)
     given = config(secret_file=str(file))
-    assert read_secret(given, {}) == SECRET
-    assert read_secret(given, {"DRIVETRAIN_SECRET": "another"}) == "another"
-    assert read_secret(Config(), {}) is None
-    assert remote_settings(given, 7, environ={}).secret == SECRET
-    assert SECRET not in repr(remote_settings(given, 7, environ={}))
+    read, other = secrets_of(given, {}), secrets_of(given, {"DRIVETRAIN_SECRET": "another that is as long"})
+    assert read is not None
+    assert other is not None
+    assert (read(), other()) == ((SECRET,), ("another that is as long",))
+    assert secrets_of(Config(), {}) is None
+    settings = remote_settings(given, 7, environ={})
+    assert settings.shared_keys is not None
+    assert settings.shared_keys.keys_for("master") == Keyring("client", lambda: (SECRET,)).keys_for("master")
+    assert SECRET not in repr(settings)
+
+
+def test_a_new_secret_above_the_old_one_is_used_without_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.touch(0o600)
+    file.write_text(f"{SECRET}\n")
+    keys = keyring_of(config(secret_file=str(file)), "worker", {})
+    assert keys is not None
+    (old,) = keys.keys_for("master")
+    file.write_text(f"a new secret that is long enough\n{SECRET}\n")
+    new, still = keys.keys_for("master")
+    assert still == old != new
+    assert len(keys.text_for("app.wc-1.1").splitlines()) == 2
+    file.write_text("a new secret that is long enough\n")
+    assert keys.keys_for("master") == (new,)
+    for unusable in ("short", "", "one of three secrets\nanother one of three\nand the third of them\n"):
+        file.write_text(unusable)
+        assert keys.keys_for("master") == (new,)
+    file.unlink()
+    assert keys.keys_for("master") == (new,)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
@@ -50,19 +76,19 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> 
     file = tmp_path / "secret"
     file.write_text(SECRET)
     file.chmod(mode)
-    with pytest.raises(ConfigError, match="others than its owner") as raised:
-        read_secret(config(secret_file=str(file)), {})
+    with pytest.raises(ConfigError, match="users other than the owner") as raised:
+        secrets_of(config(secret_file=str(file)), {})
     assert "chmod 600" in str(raised.value)
 
 
 def test_a_missing_or_empty_secret_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_secret(config(secret_file=str(tmp_path / "none")), {})
+        secrets_of(config(secret_file=str(tmp_path / "none")), {})
     empty = tmp_path / "empty"
     empty.touch(mode=0o600)
     empty.chmod(0o600)
     with pytest.raises(ConfigError, match="empty"):
-        read_secret(config(secret_file=str(empty)), {})
+        secrets_of(config(secret_file=str(empty)), {})
 
 
 def test_off_loopback_needs_a_secret() -> None:

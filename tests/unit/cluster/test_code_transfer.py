@@ -84,7 +84,7 @@ def test_an_upload_that_goes_nowhere_ends(archive: Archive) -> None:
     async def ask(message: Message, reply: type[Any]) -> Any:
         return CodeStored(archive.sha256, 0, False)
 
-    with pytest.raises(PeerViolationError, match="goes nowhere"):
+    with pytest.raises(PeerViolationError, match="makes no progress"):
         asyncio.run(upload(ask, archive))
 
 

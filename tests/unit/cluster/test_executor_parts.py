@@ -8,13 +8,13 @@ import pytest
 from py4j.protocol import Py4JError
 
 from drivetrain.cluster.error_views import error_view
-from drivetrain.cluster.executor.failures import error_of, is_retryable
-from drivetrain.cluster.executor.work import executor_config
+from drivetrain.cluster.executor.failure_views import error_of, is_retryable
+from drivetrain.cluster.executor.spark_work import executor_config
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.config.catalog import spark as keys
-from drivetrain.core.channel import TrimmedError
+from drivetrain.core.channel.channel_log import TrimmedError
 from drivetrain.errors import (
     ConfigError,
     DiskFullError,

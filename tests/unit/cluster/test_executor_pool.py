@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.cluster.app_master.executor_pool import (
+from drivetrain.cluster.app_master.executors.executor_pool import (
     AskForSlots,
     CancelSlots,
     ExecutorPool,
@@ -20,7 +20,7 @@ from drivetrain.cluster.app_master.executor_pool import (
     Unavailable,
 )
 from drivetrain.cluster.messages.resources import SlotsAllocated
-from drivetrain.core.restarts import RestartKind, RestartPolicy, RestartStrategy
+from drivetrain.core.job.restarts import RestartKind, RestartPolicy, RestartStrategy
 
 WORKER: Any = "a reference of a worker"
 EXECUTOR: Any = "a reference of an executor"

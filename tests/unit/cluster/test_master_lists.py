@@ -11,10 +11,12 @@ import pytest
 
 from drivetrain.actor import ActorSystem
 from drivetrain.actor.remote import RemoteSettings, attach_remote
-from drivetrain.cluster.master.agreement import SAME_TIME_MS
-from drivetrain.cluster.master.local import Standing
-from drivetrain.cluster.master.process import serve_master, start_master
-from drivetrain.cluster.master.settings import MasterSettings
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.master.master_process import serve_master, start_master
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import Standing
+from drivetrain.cluster.master.registry.master_list import SAME_TIME_MS
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError
 from drivetrain.testing import Node, Simulation, simulate
@@ -34,7 +36,12 @@ class Masters:
 
         async def main(node: Node) -> None:
             system = ActorSystem("master", rng=node.random)
-            remote = RemoteSettings(host=node.name, port=7, secret="a secret for simulations only")
+            remote = RemoteSettings(
+                host=node.name,
+                port=7,
+                keys=Keyring("master", lambda: ("a secret for simulations only",)),
+                guard=guard_of("master"),
+            )
             await attach_remote(system, remote, transport=node.transport, entropy=node.entropy)
             settings = MasterSettings(me=f"{name}:7", masters=masters, lease_ms=400, quorum_timeout_ms=1_000)
             _, self.standings[name] = await start_master(system, settings, node.disk, node.clock_ms)

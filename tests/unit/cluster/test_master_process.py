@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-import socket
 from pathlib import Path
 
 import pytest
 
-from drivetrain.actor import ActorFailedError, ActorSystem
+from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
 from drivetrain.actor.disk import DirectoryDisk
 from drivetrain.actor.remote import RemoteSettings, attach_remote
-from drivetrain.cluster.master.process import serve_master, start_master
-from drivetrain.cluster.master.settings import MasterSettings
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.master.applications.code_store import MOST_UPLOADS
+from drivetrain.cluster.master.master_process import serve_master, start_master
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import Accepted, ApplicationSpec, Submit
 from drivetrain.cluster.messages.code import CodeChunk, CodeStored, GetCode, PutCode
 from drivetrain.cluster.messages.leadership import GetLeader, Leader
+from drivetrain.cluster.messages.replication import AskLease, AskVote, Digest, ReadDigest, Vote, WriteEntries
+from drivetrain.code.archive import LARGEST_BYTES
 from drivetrain.config import Config
-from drivetrain.core.map_log import CorruptLogError
+from drivetrain.core.cluster.map_log import CorruptLogError
 from drivetrain.errors import ConfigError, UnavailableError
 from drivetrain.testing import Node, Simulation, simulate
+from free_ports import free_port
 
 SECRET = "a secret for simulations only"
 
@@ -33,7 +39,7 @@ async def connect(node: Node, name: str = "master") -> ActorSystem:
     system = ActorSystem(name, rng=node.random)
     await attach_remote(
         system,
-        RemoteSettings(host=node.name, port=7, secret=SECRET),
+        RemoteSettings(host=node.name, port=7, keys=Keyring(name, lambda: (SECRET,)), guard=guard_of(name)),
         transport=node.transport,
         entropy=node.entropy,
     )
@@ -57,9 +63,7 @@ def test_a_master_that_is_not_on_the_list_or_there_twice_says_so(sets: dict[str,
 
 def test_a_directory_serves_one_master_only(tmp_path: Path) -> None:
     async def run() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         sets = {"cluster.masters": f"127.0.0.1:{port}", "master.directory": str(tmp_path)}
         config, stop, ready = Config.load(None, {}, sets), asyncio.Event(), asyncio.Event()
         first = asyncio.create_task(serve_master(config, stop, on_ready=lambda _: ready.set()))
@@ -114,6 +118,14 @@ class Alone:
             await self.simulation.sleep(0.05)
         raise AssertionError("nobody leads")
 
+    async def submit(self, number: int) -> Accepted:
+        message = Submit(f"s{number}", ApplicationSpec(f"a{number}", "", "app.py"))
+        return await self.node.run(lambda: self.master.ask(message, Accepted))
+
+    async def code_files(self) -> set[str]:
+        names = await self.node.disk.names()
+        return {name for name in names if name.startswith("code-")}
+
     async def put(self, data: bytes, sha256: str) -> CodeStored:
         offset = 0
         while True:
@@ -147,6 +159,61 @@ async def test_an_archive_with_other_bytes_than_its_name_says_is_refused(simulat
         with pytest.raises(ActorFailedError) as error:
             await alone.put(b"data", sha256)
         assert error.value.failure_code == "bad-code"
+
+
+@simulate(seeds=3)
+async def test_uploads_are_limited_where_they_arrive(simulation: Simulation) -> None:
+    alone = Alone(simulation)
+    await alone.start()
+
+    async def put(name: int, size_bytes: int, offset: int = 0) -> CodeStored:
+        message = PutCode(f"{name:064x}", offset, size_bytes, b"data")
+        return await alone.node.run(lambda: alone.master.ask(message, CodeStored))
+
+    for size_bytes in (0, -1, LARGEST_BYTES + 1, 2**62):
+        with pytest.raises(ActorFailedError) as error:
+            await put(1, size_bytes)
+        assert error.value.failure_code == "bad-code"
+    # Asking how much there is keeps nothing, and of uploads that nobody ends only the newest stay.
+    for name in range(200):
+        await alone.node.run(
+            lambda name=name: alone.master.ask(PutCode(f"{name:064x}", 0, 9, b""), CodeStored)
+        )
+    assert await alone.code_files() == set()
+    for name in range(3 * MOST_UPLOADS):
+        await put(name, LARGEST_BYTES)
+    kept = {f"code-{name:064x}.0" for name in range(2 * MOST_UPLOADS, 3 * MOST_UPLOADS)}
+    assert await alone.code_files() == kept
+    # What is in use stays: it is needed, and an upload that goes on is the newest.
+    await alone.put(b"some data", hashlib.sha256(b"some data").hexdigest())
+
+
+@simulate(seeds=3)
+async def test_a_term_that_cannot_be_is_refused_and_a_fence_is_not_for_ever(simulation: Simulation) -> None:
+    alone = Alone(simulation)
+    await alone.start()
+    before = alone.standing.election.term
+    for absurd in (2**62, before + 2**33, -1):
+        for message in (
+            ReadDigest(absurd),
+            AskVote("m0:7", settings().list_id, absurd, False),
+            AskLease("m0:7", settings().list_id, absurd, 0),
+            Vote("m0:7", settings().list_id, before, absurd, False, False),
+            WriteEntries(absurd, 1, ()),
+        ):
+            with contextlib.suppress(AskError):
+                await alone.node.run(
+                    lambda message=message: alone.master.ask(message, Message, timeout_ms=100)
+                )
+    assert alone.standing.election.term == before
+    await alone.submit(1)
+    # A leader of a much later term, of which this master has not heard, once was here.
+    await alone.node.run(lambda: alone.master.ask(ReadDigest(before + 1000), Digest))
+    with contextlib.suppress(AskError):
+        await alone.submit(2)
+    await alone.wait_leading()
+    assert alone.standing.election.term > before + 1000
+    await alone.submit(3)
 
 
 @simulate(seeds=3)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from drivetrain.cluster.app_master import waiting
-from drivetrain.cluster.app_master.executor_pool import ExecutorPool
+from drivetrain.cluster.app_master import waiting_reasons
+from drivetrain.cluster.app_master.executors.executor_pool import ExecutorPool
 from drivetrain.cluster.messages.resources import SlotsAllocated
-from drivetrain.core.execution import Execution, FragmentId
-from drivetrain.core.restarts import RestartKind, RestartPolicy, RestartStrategy
+from drivetrain.core.job.fragment_execution import Execution, FragmentId
+from drivetrain.core.job.restarts import RestartKind, RestartPolicy, RestartStrategy
 
 SOMEBODY: Any = "a reference"
 
@@ -41,25 +41,25 @@ def give(made: ExecutorPool, number: int, worker: str, *, is_ready: bool = False
     ],
 )
 def test_slots(places: tuple[str | None, ...], told: str) -> None:
-    assert waiting.executors(pool(*places)) == told
+    assert waiting_reasons.executors(pool(*places)) == told
 
 
 def test_executors_that_start_are_not_slots_any_more() -> None:
     made = pool(None, None, None)
     give(made, 1, "w1")
-    assert waiting.executors(made) == "slots for 2 executors and 1 executor to start on worker w1"
+    assert waiting_reasons.executors(made) == "slots for 2 executors and 1 executor to start on worker w1"
     give(made, 2, "w1")
     give(made, 3, "w2")
-    assert waiting.executors(made) == "3 executors to start on workers w1 and w2"
+    assert waiting_reasons.executors(made) == "3 executors to start on workers w1 and w2"
     assert made.registered("l3", SOMEBODY, 3)
-    assert waiting.executors(made) == "2 executors to start on worker w1"
+    assert waiting_reasons.executors(made) == "2 executors to start on worker w1"
 
 
 def test_nothing_when_all_are_there_or_none_are_wanted() -> None:
     made = pool(None)
     give(made, 1, "w1", is_ready=True)
-    assert waiting.executors(made) is None
-    assert waiting.executors(pool()) is None
+    assert waiting_reasons.executors(made) is None
+    assert waiting_reasons.executors(pool()) is None
 
 
 def test_the_delay_before_a_lost_one_is_replaced() -> None:
@@ -67,22 +67,22 @@ def test_the_delay_before_a_lost_one_is_replaced() -> None:
     give(made, 1, "w1", is_ready=True)
     give(made, 2, "w2")
     made.gone("l2", "it failed", 0, ended=True)
-    assert waiting.executors(made) == "the next attempt to get 1 executor"
+    assert waiting_reasons.executors(made) == "the next attempt to get 1 executor"
     made.fill(1_000)
-    assert waiting.executors(made) == "slots for 1 executor"
+    assert waiting_reasons.executors(made) == "slots for 1 executor"
 
 
 def test_preparing_names_the_worker_and_spark_only_before_it_runs() -> None:
     made = pool(None)
     give(made, 1, "w1", is_ready=True)
-    first = waiting.preparation(made.ready[0], is_first=True)
+    first = waiting_reasons.preparation(made.ready[0], is_first=True)
     assert first == "Spark to start on worker w1 and the application to be prepared"
-    again = waiting.preparation(made.ready[0], is_first=False)
+    again = waiting_reasons.preparation(made.ready[0], is_first=False)
     assert again == "the application to be prepared on worker w1"
 
 
 def test_fragments_that_stop() -> None:
     made = [Execution(FragmentId(name), 1) for name in ("count", "join")]
-    assert waiting.fragments(made) == "2 fragments to stop"
-    assert waiting.fragments(made[:1]) == "fragment count to stop"
-    assert waiting.fragments([]) is None
+    assert waiting_reasons.fragments(made) == "2 fragments to stop"
+    assert waiting_reasons.fragments(made[:1]) == "fragment count to stop"
+    assert waiting_reasons.fragments([]) is None

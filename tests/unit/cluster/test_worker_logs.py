@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.cluster.worker.logs import Logs, is_plain_name
+from drivetrain.cluster.worker.worker_logs import Logs, is_plain_name
 
 
 def files(folder: Path) -> list[str]:
@@ -109,3 +109,21 @@ def test_processes_are_listed_by_who_wrote_last_and_old_logs_go(tmp_path: Path) 
 def test_names_that_are_no_files_are_refused(tmp_path: Path, name: str) -> None:
     assert not is_plain_name(name)
     assert Logs(tmp_path / "logs", 10, 2).processes(name) == []
+
+
+def test_a_log_is_rotated_beyond_a_million_megabytes(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, 10, 2)
+    (tmp_path / "app-1").mkdir()
+    (tmp_path / "app-1" / "executor-1.999999999995.log").write_bytes(b"12345")
+    writer = logs.writer("app-1", "executor-1")
+    for _ in range(4):
+        writer.write(b"0123456789")
+    writer.close()
+    names = sorted((tmp_path / "app-1").iterdir())
+    assert [path.name for path in names] == [
+        "executor-1.1000000000020.log",
+        "executor-1.1000000000030.log",
+    ]
+    assert logs.processes("app-1") == ["executor-1"]
+    assert logs.read("app-1", "executor-1", None, 5).offset == 1_000_000_000_035
+    assert logs.read("app-1", "executor-1", 0, 100).offset == 1_000_000_000_020

@@ -7,7 +7,10 @@ import os
 import socket
 from pathlib import Path
 
-from drivetrain.cluster.worker.settings import WorkerSettings, config_for
+import pytest
+
+from drivetrain.api.written_out import SecretWrittenOutError
+from drivetrain.cluster.worker.worker_settings import WorkerSettings, config_for
 from drivetrain.config import Config
 
 
@@ -44,3 +47,14 @@ def test_tables_are_merged_and_files_are_named_absolutely() -> None:
     given = config_for(worker, {"spark.conf": '{"spark.b": "2"}'})
     assert json.loads(given["spark.conf"]) == {"spark.a": "1", "spark.b": "2"}
     assert given["cluster.secret-file"] == str(Path("secret").resolve())
+
+
+def test_a_secret_that_would_be_in_every_launch_file_is_refused() -> None:
+    login = 'org.x.PlainLoginModule required username="u" password="%s";'
+    sets = {"kafka.options.sasl.jaas.config": login % "hush-hush"}
+    with pytest.raises(SecretWrittenOutError, match=r"kafka\.options\.sasl\.jaas\.config") as raised:
+        WorkerSettings.from_config(Config.load(None, {}, sets))
+    assert "hush-hush" not in str(raised.value)
+    sets = {"kafka.options.sasl.jaas.config": login % "${KAFKA_PASSWORD}"}
+    settings = WorkerSettings.from_config(Config.load(None, {}, sets))
+    assert "${KAFKA_PASSWORD}" in config_for(settings.config, {})["kafka.options"]

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from drivetrain.api import Task, agg, col, partitioners, sinks, sources, windows
 from drivetrain.api.folds import ReduceMonoid
-from drivetrain.api.graph import (
+from drivetrain.api.graph import Graph, Node
+from drivetrain.api.location import Location
+from drivetrain.api.operations import (
     Aggregate,
     Deduplicate,
     EventTime,
@@ -17,12 +19,10 @@ from drivetrain.api.graph import (
     FlatMap,
     Fold,
     Function,
-    Graph,
     JoinStream,
     JoinTable,
     Late,
     Map,
-    Node,
     Operation,
     Process,
     Read,
@@ -30,7 +30,6 @@ from drivetrain.api.graph import (
     Union,
     Write,
 )
-from drivetrain.api.location import Location
 from drivetrain.api.types import message_type
 
 HERE = Location("app.py", 1)

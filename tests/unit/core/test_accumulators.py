@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.accumulators import Accumulators
+from drivetrain.core.job.accumulators import Accumulators
 
 reports = st.lists(
     st.tuples(
@@ -40,6 +40,19 @@ def test_totals_are_the_sum_of_the_last_words_of_all_attempts(script: list[tuple
     for who in ("f", "g"):
         own = {n: sum(v for (o, _, m), v in values.items() if (o, m) == (who, n)) for n in names}
         assert {n: v for n, v in accumulators.of(who).items() if v} == {n: v for n, v in own.items() if v}
+
+
+def test_of_many_attempts_few_are_kept_and_nothing_is_lost() -> None:
+    accumulators = Accumulators()
+    for attempt in range(1, 1_001):
+        accumulators.report("f", attempt, 1, {"lines": attempt})
+        accumulators.close("f", attempt)
+        accumulators.check()
+    assert len(accumulators._attempts) <= 8
+    assert accumulators.totals() == accumulators.of("f") == {"lines": 500_500}
+    assert not accumulators.report("f", 3, 2, {"lines": 9}), "it ended long ago"
+    accumulators.close("f", 3)
+    assert accumulators.totals() == {"lines": 500_500}
 
 
 def test_a_late_report_does_not_overwrite_final_values() -> None:

@@ -6,12 +6,9 @@ from random import Random
 
 import pytest
 
-from drivetrain.core.applications import (
-    ApplicationRecord,
-    ApplicationRegistry,
-    ApplicationState,
-    RefusedError,
-)
+from drivetrain.core.cluster.application_record import ApplicationRecord, ApplicationState, RefusedError
+from drivetrain.core.cluster.applications import ApplicationRegistry
+from drivetrain.core.cluster.record_limits import RecordLimits
 
 
 def registry() -> ApplicationRegistry:
@@ -166,6 +163,56 @@ def test_the_oldest_that_are_over_are_forgotten_and_their_ids_not_reused() -> No
         core.kill(f"a{number}", number)
     assert [record.name for record in core.surplus(1)] == ["a0", "a1", "a2"]
     assert submit(core, "b", "s9").app_id == "b-5"
+
+
+def test_those_that_ended_last_are_kept_though_the_clock_was_set_back_meanwhile() -> None:
+    core = registry()
+    for number, now_ms in enumerate([9_000_000, 9_000_001, 5, 6]):
+        submit(core, f"a{number}", f"s{number}")
+        core.kill(f"a{number}", now_ms)
+    core.restart("a0")
+    core.kill("a0", 7)
+    assert [record.name for record in core.surplus(2)] == ["a1", "a2"]
+    again = ApplicationRegistry(
+        core.records.values(), last_number=core.last_number, max_deaths=2, window_ms=1_000
+    )
+    submit(again, "b", "s9")
+    again.kill("b", 1)
+    assert [record.name for record in again.surplus(2)] == ["a3"]
+    assert [record.name for record in again.newest_first()] == ["b", "a0"]
+    assert [record.name for record in again.newest_first(before=5)] == ["a0"]
+
+
+def test_deaths_before_the_clock_was_set_back_do_not_count() -> None:
+    core = registry()
+    app = submit(core).app_id
+    for epoch in range(1, 3):
+        core.launch(app, "l", "w", "worker")
+        core.die(app, epoch, "killed", 9_000_000)
+    core.launch(app, "l", "w", "worker")
+    assert core.die(app, 3, "killed", 10).state is ApplicationState.PENDING
+    assert core.find(app).deaths_ms == (10,)
+
+
+def test_what_is_too_large_is_refused_at_the_door_and_cut_at_the_end() -> None:
+    core = ApplicationRegistry(max_deaths=2, window_ms=1_000, limits=RecordLimits(100, 100, 10))
+    with pytest.raises(RefusedError) as error:
+        core.submit("s1", "wc", b"x" * 99, "code", 1)
+    assert reason(error) == "too-large"
+    assert not core.records
+    app = core.submit("s1", "wc", b"x" * 98, "code", 1)[0].app_id
+    with pytest.raises(RefusedError):
+        core.restart(app, spec=b"x" * 99)
+    core.launch(app, "l", "w", "worker")
+    record = report(core, app, 1, ApplicationState.ACTIVE, restarts=b"r" * 10)
+    record = report(core, app, 1, ApplicationState.ACTIVE, restarts=b"r" * 11)
+    assert record.restarts == b"r" * 10
+    record = report(core, app, 1, ApplicationState.FAILED, why="a" + "b" * 9_000 + "c", result=b"x" * 101)
+    assert record.result is None
+    assert record.why is not None
+    assert len(record.why) <= 4_000
+    assert record.why.startswith("ab")
+    assert record.why.endswith("not kept, as it has 101 bytes")
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.barriers import (
+from drivetrain.core.checkpoint.barriers import (
     Acknowledge,
     CommandArrived,
     Effect,
@@ -29,17 +29,24 @@ from drivetrain.core.barriers import (
     TakeSnapshot,
     TellLost,
 )
-from drivetrain.core.transaction import COORDINATOR, Action, ActionAcked, CheckpointRecord, Command, Snapshot
+from drivetrain.core.checkpoint.transaction import (
+    COORDINATOR,
+    Action,
+    ActionAcked,
+    CheckpointRecord,
+    Command,
+    Snapshot,
+)
 from drivetrain.errors import InternalError
 
 SNAPSHOT = Snapshot(5, {}, {"x": 3, "y": 4})
-RECORD = CheckpointRecord(0, 1, 1_000, {"f": SNAPSHOT})
+RECORD = CheckpointRecord(0, 1, {"f": SNAPSHOT})
 
 
 def command(action: Action, txid: int, round: int = 1, life: int = 1) -> Command:
     """A command, with the record where one belongs."""
     with_record = action in (Action.COMMIT, Action.INITSTATE) and txid >= 0
-    return Command(action, txid, round, life, 1_000, 1_000, RECORD if with_record else None)
+    return Command(action, txid, round, life, RECORD if with_record else None)
 
 
 def arrive(core: Participant, given: Command, inputs: str | None = None) -> list[Effect]:

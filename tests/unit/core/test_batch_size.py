@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.batch_size import GROWTH, BatchSize
+from drivetrain.core.channel.batch_size import GROWTH, BatchSize
 from drivetrain.errors import InternalError
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from drivetrain.core.channel import (
+from drivetrain.core.channel.channel_log import (
     NO_BATCH,
     ChannelLog,
     ClockMovedBackError,
@@ -20,7 +20,7 @@ from drivetrain.core.channel import (
     StaleIncarnationError,
     SubscriberId,
 )
-from drivetrain.core.transaction import Action, Command
+from drivetrain.core.checkpoint.transaction import Action, Command
 from drivetrain.errors import InternalError
 
 A = FragmentId("a")

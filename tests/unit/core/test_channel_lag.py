@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.channel_lag import ChannelLag, EntrySize
+from drivetrain.core.channel.channel_lag import ChannelLag, EntrySize
 from drivetrain.errors import InternalError
 
 SIZES = st.builds(EntrySize, st.integers(0, 9), st.integers(0, 99), st.none() | st.integers(-5, 50))

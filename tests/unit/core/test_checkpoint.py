@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.checkpoint import (
+from drivetrain.core.checkpoint.checkpoint_figures import KEPT_FAILURES
+from drivetrain.core.checkpoint.coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
     CheckpointWanted,
@@ -17,12 +18,9 @@ from drivetrain.core.checkpoint import (
     Emit,
     ParticipantsChanged,
     Persist,
-    SourceReported,
     TimePassed,
 )
-from drivetrain.core.checkpoint_figures import KEPT_FAILURES
-from drivetrain.core.checkpoint_time import CheckpointTime, next_time_ms
-from drivetrain.core.transaction import (
+from drivetrain.core.checkpoint.transaction import (
     NO_TXID,
     TABLE,
     Action,
@@ -35,10 +33,11 @@ from drivetrain.core.transaction import (
     StateLost,
     Transaction,
 )
+from drivetrain.core.state.picture_times import PictureTimes, common_times, times_between
 from drivetrain.errors import ConfigError, InternalError, PeerViolationError
 
 POLICY = CheckpointPolicy(interval_ms=1_000, timeout_ms=30_000)
-RECORD = CheckpointRecord(4, 7, None, {"a": Snapshot(1), "b": Snapshot(2)})
+RECORD = CheckpointRecord(4, 7, {"a": Snapshot(1), "b": Snapshot(2)})
 
 
 class Driven:
@@ -147,18 +146,17 @@ def test_preparing_is_persisted_before_prepare_is_emitted() -> None:
     driven.ack("a")
     (command,) = (driven.told[-1],)
     effects = driven.core.step(ActionAcked("b", Action.INITSTATE, -1, command.round, command.life), 0)
-    begun = Transaction(0, Phase.PREPARING, 1, step_ms=1_000)
-    assert effects == [Persist(begun), Emit(Command(Action.PREPARE, 0, 1, 1, None, 1_000))]
+    begun = Transaction(0, Phase.PREPARING, 1)
+    assert effects == [Persist(begun), Emit(Command(Action.PREPARE, 0, 1, 1))]
 
 
 def test_the_record_is_in_the_one_write_between_all_prepared_and_commit() -> None:
     driven = recovered()
-    prepare = driven.told[-1]
     driven.ack("a")
     effects = driven.core.step(ActionAcked("b", Action.PREPARE, 0, 1, 1, Snapshot(9)), 0)
-    record = CheckpointRecord(0, 1, None, {"a": Snapshot(1, bytes=10), "b": Snapshot(9)})
-    committing = Transaction(0, Phase.COMMITTING, 1, step_ms=prepare.step_ms, record=record)
-    commit = Command(Action.COMMIT, 0, 1, 1, None, prepare.step_ms, record)
+    record = CheckpointRecord(0, 1, {"a": Snapshot(1, bytes=10), "b": Snapshot(9)})
+    committing = Transaction(0, Phase.COMMITTING, 1, record=record)
+    commit = Command(Action.COMMIT, 0, 1, 1, record)
     assert effects == [Persist(committing), Emit(commit)]
 
 
@@ -203,7 +201,7 @@ def test_what_answers_another_try_life_or_action_does_not_count(changes: dict[st
 @pytest.mark.parametrize("changes", [{"round": 2}, {"life": 2}])
 def test_an_answer_to_what_was_never_told_is_refused_and_changes_nothing(changes: dict[str, Any]) -> None:
     driven = recovered()
-    with pytest.raises(PeerViolationError, match="never told"):
+    with pytest.raises(PeerViolationError, match="never sent"):
         driven.ack("b", **changes)
     assert driven.core.waits_for == {"a", "b"}
 
@@ -316,7 +314,6 @@ def test_a_stored_transaction_without_its_record_is_refused() -> None:
 
 def test_figures_tell_duration_size_and_the_time_of_each_fragment() -> None:
     driven = recovered()
-    driven.step(SourceReported("a", 4_200, 4_000), 5)
     driven.now = 40
     driven.ack("a")
     assert driven.core.figures(60).running_ms == 60
@@ -338,7 +335,7 @@ def test_figures_tell_duration_size_and_the_time_of_each_fragment() -> None:
 
 
 def test_what_is_stored_comes_back_from_disk() -> None:
-    saved = Transaction(4, Phase.COMMITTING, 7, 2, 5_000, 1_000, RECORD)
+    saved = Transaction(4, Phase.COMMITTING, 7, 2, RECORD)
     assert msgspec.json.decode(msgspec.json.encode(saved), type=Transaction) == saved
     assert RECORD.channel_positions() == {}
 
@@ -346,64 +343,36 @@ def test_what_is_stored_comes_back_from_disk() -> None:
 # -- application times -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ts", "step", "time"), [(0, 10, 10), (9, 10, 10), (10, 10, 20), (-1, 10, 0), (-11, 10, -10)]
-)
-def test_the_next_time_is_one_plus_ts_over_step_times_step(ts: int, step: int, time: int) -> None:
-    assert next_time_ms(ts, step) == (1 + ts // step) * step == time
+def recorded(*pictures: PictureTimes | None) -> CheckpointRecord:
+    return CheckpointRecord(0, 1, {f"f{n}": Snapshot(1, pictures=p) for n, p in enumerate(pictures)})
 
 
-def test_a_transaction_is_bound_to_a_time_above_all_timestamps_seen() -> None:
-    driven = Driven()
-    driven.step(TimePassed())
-    driven.step(SourceReported("a", 7_300, 7_000))
-    driven.step(SourceReported("b", 6_000, 7_000))
+def test_the_time_of_a_record_is_the_newest_that_all_states_have_a_picture_of() -> None:
+    hours, days = PictureTimes(20, 110, 10), PictureTimes(0, 100, 50)
+    assert recorded(hours, None, days).as_of_ms == 100
+    assert recorded(PictureTimes(110, 190, 10), days).as_of_ms is None, "none has been kept that long"
+    assert recorded(hours, PictureTimes(10, 0, 10)).as_of_ms is None, "the clock of one has passed none yet"
+    assert recorded(None, None).as_of_ms is None
+
+
+def test_the_time_of_the_last_checkpoint_is_told() -> None:
+    driven = recovered()
+    for name in ("a", "b"):
+        snapshot = Snapshot(1, pictures=PictureTimes(10, 40, 10))
+        driven.step(ActionAcked(name, Action.PREPARE, 0, 1, 1, snapshot))
     driven.ack_all()
-    assert driven.told[-1].checkpoint_ms == 8_000
-    assert driven.stored is not None
-    assert driven.stored.checkpoint_ms == 8_000
+    last = driven.core.figures(1).last
+    assert last is not None
+    assert last.as_of_ms == 40
 
 
-def test_the_step_is_longer_than_the_largest_distance_from_a_timestamp_to_the_clock() -> None:
-    times = CheckpointTime(1_000)
-    times.reported(9_000, 8_000)
-    assert times.step_ms == 2_000
-    times.reported(20_000, 12_500)
-    assert (times.step_ms, times.next()) == (8_000, 24_000)
-    times.reported(20_001, 20_000)
-    assert times.step_ms == 8_000, "what states have cut by it stays cut"
-    assert CheckpointTime(1_000, 8_000).step_ms == 8_000
-    assert CheckpointTime(3_000, 8_000).step_ms == 12_000
-    assert CheckpointTime(1).step_ms == 100
+RANGES = st.builds(times_between, st.integers(-40, 40), st.integers(-40, 80), st.integers(1, 12))
 
 
-def test_a_new_time_is_bound_only_when_the_clock_has_reached_the_last_one() -> None:
-    times = CheckpointTime(1_000)
-    assert times.next() is None
-    times.reported(1_500, None)
-    assert times.next() == 2_000
-    times.reported(2_700, 1_999)
-    assert times.next() == 2_000
-    times.reported(2_700, 2_000)
-    assert times.next() == 3_000
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 5_000)), max_size=40), st.integers(100, 2_000)
-)
-def test_times_grow_on_a_grid_that_only_gets_coarser(reports: list[tuple[int, int]], interval: int) -> None:
-    times = CheckpointTime(interval)
-    seen, last, step = -1, None, times.step_ms
-    for ts, delta in reports:
-        times.reported(ts, ts - delta)
-        times.check()
-        assert times.step_ms > delta
-        assert times.step_ms % step == 0
-        seen, step = max(seen, ts), times.step_ms
-        time = times.next()
-        assert time is not None
-        if time != last:
-            assert time > seen
-            assert time % step == 0
-            assert last is None or time > last
-        last = time
+@given(st.lists(RANGES, min_size=1, max_size=4))
+def test_common_times_are_those_that_every_range_contains(ranges: list[PictureTimes]) -> None:
+    common = common_times(ranges)
+    assert common is not None
+    exact = [at for at in range(-41, 82) if all(at in times for times in ranges)]
+    assert [at for at in range(-41, 82) if at in common] == exact
+    assert common.newest_ms == max(exact, default=None)

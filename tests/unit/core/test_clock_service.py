@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.clock import FINAL_CLOCK_MS, NO_CLOCK_MS
-from drivetrain.core.clock_service import (
+from drivetrain.core.clock.clock_service import (
     DATA,
     START,
     WORK,
@@ -25,6 +24,7 @@ from drivetrain.core.clock_service import (
     TellStalls,
     TimePassed,
 )
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.errors import InternalError
 
 LINE = FragmentsChanged((ClockedFragment("a"), ClockedFragment("b", ("a",)), ClockedFragment("c", ("b",))))
@@ -54,6 +54,18 @@ def test_it_is_the_smallest_of_all_and_told_once_it_is_persisted() -> None:
     assert made.clock_ms is None
     assert made.step(ClockPersisted(10), 4) == [TellClock(10)]
     assert made.clock_ms == 10
+
+
+@pytest.mark.parametrize("clock_ms", [9, 11, FINAL_CLOCK_MS])
+def test_a_persisted_clock_that_it_did_not_ask_for_is_not_told(clock_ms: int) -> None:
+    """A service that failed asked for it; that one knew of clocks that this one has not heard."""
+    made = service()
+    assert made.step(ClockPersisted(clock_ms), 0) == []
+    assert all_at(made, 10, 1)[-1] == PersistClock(10)
+    assert made.step(ClockPersisted(clock_ms), 2) == []
+    assert made.clock_ms is None
+    assert made.step(ClockPersisted(10), 3) == [TellClock(10)]
+    made.check()
 
 
 def test_it_is_persisted_now_and_then_and_asked_for_again_if_that_is_lost() -> None:

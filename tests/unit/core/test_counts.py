@@ -16,9 +16,10 @@ from graph_shapes import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivetrain.api.graph import Filter, FlatMap, Graph, JoinTable, Node, Read, Table, Union, Write
+from drivetrain.api.graph import Graph, Node
+from drivetrain.api.operations import Filter, FlatMap, JoinTable, Read, Table, Union, Write
 from drivetrain.api.sources import text
-from drivetrain.core.counts import derive
+from drivetrain.core.plan.counts import derive
 
 
 def test_counts_flow_from_the_source_through_a_map_into_a_filter() -> None:

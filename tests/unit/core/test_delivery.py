@@ -6,8 +6,8 @@ import pytest
 
 from drivetrain.api import Application, sinks, sources
 from drivetrain.api.graph import Delivery, Graph
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan
 from drivetrain.errors import GraphError
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.detector import PhiAccrualDetector
+from drivetrain.core.liveness.phi_detector import PhiAccrualDetector
 from drivetrain.errors import ConfigError, InternalError
 
 

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from drivetrain.core.election import (
+from drivetrain.core.cluster.election import Election, Role
+from drivetrain.core.cluster.election_events import (
     AnswerLease,
     AnswerVote,
     BeginToLead,
-    Election,
     ElectionEffect,
     LeaseAnswered,
     LeaseRequested,
@@ -19,9 +19,9 @@ from drivetrain.core.election import (
     RequestLease,
     RequestVote,
     Resigned,
-    Role,
     StopLeading,
     Term,
+    TermSeen,
     TimePassed,
     VoteAnswered,
     VotePersisted,
@@ -91,6 +91,15 @@ def test_a_renewed_lease_lasts_longer() -> None:
     assert election.leads(1_699)
 
 
+def test_an_answer_to_a_request_that_is_not_sent_yet_renews_no_lease() -> None:
+    election = master()
+    term = elect(election, 500)
+    until_ms = election.lease_until_ms
+    for who in (B, C):
+        assert election.step(LeaseAnswered(who, term, term, 10**9, True), 800) == ()
+    assert election.lease_until_ms == until_ms
+
+
 def test_nobody_gets_a_vote_while_a_lease_that_was_granted_is_live() -> None:
     election = master()
     granted = election.step(LeaseRequested(B, Term(1), 77), 100)
@@ -153,6 +162,16 @@ def test_a_leader_that_cannot_write_lets_others_try() -> None:
     assert StopLeading(term, "disk") in election.step(Resigned(term, "disk"), 600)
     assert not election.leads(600)
     assert election.next_tick_ms >= 600 + LEASE_MS
+
+
+def test_who_was_refused_by_a_fence_is_elected_above_it() -> None:
+    election = master()
+    term = elect(election, 500)
+    effects = election.step(TermSeen(Term(term + 100)), 600)
+    assert StopLeading(term, f"there was a leader of term {term + 100}") in effects
+    assert PersistVote(Term(term + 100), None) in effects
+    assert election.step(TermSeen(term), 610) == ()
+    assert elect(election, 600 + 3 * LEASE_MS) > term + 100
 
 
 def test_time_that_goes_back_and_strangers_change_nothing() -> None:

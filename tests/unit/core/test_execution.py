@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.execution import (
+from drivetrain.core.job.fragment_execution import (
     TRANSITIONS,
     Execution,
     ExecutionEvent,

@@ -9,33 +9,33 @@ from graph_shapes import STATEFUL, STATELESS, aggregate, fold, graph, graphs, ma
 from hypothesis import given, settings
 
 from drivetrain.api import sinks, sources
-from drivetrain.api.graph import (
+from drivetrain.api.graph import Graph, Node
+from drivetrain.api.operations import (
     Filter,
     Function,
-    Graph,
     JoinStream,
     JoinTable,
     Late,
     LatePanes,
     Log,
-    Node,
     Process,
     Read,
     Refine,
     Select,
     Write,
+    sink_told,
 )
 from drivetrain.api.types import message_type
 from drivetrain.api.windows import tumbling
-from drivetrain.core.explain import dead_letters, describe, functions, guarantees, target
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.explain import describe, guarantees
+from drivetrain.core.plan.planner import plan
 
 A_FUNCTION = Function(bool, message_type(bool), ("value",))
 PATIENT = aggregate(tumbling("1 h", allowed_lateness="5 min"))
 
 
 def told(operation: Any) -> tuple[str, str]:
-    described = describe(node("x", operation), graph())
+    described = describe(node("x", operation))
     return described.how, described.told
 
 
@@ -51,7 +51,7 @@ def told(operation: Any) -> tuple[str, str]:
         (fold(), "task", "ReduceMonoid by value in tumbling(1 h)"),
         (task(), "arrow", "Echo × 1, by shuffle"),
         (task(stateful=True), "task", "Echo × 1, by shuffle"),
-        (STATEFUL["deduplicate"](), "native", "first of value within 1 s"),
+        (STATEFUL["deduplicate"](), "task", "first of value within 1 s"),
         (JoinStream(("k",), 1000, "left"), "native", "left on k within 1 s"),
         (JoinTable(("k",), "inner"), "native", "inner on k"),
         (Late("hourly"), "native", "messages too late for hourly"),
@@ -83,20 +83,20 @@ def test_every_processor_of_any_graph_is_told_with_its_reason(any_graph: Graph) 
         (map_("dead_letter"), True),
         (Filter(Function(bool, message_type(bool), ("value",), "dead_letter")), True),
         (read(), False),
-        (Read(sources.jsonl("/in", schema="a int", on_bad_record="dead_letter")), True),
+        (Read(sources.json("/in", schema="a int", on_bad_record="dead_letter")), True),
         (aggregate(), False),
     ],
 )
 def test_who_may_send_dead_letters(operation: Any, may: bool) -> None:
-    assert dead_letters(node("x", operation)) is may
+    assert operation.sets_aside is may
 
 
 def test_the_functions_of_keys_and_columns_are_found() -> None:
     keyed = fold()
     keyed = type(keyed)((("k", A_FUNCTION),), keyed.window, keyed.monoid, keyed.result, keyed.name)
-    assert functions(node("x", keyed)) == [A_FUNCTION]
-    assert functions(node("x", Select((("a", A_FUNCTION), (None, PATIENT.keys[0][1]))))) == [A_FUNCTION]
-    assert functions(node("x", write())) == []
+    assert keyed.functions == (A_FUNCTION,)
+    assert Select((("a", A_FUNCTION), (None, PATIENT.keys[0][1]))).functions == (A_FUNCTION,)
+    assert write().functions == ()
 
 
 def test_the_weakest_sink_is_what_the_application_guarantees() -> None:
@@ -118,5 +118,5 @@ def test_a_source_that_cannot_be_read_again_limits_what_sinks_give() -> None:
 
 
 def test_a_sink_is_named_with_its_place_and_format() -> None:
-    assert target(sinks.json("out/late")) == "FileSink out/late (json)"
-    assert target(sinks.none()) == "NullSink"
+    assert sink_told(sinks.json("out/late")) == "FileSink out/late (json)"
+    assert sink_told(sinks.none()) == "NullSink"

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.flow import (
+from drivetrain.core.flow.flow import (
     REMADE,
+    UNREADABLE,
     Ack,
     Acknowledge,
     AckRequest,
@@ -16,8 +17,8 @@ from drivetrain.core.flow import (
     Sent,
     Window,
 )
-from drivetrain.core.flow_receiver import FlowReceiver
-from drivetrain.core.flow_sender import FlowSender
+from drivetrain.core.flow.flow_receiver import FlowReceiver
+from drivetrain.core.flow.flow_sender import FlowSender
 from drivetrain.errors import InternalError, PeerViolationError
 
 WIDE = Window(rows=0, bytes=0, entries=1_000)
@@ -76,7 +77,7 @@ def test_barriers_take_no_room_and_nobody_is_asked_for_them() -> None:
     request = asked(flow.appended(entry(2), 100_000))
     assert flow.is_full
     assert (request.start, request.end) == (0, 3)
-    flow.acknowledged(Ack(request.incarnation, request.seq, 1, 0, 3, 10), 100_001)
+    flow.acknowledged(Ack(request.incarnation, request.seq, (0, 1, 0), 0, 3, 10), 100_001)
     assert flow.unacknowledged == (0, 0, 0)
     flow.check()
 
@@ -96,7 +97,7 @@ def test_an_ack_is_requested_at_each_step_and_covers_many_entries() -> None:
     request = asked(effects[-1])
     assert (request.start, request.end, request.seq) == (0, 8, 2)
     assert request.entries[7] == (10, 50)
-    flow.acknowledged(Ack(1, 2, 5, 0, 8, 80), 1)
+    flow.acknowledged(Ack(1, 2, (0, 5, 0), 0, 8, 80), 1)
     assert flow.unacknowledged == (0, 0, 0)
 
 
@@ -109,26 +110,34 @@ def test_an_idle_producer_asks_and_asks_again_without_an_answer() -> None:
     assert flow.ticked(10_300) == []
     second = asked(flow.ticked(11_200))
     assert second.seq == first.seq + 1
-    flow.acknowledged(Ack(1, first.seq, 0, 0, 1, 10), 11_201)  # the answer to the first is late, and good
+    flow.acknowledged(
+        Ack(1, first.seq, (0, 0, 0), 0, 1, 10), 11_201
+    )  # the answer to the first is late, and good
     assert flow.ticked(20_000) == []
 
 
 def test_stale_incarnations_and_lives_change_nothing() -> None:
     flow = sender(sent=2, incarnation=3)
     flow.ticked(1_000)
-    flow.acknowledged(Ack(2, 1, 0, 0, 2, 0), 1_000)
+    flow.acknowledged(Ack(2, 1, (0, 0, 0), 0, 2, 0), 1_000)
     assert (flow.position, flow.stale) == (0, 1)
-    flow.acknowledged(Ack(3, 1, 7, 0, 1, 10), 1_000)
-    flow.acknowledged(Ack(3, 1, 6, 0, 2, 20), 1_000)
+    flow.acknowledged(Ack(3, 1, (0, 7, 0), 0, 1, 10), 1_000)
+    flow.acknowledged(Ack(3, 1, (0, 6, 0), 0, 2, 20), 1_000)
     assert (flow.position, flow.stale) == (1, 2)
-    receiver = FlowReceiver(life=1, position=0)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0)
     receiver.requested(AckRequest(3, 1, 0, ()), [], 0)
     assert receiver.requested(AckRequest(2, 9, 0, ()), [], 0) == []
     assert receiver.stale == 1
 
 
 @pytest.mark.parametrize(
-    "ack", [Ack(1, 2, 0, 0, 1, 10), Ack(1, 1, 0, 0, 3, 30), Ack(1, 1, 0, 2, 1, 0), Ack(1, 1, 0, 0, 1, -1)]
+    "ack",
+    [
+        Ack(1, 2, (0, 0, 0), 0, 1, 10),
+        Ack(1, 1, (0, 0, 0), 0, 3, 30),
+        Ack(1, 1, (0, 0, 0), 2, 1, 0),
+        Ack(1, 1, (0, 0, 0), 0, 1, -1),
+    ],
 )
 def test_what_no_subscriber_can_say_is_a_violation_and_changes_nothing(ack: Ack) -> None:
     flow = sender(sent=2)
@@ -138,23 +147,51 @@ def test_what_no_subscriber_can_say_is_a_violation_and_changes_nothing(ack: Ack)
     assert flow.position == 0
 
 
+def test_more_messages_than_were_sent_are_a_violation_and_change_nothing() -> None:
+    flow = sender(sent=3)
+    flow.ticked(1_000)
+    with pytest.raises(PeerViolationError, match="at most 20 messages of entries 0 to 1"):
+        flow.acknowledged(Ack(1, 1, (0, 9, 0), 0, 2, 21), 1_000)
+    assert flow.position == 0
+    flow.acknowledged(Ack(1, 1, (0, 4, 0), 0, 2, 20), 1_000)  # of a life below that of the violation
+    assert (flow.position, flow.stale) == (2, 0)
+
+
+def test_of_an_entry_that_its_producer_cannot_read_any_number_may_be_received() -> None:
+    known = [entry(0), Sent(1, 0, 0, UNREADABLE), entry(2)]
+    flow = FlowSender(WIDE, incarnation=1, position=0, entries=known)
+    flow.ticked(1_000)
+    (found,) = flow.acknowledged(Ack(1, 1, (0, 1, 0), 0, 3, 19), 1_000)
+    assert isinstance(found, ReportLoss)
+    flow.acknowledged(Ack(1, 1, (0, 2, 0), 0, 3, 35), 1_000)
+    assert flow.position == 3
+
+
+def test_a_life_of_a_later_epoch_or_attempt_is_newer() -> None:
+    flow = sender(sent=4)
+    flow.ticked(1_000)
+    for position, life in enumerate([(1, 9, 9), (2, 0, 5), (2, 1, 0), (2, 1, 1)], start=1):
+        flow.acknowledged(Ack(1, 1, life, 0, position, 10 * position), 1_000)
+        assert flow.position == position
+
+
 def test_fewer_messages_than_were_sent_are_a_loss_until_a_new_life_begins() -> None:
     flow = sender(sent=3)
     flow.ticked(1_000)
-    (found,) = flow.acknowledged(Ack(1, 1, 4, 0, 2, 19), 1_000)
+    (found,) = flow.acknowledged(Ack(1, 1, (0, 4, 0), 0, 2, 19), 1_000)
     assert isinstance(found, ReportLoss)
     assert (found.loss.start, found.loss.end) == (0, 2)
     assert (found.loss.expected, found.loss.got) == ("20 messages", "19 messages")
-    assert flow.acknowledged(Ack(1, 1, 4, 0, 3, 30), 1_000) == []
+    assert flow.acknowledged(Ack(1, 1, (0, 4, 0), 0, 3, 30), 1_000) == []
     assert flow.position == 0
-    flow.acknowledged(Ack(1, 1, 5, 0, 3, 30), 1_000)
+    flow.acknowledged(Ack(1, 1, (0, 5, 0), 0, 3, 30), 1_000)
     assert (flow.position, flow.loss) == (3, None)
 
 
 def test_what_an_earlier_life_committed_is_acknowledged_by_its_checkpoint() -> None:
     flow = sender(sent=4)
     request = asked(flow.ticked(1_000))
-    receiver = FlowReceiver(life=9, position=3)
+    receiver = FlowReceiver(life=(0, 9, 0), position=3)
     ack = answered(receiver.requested(request, [entry(3)], 0))
     assert (ack.start, ack.position, ack.received) == (3, 3, 0)
     flow.acknowledged(ack, 1_000)
@@ -166,14 +203,14 @@ def test_what_an_earlier_life_committed_is_acknowledged_by_its_checkpoint() -> N
 
 def test_a_missing_entry_is_lost_after_the_grace_and_another_content_at_once() -> None:
     request = asked(sender(sent=2).ticked(1_000))
-    receiver = FlowReceiver(life=1, position=0, grace_ms=500)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0, grace_ms=500)
     receiver.requested(request, [entry(0), None], 1_000)
     receiver.requested(request, [entry(0), None], 1_499)
     assert receiver.loss is None
     (found,) = receiver.requested(request, [entry(0), None], 1_500)
     assert isinstance(found, ReportLoss)
     assert (found.loss.start, found.loss.end, found.loss.got) == (1, 2, "the entry is missing")
-    receiver = FlowReceiver(life=1, position=0)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0)
     (found,) = receiver.requested(request, [entry(0), Sent(1, 10, 1_000, 0)], 1_000)
     assert isinstance(found, ReportLoss)
     assert found.loss.start == 1
@@ -182,7 +219,7 @@ def test_a_missing_entry_is_lost_after_the_grace_and_another_content_at_once() -
 
 def test_an_entry_that_appears_within_the_grace_is_no_loss() -> None:
     request = asked(sender(sent=1).ticked(1_000))
-    receiver = FlowReceiver(life=1, position=0, grace_ms=500)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0, grace_ms=500)
     receiver.requested(request, [None], 1_000)
     receiver.requested(request, [entry(0)], 1_400)
     receiver.requested(request, [None], 2_000)
@@ -191,7 +228,7 @@ def test_an_entry_that_appears_within_the_grace_is_no_loss() -> None:
 
 def test_an_entry_that_was_made_again_is_compared_by_its_messages_alone() -> None:
     request = asked(sender(sent=2).ticked(1_000))
-    receiver = FlowReceiver(life=1, position=0)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0)
     receiver.requested(request, [Sent(0, 10, 999, REMADE), entry(1)], 0)
     assert receiver.loss is None
     receiver.requested(request, [Sent(0, 9, 999, REMADE), entry(1)], 0)
@@ -200,7 +237,7 @@ def test_an_entry_that_was_made_again_is_compared_by_its_messages_alone() -> Non
 
 def test_who_trusts_says_that_it_took_what_was_sent() -> None:
     flow = sender(sent=3)
-    receiver = FlowReceiver(life=1, position=0, trusts=True)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0, trusts=True)
     receiver.requested(asked(flow.ticked(1_000)), [None, None, None], 0)
     ack = answered(receiver.taken(0, 2, 3, 20))
     assert (ack.start, ack.position, ack.received) == (0, 2, 20)
@@ -214,10 +251,10 @@ def test_who_trusts_says_that_it_took_what_was_sent() -> None:
 
 def test_batches_are_acknowledged_as_they_are_committed_until_all_is_there() -> None:
     request = asked(sender(sent=4).ticked(1_000))
-    receiver = FlowReceiver(life=1, position=0)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0)
     receiver.requested(request, [entry(number) for number in range(4)], 0)
-    assert answered(receiver.taken(0, 3, 30, 30)) == Ack(1, 1, 1, 0, 3, 30)
-    assert answered(receiver.taken(3, 4, 10, 10)) == Ack(1, 1, 1, 0, 4, 40)
+    assert answered(receiver.taken(0, 3, 30, 30)) == Ack(1, 1, (0, 1, 0), 0, 3, 30)
+    assert answered(receiver.taken(3, 4, 10, 10)) == Ack(1, 1, (0, 1, 0), 0, 4, 40)
     assert receiver.taken(4, 5, 10, 10) == []
     with pytest.raises(InternalError):
         receiver.taken(4, 6, 10, 10)
@@ -225,7 +262,7 @@ def test_batches_are_acknowledged_as_they_are_committed_until_all_is_there() -> 
 
 
 def test_a_batch_that_took_fewer_messages_than_its_entries_hold_is_a_loss_at_once() -> None:
-    receiver = FlowReceiver(life=1, position=0)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0)
     (found,) = receiver.taken(0, 2, 19, 20)
     assert isinstance(found, ReportLoss)
     assert (found.loss.start, found.loss.end, found.loss.got) == (0, 2, "19 messages")
@@ -238,7 +275,7 @@ def test_a_batch_that_took_fewer_messages_than_its_entries_hold_is_a_loss_at_onc
 def test_what_waits_is_what_was_appended_and_not_taken(steps: list[int | str], window_rows: int) -> None:
     """Against a list of rows, with a network that loses every word after `lose` until the next `ask`."""
     flow = sender(Window(rows=window_rows, bytes=0, entries=1_000))
-    receiver = FlowReceiver(life=1, position=0)
+    receiver = FlowReceiver(life=(0, 1, 0), position=0)
     log: list[Sent] = []
     now_ms, broken = 0, False
     for step in [*steps, "take", "ask"]:

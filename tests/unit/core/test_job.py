@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.cluster.messages.following import JobState as ToldState
-from drivetrain.core.execution import ExecutionEvent as E
-from drivetrain.core.execution import ExecutionState, ExecutorId, FragmentId
-from drivetrain.core.job import Job
-from drivetrain.core.job_events import (
+from drivetrain.core.job.fragment_execution import ExecutionEvent as E
+from drivetrain.core.job.fragment_execution import ExecutionState, ExecutorId, FragmentId
+from drivetrain.core.job.job import Job
+from drivetrain.core.job.job_events import (
     TRANSITIONS,
     CancelAttempt,
     DeployAttempt,
@@ -23,8 +23,8 @@ from drivetrain.core.job_events import (
     WakeFragment,
     WakeJob,
 )
-from drivetrain.core.placement import ReadyExecutor
-from drivetrain.core.restarts import NO_RESTARTS, RestartKind, RestartPolicy
+from drivetrain.core.job.placement import ReadyExecutor
+from drivetrain.core.job.restarts import NO_RESTARTS, RestartKind, RestartPolicy
 
 S = JobState
 A, B = FragmentId("a"), FragmentId("b")

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drivetrain.core.key_value_state import NO_TRANSACTION, KeyValueState
+from drivetrain.core.state.key_value_state import NO_TRANSACTION, KeyValueState
 from drivetrain.errors import InternalError
 
 

@@ -9,9 +9,10 @@ from graph_shapes import aggregate, fold, graph, graphs, node, read, write
 from hypothesis import given, settings
 
 from drivetrain.api import windows
-from drivetrain.api.graph import Aggregate, Graph, Late, LatePanes, Refine, Union
-from drivetrain.core.lateness import with_lateness
-from drivetrain.core.planner import plan
+from drivetrain.api.graph import Graph
+from drivetrain.api.operations import Aggregate, Late, LatePanes, Refine, Union
+from drivetrain.core.plan.lateness import with_lateness
+from drivetrain.core.plan.planner import plan
 from drivetrain.errors import GraphError
 
 PATIENT = windows.tumbling("1 h", allowed_lateness="5 min")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.channel import Entry, Segment
-from drivetrain.core.lost_entries import lost_batches
+from drivetrain.core.channel.channel_log import Entry, Segment
+from drivetrain.core.channel.lost_entries import lost_batches
 from drivetrain.errors import InternalError
 
 SEGMENT = Segment("segments/x", 1, 1, 0, 0, 0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.minimum import Minimum
+from drivetrain.core.clock.minimum import Minimum
 from drivetrain.errors import InternalError
 
 numbers = st.integers(-5, 5)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.offset_index import UNKNOWN_MS, OffsetIndex
+from drivetrain.core.replay.offset_index import UNKNOWN_MS, OffsetIndex
 from drivetrain.errors import InternalError
 
 P = ("t", 0)

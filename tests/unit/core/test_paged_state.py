@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.paged_state import BUCKETS, PagedState, bucket_of
+from drivetrain.core.state.paged_state import BUCKETS, PagedState, bucket_of
 from drivetrain.errors import InputError
 
 CHANGES = st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=40)), max_size=400)

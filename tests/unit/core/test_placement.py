@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drivetrain.core.execution import ExecutorId
-from drivetrain.core.placement import ReadyExecutor, choose, preferred_hosts
+from drivetrain.core.job.fragment_execution import ExecutorId
+from drivetrain.core.job.placement import ReadyExecutor, choose, preferred_hosts
 
 X, Y, Z = (
     ReadyExecutor(ExecutorId(name), slots, f"host-{name}") for name, slots in (("x", 1), ("y", 2), ("z", 2))

@@ -11,8 +11,8 @@ from graph_shapes import aggregate, flat_map, graph, graphs, map_, node, read, w
 from hypothesis import given, settings
 
 from drivetrain.api.graph import Graph
-from drivetrain.core.plan import Fragment, Plan
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.core.plan.planner import plan
 from drivetrain.errors import InternalError
 
 

@@ -24,11 +24,11 @@ from graph_shapes import (
 )
 from hypothesis import given, settings
 
-from drivetrain.api.graph import Graph, JoinStream, JoinTable, Process, Read, Table, Union
+from drivetrain.api.graph import Graph
+from drivetrain.api.operations import JoinStream, JoinTable, Process, Read, Table, Union
 from drivetrain.api.sources import text
-from drivetrain.core.explain import dead_letters
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import is_stateful, plan
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan
 
 
 def fragments(made: Plan) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -350,8 +350,8 @@ def test_a_chain_is_cut_exactly_where_it_must_be(chain: Graph) -> None:
     nodes = list(chain.nodes.values())
     expected, state, letters = [], False, False
     for up, down in itertools.pairwise(nodes):
-        state, letters = state or is_stateful(up), letters or dead_letters(up)
-        if up.cut or (is_stateful(down) and (state or letters)):
+        state, letters = state or up.operation.keeps_state, letters or up.operation.sets_aside
+        if up.cut or (down.operation.keeps_state and (state or letters)):
             expected.append(up.id)
             state = letters = False
     assert [c.producer for c in plan(chain).channels] == expected
@@ -365,8 +365,10 @@ def test_a_tree_is_cut_exactly_where_it_must_be(tree: Graph) -> None:
     above: dict[str, list[str]] = {}
     for n in tree.nodes.values():
         path = above[n.inputs[0]] if n.inputs else []
-        if is_stateful(n) and any(
-            is_stateful(tree.nodes[i]) or dead_letters(tree.nodes[i]) or len(tree.consumers(i)) > 1
+        if n.operation.keeps_state and any(
+            tree.nodes[i].operation.keeps_state
+            or tree.nodes[i].operation.sets_aside
+            or len(tree.consumers(i)) > 1
             for i in path
         ):
             expected.add(n.id)
@@ -394,7 +396,7 @@ def test_every_processor_but_tables_runs_in_one_fragment(any_graph: Graph) -> No
 def test_a_fragment_keeps_one_state_at_most_and_at_the_end_of_its_trunk(any_graph: Graph) -> None:
     made = plan(any_graph)
     for f in made.fragments:
-        states = [p for p in f.processors if is_stateful(made.graph.nodes[p])]
+        states = [p for p in f.processors if made.graph.nodes[p].operation.keeps_state]
         assert states == ([] if f.stateful is None else [f.stateful])
         assert f.stateful is None or f.trunk[-1] == f.stateful
 
@@ -438,7 +440,7 @@ def test_a_trunk_feeds_nothing_but_its_own_end(any_graph: Graph) -> None:
     for f in made.fragments:
         for p in f.trunk[:-1]:
             assert {n.id for n in made.graph.consumers(p)} <= set(f.trunk)
-            assert not dead_letters(made.graph.nodes[p])
+            assert not made.graph.nodes[p].operation.sets_aside
             assert p not in {c.producer for c in made.channels}
 
 
@@ -465,7 +467,7 @@ def test_a_fragment_of_several_inputs_joins_them_in_its_trunk(any_graph: Graph) 
         if len(f.inputs) < 2:
             continue
         end = made.graph.nodes[f.trunk[-1]]
-        assert is_stateful(end) or isinstance(end.operation, Union | Process)
+        assert end.operation.keeps_state or isinstance(end.operation, Union | Process)
         reached, stack = set(), [end.id]
         while stack:
             for up in made.graph.nodes[stack.pop()].inputs:
@@ -485,12 +487,12 @@ def test_every_channel_has_one_of_the_four_reasons(any_graph: Graph) -> None:
         readers = [
             n for n in made.graph.consumers(c.producer) if made.fragment_of(n.id).id == c.consumer_fragment
         ]
-        stateful = any(is_stateful(n) for n in readers)
+        stateful = any(n.operation.keeps_state for n in readers)
         joins = any(
             len({u for u in n.inputs if not isinstance(nodes[u].operation, Table)}) > 1 for n in readers
         )
         roots = [made.channel(i).producer for i in producer.inputs if not producer.trunk]
-        fed = [len(made.graph.consumers(p)) > 1 or dead_letters(nodes[p]) for p in producer.processors]
+        fed = [len(made.graph.consumers(p)) > 1 or nodes[p].operation.sets_aside for p in producer.processors]
         fed += [len(made.graph.consumers(p)) > 1 for p in roots]
         assert (
             nodes[c.producer].cut

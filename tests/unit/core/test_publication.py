@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.publication import Marker, Publication
+from drivetrain.core.checkpoint.publication import Marker, Publication
 from drivetrain.errors import InternalError, OutputError
 
 OURS = Publication("me")
@@ -44,10 +44,10 @@ def test_a_marker_decides_and_without_one_the_note_does() -> None:
 
 
 def test_nobody_guesses() -> None:
-    with pytest.raises(OutputError, match="cannot be known whether batch 5") as caught:
+    with pytest.raises(OutputError, match="is unknown whether batch 5") as caught:
         Publication("me", 4, 5).resolved(None, "topic", "/state/note.json")
     assert "/state/note.json" in str(caught.value.remedy)
-    with pytest.raises(OutputError, match="state is gone"):
+    with pytest.raises(OutputError, match="another state directory"):
         OURS.resolved(Marker("another", 7), "topic", "note")
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drivetrain.core.purgatory import DelayedOperation, Purgatory
+from drivetrain.core.waiting.purgatory import DelayedOperation, Purgatory
 from drivetrain.errors import ConfigError, InternalError
 
 
@@ -445,6 +447,20 @@ def test_what_expires_now_is_purged_now(purgatory: Purgatory[Waiting]) -> None:
         purgatory.try_complete_else_watch(Waiting(10), ["a", "b"], 0)
     assert purgatory.advance(10) == 4
     assert purgatory.watched == 0
+
+
+@pytest.mark.parametrize("delay_ms", [500.0, float("nan"), "500", None])
+def test_a_delay_that_is_no_whole_number_is_refused_before_anything_is_watched(delay_ms: Any) -> None:
+    with pytest.raises(ConfigError, match=re.escape(repr(delay_ms))) as raised:
+        Waiting(delay_ms)
+    assert "whole number" in str(raised.value)
+
+
+def test_an_operation_that_cannot_be_timed_is_not_left_watched(purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting()
+    with pytest.raises(TypeError):
+        purgatory.try_complete_else_watch(operation, ["k"], 0.5)  # type: ignore[arg-type] # on purpose
+    assert (purgatory.watched, purgatory.delayed) == (0, 0)
 
 
 def test_a_negative_purge_limit_is_refused() -> None:

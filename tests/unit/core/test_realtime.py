@@ -4,9 +4,9 @@ import pytest
 
 from drivetrain import Application, sinks, sources
 from drivetrain.api.columns import col
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan
-from drivetrain.core.realtime import require_realtime, with_how
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan
+from drivetrain.core.plan.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError
 
 AT = "localhost:9092"

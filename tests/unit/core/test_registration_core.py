@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from drivetrain.core.registration import (
+from drivetrain.core.cluster.registration import (
     FIRST_TIMEOUT_MS,
     LAST_TIMEOUT_MS,
     REFUSED_DELAY_MS,

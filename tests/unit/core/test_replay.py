@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain.api import Application, agg, sinks, sources, windows
-from drivetrain.api.columns import F, col
-from drivetrain.api.graph import EventTime, Graph, Node, Read, Union, Write
+from drivetrain.api.columns import col
+from drivetrain.api.graph import Graph, Node
 from drivetrain.api.location import Location
-from drivetrain.core.replay import (
+from drivetrain.api.operations import EventTime, Read, Union, Write
+from drivetrain.api.spark_functions import F
+from drivetrain.core.replay.replay import (
     Kept,
     KeptTail,
     Life,

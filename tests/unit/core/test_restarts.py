@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.restarts import NO_RESTARTS, RestartKind, RestartPolicy, RestartStrategy
+from drivetrain.core.job.restarts import NO_RESTARTS, RestartKind, RestartPolicy, RestartStrategy
 from drivetrain.errors import ConfigError
 
 gaps = st.lists(st.integers(0, 5_000), max_size=40)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.retention import Limits, Retention
+from drivetrain.core.channel.retention import Limits, Retention
 from drivetrain.errors import InternalError
 
 

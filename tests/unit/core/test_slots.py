@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from drivetrain.core.slot_policies import POLICIES, Preference, WorkerLoad, register_policy
-from drivetrain.core.slots import Allocate, Holding, Refuse, SlotRequest, SlotScheduler, request_of
+from drivetrain.core.cluster.slot_policies import POLICIES, Preference, WorkerLoad, register_policy
+from drivetrain.core.cluster.slots import Allocate, Holding, Refuse, SlotRequest, SlotScheduler, request_of
 from drivetrain.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.source_clocks import SourceClocks
+from drivetrain.core.clock.source_clocks import SourceClocks
 from drivetrain.errors import ConfigError, InternalError
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.splits import Answer, Split, SplitAssigner
+from drivetrain.core.job.splits import Answer, Split, SplitAssigner
 
 HOSTS = ["a", "b", "c"]
 hosts = st.sampled_from([*HOSTS, None])

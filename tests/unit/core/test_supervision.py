@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.supervision import (
+from drivetrain.core.liveness.supervision import (
     ACTIONS,
     Backoff,
     ChildName,

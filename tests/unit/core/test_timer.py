@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.timer import Timer
-from drivetrain.core.wheel import TimerTask
+from drivetrain.core.waiting.timer import Timer
+from drivetrain.core.waiting.wheel import TimerTask
 
 
 def test_a_task_is_due_when_its_delay_has_passed() -> None:

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.windows import Window, sliding, tumbling
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.two_state import (
-    EVER,
-    Ended,
-    Picture,
-    Span,
-    StateRules,
-    TwoStates,
-    decoded_picture,
-    encoded_picture,
-)
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
+from drivetrain.core.state.two_state import Picture, TwoStates, decoded_picture, encoded_picture
 from drivetrain.errors import InputError, InternalError, UserError
 
 STEP = 10
@@ -149,7 +141,7 @@ def test_the_clock_does_not_go_back() -> None:
 def test_states_of_another_kind_are_refused() -> None:
     states = TwoStates(rules())
     states.update(b"a", 5, 5)
-    with pytest.raises(UserError, match="another kind"):
+    with pytest.raises(UserError, match="declaration of the state has changed"):
         TwoStates(rules(signature="count()"), states.saved())
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from drivetrain.core.wheel import TimerTask, TimingWheel
+from drivetrain.core.waiting.wheel import TimerTask, TimingWheel
 from drivetrain.errors import ConfigError, InternalError
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from drivetrain.api.folds import FoldMonoid, ReduceMonoid
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.windows import Window, everything, session, sliding, tumbling
-from drivetrain.core.window_state import Group, WindowState, assign
+from drivetrain.core.state.window_state import Group, WindowState, assign
 
 END = 1_000_000
 LAST = END - 1000

@@ -19,7 +19,7 @@ from drivetrain import Application
 from drivetrain.cli.main import app as command_line
 from drivetrain.cli.plan import plan_command
 from drivetrain.config.catalog import ALL_KEYS
-from drivetrain.core.planner import plan
+from drivetrain.core.plan.planner import plan
 
 PAGES = pages()
 SHELL = ("sh", "bash", "shell", "console")
@@ -176,6 +176,15 @@ def test_pictures_bring_their_own_background() -> None:
         assert "prefers-color-scheme: dark" in text, picture.name
         assert "<title" in text, picture.name
         assert "<desc" in text, picture.name
+
+
+def test_the_tests_that_the_table_of_threats_names_exist() -> None:
+    named = re.findall(r"`(tests/[^`]+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    for test in named:
+        path, _, name = test.partition("::")
+        assert (ROOT / path).exists(), test
+        assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), test
 
 
 def test_every_decision_is_numbered_listed_and_says_what_was_rejected() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drivetrain.config import Config
-from drivetrain.spark.batch_limit import FILE, BatchLimit, limited
+from drivetrain.spark.batch.batch_limit import FILE, BatchLimit, limited
 
 CONFIG = {"run.max-batch-bytes": "100 MiB", "run.min-batch-bytes": "1 MiB", "run.batch-target": "10 s"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.spark.class_archive import archive_path, java_options
+from drivetrain.spark.session.class_archive import archive_path, java_options
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain.errors import InputError, OutputError
-from drivetrain.spark.clock_file import ClockFile
+from drivetrain.runtime.clock_file import ClockFile
 
 
 def test_what_was_written_is_read_and_nothing_before(tmp_path: Path) -> None:

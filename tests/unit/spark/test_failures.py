@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drivetrain.core
-import drivetrain.spark.channel.segments
+import drivetrain.runtime.channel.segments
 from drivetrain.errors import (
     DiskFullError,
     DrivetrainError,
@@ -20,9 +20,16 @@ from drivetrain.errors import (
     InternalError,
     OperatorError,
     OperatorTypeError,
+    UnavailableError,
     UserError,
 )
-from drivetrain.spark.failures import EmbeddedError, analysis_error, embedded, recovered, translated
+from drivetrain.spark.session.spark_errors import (
+    EmbeddedError,
+    analysis_error,
+    embedded,
+    recovered,
+    translated,
+)
 
 OPTIONAL = st.none() | st.text()
 
@@ -138,7 +145,35 @@ def test_a_full_disk_is_told_as_one_with_the_remedy(error: BaseException) -> Non
     told = translated(error, where="hourly")
     assert isinstance(told, DiskFullError)
     assert told.where == "hourly"
-    assert "free some room" in str(told)
+    assert "free some space" in str(told)
+
+
+def test_javas_end_of_file_has_no_message_and_is_found_in_its_stack() -> None:
+    error = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception:  SQLSTATE: XXKST")
+    assert type(translated(error)) is UserError
+    error._stackTrace = "org.apache.spark.x\nCaused by: java.io.EOFException\n\tat X"  # type: ignore[attr-defined]
+    assert isinstance(translated(error), UnavailableError)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Broken pipe SQLSTATE: XXKST",
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\tat X.scala:1",
+    ],
+)
+def test_a_python_process_that_is_gone_is_no_mistake_of_the_user_and_may_be_tried_again(text: str) -> None:
+    error = translated(RuntimeError(text), where="fragment a")
+    assert isinstance(error, UnavailableError)
+    assert error.exit_code == 4
+    assert "memory" in str(error)
+
+
+def test_a_python_process_that_a_busy_machine_started_late_is_no_mistake_of_the_user() -> None:
+    text = "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat X.scala:1"
+    error = translated(RuntimeError(text), where="fragment a")
+    assert isinstance(error, UnavailableError)
+    assert "did not start in time" in error.what
 
 
 def test_a_function_that_cannot_be_sent_is_told_with_the_remedy() -> None:

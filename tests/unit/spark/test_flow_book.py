@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from drivetrain.config import Config
-from drivetrain.core.flow import Word
-from drivetrain.core.plan import PlannedChannel
-from drivetrain.spark.channel.segments import write_segment
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.flow_book import ChannelFullError, FlowBook
+from drivetrain.core.flow.flow import Word
+from drivetrain.core.plan.plan import PlannedChannel
+from drivetrain.runtime.channel.segments import write_segment
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.flow.flow_book import ChannelFullError, FlowBook
 
 SCHEMA = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
 CHANNEL = "made--read"
@@ -168,6 +168,79 @@ def test_a_channel_keeps_no_more_than_it_may_until_it_is_trimmed(tmp_path: Path)
     world.store.trim({"read": world.store.length() - 1})  # type: ignore[dict-item] # a plain name
     world.book.trimmed(CHANNEL)
     world.wait()
+
+
+class Machine:
+    """A machine whose wall clock somebody sets, and that has been up for `up_s`."""
+
+    def __init__(self, wall_s: float, up_s: float) -> None:
+        self.wall_s = wall_s
+        self.up_s = up_s
+
+    def book(self, config: Config, *, epoch: int = 1) -> FlowBook:
+        return FlowBook(config, epoch=epoch, monotonic_s=lambda: self.up_s, wall_s=lambda: self.wall_s)
+
+    def passes(self, seconds: float) -> None:
+        self.wall_s += seconds
+        self.up_s += seconds
+
+
+def test_a_subscriber_that_restarts_under_an_earlier_wall_clock_is_believed(tmp_path: Path) -> None:
+    """In another process, of a machine that has just been started, whose clock is a year behind."""
+    world = World(tmp_path)
+    producer, consumer = world.book, Machine(1.8e9, 5e5).book(world.config)
+
+    def say() -> None:
+        while world.words:
+            word = world.words.pop(0)
+            (producer if producer.is_here(word) else consumer).hear(word)
+
+    def subscribe(attempt: int) -> None:
+        consumer.send = world.words.append
+        consumer.attempted("read", attempt)
+        consumer.subscribes(world.channel, world.reader, attempt, trusts=False)
+
+    producer = world.book = FlowBook(world.config)
+    producer.send = world.words.append
+    producer.produces(world.channel, world.store)
+    subscribe(0)
+    world.append(10)
+    world.append(10)
+    consumer.taken(CHANNEL, 0, 1, 10)
+    eventually(lambda: (producer.tick(), say(), world.unacknowledged() == 10)[-1])
+    consumer = Machine(1.8e9 - 3e7, 3).book(world.config)
+    subscribe(1)
+    consumer.taken(CHANNEL, 1, 2, 10)
+    eventually(lambda: (producer.tick(), say(), world.unacknowledged() == 0)[-1])
+
+
+def test_a_producer_asks_again_and_waits_whatever_is_done_to_the_wall_clock(tmp_path: Path) -> None:
+    world = World(tmp_path, channel__max_age="1 min", channel__when_full="fail")
+    machine = Machine(time.time(), 1_000)
+
+    def begin() -> None:
+        world.book = machine.book(world.config)
+        world.book.send = world.words.append
+        world.book.produces(world.channel, world.store)
+
+    begin()
+    world.append(1)
+    world.words.clear()
+    machine.wall_s -= 1e6
+    machine.passes(0.3)
+    world.book.tick()
+    assert len(world.words) == 1  # after its patience, not after 11 days
+    machine.wall_s += 2e6
+    world.wait()  # nothing has been unread for a minute
+    machine.passes(61)
+    with pytest.raises(ChannelFullError):
+        world.wait()
+    machine.wall_s = time.time() - 1e6
+    begin()
+    world.wait()  # stored in the future, as the clock says now: it is new
+    machine.passes(61)
+    with pytest.raises(ChannelFullError):
+        world.wait()
 
 
 def test_a_word_is_for_the_fragment_that_it_names(tmp_path: Path) -> None:

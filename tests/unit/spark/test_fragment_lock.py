@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.fragment_lock import FragmentLock
+from drivetrain.runtime.fragment_lock import FragmentLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from drivetrain.spark.fragment_lock import FragmentLock
+from drivetrain.runtime.fragment_lock import FragmentLock
 lock = FragmentLock(Path(sys.argv[1]), "app/f")
 lock.acquire(0, int(sys.argv[2]))
 print("locked", flush=True)
@@ -33,7 +33,7 @@ def java() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     yield process
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
 
 
 def test_a_held_lock_is_waited_for_and_named_and_free_once_released(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_killed_holder_has_the_lock_until_its_java_process_has_ended(
         lock.acquire(30)
     finally:
         holder.kill()
-        holder.communicate(timeout=10)
+        holder.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("change", ["host", "java_started", "no java", "torn"])

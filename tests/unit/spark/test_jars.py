@@ -11,8 +11,8 @@ import pytest
 
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError, UnavailableError
-from drivetrain.spark import jars
-from drivetrain.spark.kafka_connector import connector_jars
+from drivetrain.spark.session import jars
+from drivetrain.spark.session.kafka_connector import connector_jars
 
 PACKAGES = ["org.example:one:1.0", "org.example:two:2.0"]
 

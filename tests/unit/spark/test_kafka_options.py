@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from drivetrain.connectors.kafka.client_options import READING, Secrets, for_librdkafka, for_spark, sending
 from drivetrain.errors import OutputError
-from drivetrain.spark.kafka_options import READING, Secrets, for_librdkafka, for_spark, sending
 
 JAAS = (
     "org.apache.kafka.common.security.scram.ScramLoginModule required\n"

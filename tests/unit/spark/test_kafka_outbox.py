@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from drivetrain.core.channel import Segment
-from drivetrain.core.publication import Publication
+from drivetrain.connectors.outbox import Outbox, PreparedBatch
+from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.checkpoint.publication import Publication
 from drivetrain.errors import InternalError
-from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.channel.files import ChannelFiles
-from drivetrain.spark.channel.segments import MessageLossError, write_segment
-from drivetrain.spark.sinks.kafka_outbox import Outbox, PreparedBatch
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.files import ChannelFiles
+from drivetrain.runtime.channel.segments import MessageLossError, write_segment
 
 
 def segment(state: Path, *values: bytes) -> Segment:

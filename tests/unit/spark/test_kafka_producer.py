@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from drivetrain import sinks
-from drivetrain.core.publication import Marker
+from drivetrain.connectors.kafka import transactional_producer
+from drivetrain.connectors.kafka.target_topic import KafkaTarget
+from drivetrain.connectors.kafka.transactional_producer import TransactionalProducer
+from drivetrain.core.checkpoint.publication import Marker
 from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
-from drivetrain.spark.sinks import kafka_producer
-from drivetrain.spark.sinks.kafka_producer import TransactionalProducer
-from drivetrain.spark.sinks.kafka_target import KafkaTarget
 
 AWAY = KafkaError(KafkaError._TRANSPORT, "away", retriable=True)
 ABORT = KafkaError(KafkaError._MSG_TIMED_OUT, "not delivered", txn_requires_abort=True)
@@ -99,7 +99,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
     names = SimpleNamespace(KafkaException=KafkaException, KafkaError=KafkaError)
     names.TopicPartition = confluent_kafka.TopicPartition
-    monkeypatch.setattr(kafka_producer, "confluent_kafka", lambda: names)
+    monkeypatch.setattr(transactional_producer, "confluent_kafka", lambda: names)
     return make
 
 
@@ -137,7 +137,7 @@ def test_what_passes_is_waited_out_and_the_batch_is_committed_whole_and_once(
         ({"commit": [FENCED]}, OutputError, "another process has taken over"),
         ({"produce": [FENCED]}, OutputError, "another process has taken over"),
         ({"commit": [ABORT], "abort": [FENCED]}, OutputError, "another process has taken over"),
-        ({"commit": [TOO_LARGE]}, OutputError, "larger than the topic takes"),
+        ({"commit": [TOO_LARGE]}, OutputError, "too large for the topic"),
     ],
 )
 def test_what_does_not_pass_closes_the_producer_and_is_told(
@@ -181,7 +181,7 @@ def test_a_transaction_that_cannot_be_given_up_is_ended_by_opening_and_the_marke
 @pytest.mark.parametrize(
     ("found", "kind", "what"),
     [
-        ([Marker("another", 3)], OutputError, "state is gone"),
+        ([Marker("another", 3)], OutputError, "another state directory"),
         ([OutputError("this user may not", where="t")], OutputError, "may not"),
     ],
 )
@@ -207,8 +207,8 @@ def never() -> Iterator[threading.Event]:
 def test_a_client_that_does_not_come_back_is_left_behind(
     opened: Opened, never: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_producer, "_SLICE_S", 0.01)
-    monkeypatch.setattr(kafka_producer, "_GRACE_S", 0.01)
+    monkeypatch.setattr(transactional_producer, "_SLICE_S", 0.01)
+    monkeypatch.setattr(transactional_producer, "_GRACE_S", 0.01)
     producer, client = opened(abort=[CONFLICT, CONFLICT])
     plain = client.send_offsets_to_transaction
 
@@ -247,7 +247,7 @@ def test_a_message_that_was_refused_is_named_by_topic_and_key_and_not_by_its_val
         producer._note_refusal(TOO_LARGE, message)
 
     client.begin_transaction = begin_and_refuse  # type: ignore[method-assign]
-    with pytest.raises(OutputError, match="larger than the topic takes") as caught:
+    with pytest.raises(OutputError, match="too large for the topic") as caught:
         producer.publish(batches, Marker("me", 7))
     assert "topic t, key 'which'" in str(caught.value)
     assert "private" not in str(caught.value)

@@ -11,9 +11,9 @@ import pytest
 from pyspark import cloudpickle
 
 from drivetrain import Application, PersistentTask, State, agg, sinks, sources
-from drivetrain.api.graph import Process
+from drivetrain.api.operations import Process
 from drivetrain.api.types import returned_annotation
-from drivetrain.spark.kept_state import note_operator, noted_operator
+from drivetrain.spark.state.state_description import note_operator, noted_operator
 
 
 class Sums(PersistentTask[Any, tuple[str, int]]):
@@ -26,7 +26,7 @@ class Sums(PersistentTask[Any, tuple[str, int]]):
 
 @pytest.fixture
 def _sent_by_value() -> Iterator[None]:
-    """As `spark.shipping` has the modules of applications sent."""
+    """As `spark.prepare.code_shipping` has the modules of applications sent."""
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     yield

@@ -18,13 +18,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from drivetrain.api import partitioners
 from drivetrain.api.columns import col
 from drivetrain.api.folds import FoldMonoid, ReduceMonoid
-from drivetrain.api.graph import Fold, Process
 from drivetrain.api.monoids import Monoid
+from drivetrain.api.operations import Fold, Process
 from drivetrain.api.task import Task, TaskContext
 from drivetrain.api.types import message_type
 from drivetrain.api.windows import Window, everything, session, sliding, tumbling
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import OperatorError
+from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.compile.keyed import (
     BUCKETS,
     FoldFunction,
@@ -34,9 +35,10 @@ from drivetrain.spark.compile.keyed import (
     Unpack,
     bucket_of,
 )
-from drivetrain.spark.failures import EmbeddedError, recovered
+from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 TS_TYPE = pa.timestamp("us", "UTC")
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class FakeGroupState:
@@ -61,7 +63,7 @@ class FakeGroupState:
         return self.blob
 
     def getCurrentWatermarkMs(self) -> int:
-        return self.watermark_ms
+        return watermark_of(self.watermark_ms)
 
     def update(self, value: tuple[bytes]) -> None:
         self.blob = value
@@ -71,7 +73,7 @@ class FakeGroupState:
         self.timeout_ms = None
 
     def setTimeoutTimestamp(self, timeout_ms: int) -> None:
-        assert timeout_ms > self.watermark_ms, "Spark refuses a timeout that is over"
+        assert timeout_ms > watermark_of(self.watermark_ms), "Spark refuses a timeout that is over"
         self.timeout_ms = timeout_ms
 
 
@@ -92,7 +94,7 @@ class Bucket:
     def clock(self, watermark_ms: int) -> None:
         """Move the watermark; a timeout that it passes fires once."""
         self.state.watermark_ms = watermark_ms
-        if self.state.timeout_ms is not None and self.state.timeout_ms < watermark_ms:
+        if self.state.timeout_ms is not None and self.state.timeout_ms < watermark_of(watermark_ms):
             self._call(iter([pd.DataFrame({"payload": []})]), timed_out=True)
 
     def _call(self, frames: Iterator[pd.DataFrame], *, timed_out: bool) -> None:
@@ -101,7 +103,8 @@ class Bucket:
         for out in self.function((self.key,), frames, self.state):
             for payload, late in zip(out["payload"], out["late"], strict=True):
                 self.late += late
-                self.results += cloudpickle.loads(payload) if payload is not None else []
+                results = cloudpickle.loads(payload) if payload is not None else []
+                self.results += [(lead, value, us // 1000) for lead, value, us in results]
 
 
 class Sorted(Monoid[int, list[int]]):
@@ -244,13 +247,13 @@ def test_messages_that_another_processor_reads_as_late_are_not_packed() -> None:
     told = messages.append_column("__before", pa.array([10, 10], pa.int64()))
     operation = fold(tumbling("10 ms"))
     ((_, (payload,)),) = packed(operation, told).items()
-    assert [g for g, _ in cloudpickle.loads(payload)] == [(("a",), 10, 20)]
+    assert [g for g, _ in cloudpickle.loads(payload)] == [(("a",), 10_000, 20_000)]
 
 
 def test_monoids_add_up_before_the_shuffle_and_folds_keep_each_message() -> None:
     messages = batch([("a", 1, 5), ("a", 2, 3), ("a", 3, 4)])
     ((_, (summed,)),) = packed(fold(tumbling("10 ms"), ReduceMonoid(max)), messages).items()
-    assert cloudpickle.loads(summed) == [((("a",), 0, 10), 5)]
+    assert cloudpickle.loads(summed) == [((("a",), 0, 10_000), 5)]
     ((_, (each,)),) = packed(fold(tumbling("10 ms"), FoldMonoid(int, max)), messages).items()
     assert [n for _, n in cloudpickle.loads(each)] == [5, 3, 4]
 
@@ -322,7 +325,7 @@ class Running(Task[str, str]):
         self.n += 1
         yield f"{message} {self.n}"
 
-    def on_watermark(self, clock_ms: int) -> Iterable[str]:
+    def on_clock(self, clock_ms: int) -> Iterable[str]:
         if self.n:
             yield f"clock {clock_ms} after {self.n}"
 
@@ -354,11 +357,32 @@ def task_payloads(rows_: list[tuple[int, int, str]]) -> dict[int, list[bytes]]:
     return out
 
 
+def test_sessions_are_exact_in_microseconds() -> None:
+    """One exactly a gap after another begins a session; one a microsecond sooner does not."""
+    times_us = [5, 10_004, 20_004, 30_003]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["k"] * 4), pa.array(range(4)), pa.array(times_us, TS_TYPE)], names=["key", "n", "__ts"]
+    )
+    operation = fold(session("10 ms"))
+    (bucket, payloads), *others = packed(operation, rows).items()
+    assert not others
+    one = Bucket(FoldFunction(operation, "fold (app.py:3)"), bucket)
+    one.batch(payloads)
+    one.clock(20)
+    assert one.results == []
+    one.clock(22)
+    (((_, start, end), value, stamp_ms),) = one.results
+    assert (start, end) == (EPOCH + dt.timedelta(microseconds=5), EPOCH + dt.timedelta(microseconds=20_004))
+    assert (value, stamp_ms) == ([0, 1], 20)
+    one.clock(FINAL_CLOCK_MS)
+    assert one.results[1][1:] == ([2, 3], 40)
+
+
 def test_messages_are_packed_by_task_in_order_with_their_timestamps() -> None:
     made = task_payloads([(2, 5, "a"), (0, 6, "b"), (2, 4, "c")])
     assert {to: [cloudpickle.loads(p) for p in ps] for to, ps in made.items()} == {
-        2: [[(5, "a"), (4, "c")]],
-        0: [[(6, "b")]],
+        2: [[(5_000, "a"), (4_000, "c")]],
+        0: [[(6_000, "b")]],
     }
 
 
@@ -421,7 +445,7 @@ def test_results_are_unpacked_into_typed_columns_with_their_timestamps() -> None
         ]
     )
     utc = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    results = [(("a", utc, utc), 5, 1_000), ((None, utc, utc), None, 2_000)]
+    results = [(("a", utc, utc), 5, 1_000_000), ((None, utc, utc), None, 2_000_001)]
     payloads = pa.RecordBatch.from_pydict(
         {"payload": [cloudpickle.dumps(results[:1]), cloudpickle.dumps(results[1:])]}
     )
@@ -430,7 +454,7 @@ def test_results_are_unpacked_into_typed_columns_with_their_timestamps() -> None
     assert out.column("key").to_pylist() == ["a", None]
     assert out.column("window_start").to_pylist() == [utc, utc]
     assert out.column("total").to_pylist() == [5, None]
-    assert out.column("__ts").cast(pa.int64()).to_pylist() == [1_000_000, 2_000_000]
+    assert out.column("__ts").cast(pa.int64()).to_pylist() == [1_000_000, 2_000_001]
 
 
 def test_an_empty_batch_of_results_has_the_columns_all_the_same() -> None:

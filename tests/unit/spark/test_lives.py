@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, agg, sinks, sources
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan
-from drivetrain.core.replay import Life
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan
+from drivetrain.core.replay.replay import Life
 from drivetrain.errors import UserError
-from drivetrain.spark.rundir import RunDirectory
+from drivetrain.runtime.run_directory import RunDirectory
 
 SHARED = ("stores/in/log/0", "sinks/out/output-token", "dead-letters/a/log/0")
 OWN = ("fragments/a/checkpoint/offsets/7", "fragments/b/checkpoint/offsets/3", "channels/c/log/0", "clock")
@@ -24,7 +24,7 @@ OWN = ("fragments/a/checkpoint/offsets/7", "fragments/b/checkpoint/offsets/3", "
 def counting(key: str = "key") -> Plan:
     app = Application("app")
     lines = app.read(sources.text("/in"), name="lines")
-    counted = lines.group_by(**{key: "value"}).aggregate("counted", n=agg.count())
+    counted = lines.group_by(**{key: "value"}).aggregate(step="counted", n=agg.count())
     counted.sink(sinks.none(), name="out")
     return plan(app.graph())
 

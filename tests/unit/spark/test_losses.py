@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.core.channel import Segment
-from drivetrain.spark.batch_again import cut_back
-from drivetrain.spark.channel.segments import MessageLossError
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.left_out import left_out, note_left_out, note_not_begun
-from drivetrain.spark.loss_record import MOST, LossRecord, loss_record, record, require_batch, require_whole
-from drivetrain.spark.offset_log import entries_after, needed_input
+from drivetrain.core.channel.channel_log import Segment
+from drivetrain.runtime.channel.loss_record import (
+    MOST,
+    LossRecord,
+    loss_record,
+    record,
+    require_batch,
+    require_whole,
+)
+from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.offset_log import entries_after, needed_input
+from drivetrain.spark.batch.skipped_batches import left_out, note_left_out, note_not_begun
+from drivetrain.spark.repair.rerun_batch import cut_back
 
 SEGMENT = Segment("segments/x", 5, 10, 0, 0, 0)
 
@@ -59,7 +66,7 @@ def test_a_log_that_is_not_whole_is_a_loss_before_anything_is_read(tmp_path: Pat
         with pytest.raises(MessageLossError):
             require_whole(ChannelStore(store.uri), first)
     record(store, LossRecord().found(3, 1))
-    with pytest.raises(MessageLossError, match="made again"):
+    with pytest.raises(MessageLossError, match="waits for repair"):
         require_whole(ChannelStore(store.uri), 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -11,11 +12,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from drivetrain.api.types import MessageType, message_type
 from drivetrain.errors import OperatorError
-from drivetrain.spark.failures import EmbeddedError, recovered
-from drivetrain.spark.messages import columns_of, field_names, messages_of, row_class, told
+from drivetrain.spark.compile.arrow_messages import columns_of, field_names, messages_of, row_class, told
+from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -200,7 +202,7 @@ def test_a_result_of_another_shape_is_an_error_that_shows_it(
     declared: MessageType, schema: pa.Schema, value: Any
 ) -> None:
     error = misfit([value], declared, schema)
-    assert "a result is not what was declared" in error.what
+    assert "a result does not have the declared type" in error.what
     assert error.message == repr(value)
 
 
@@ -225,3 +227,11 @@ def test_fields_are_told_in_order_and_rows_of_one_shape_share_a_class() -> None:
     assert field_names(Flight) == field_names(Leg) == ("carrier", "delay")
     assert field_names(int) == ()
     assert row_class(("a", "b")) is row_class(("a", "b"))
+
+
+def test_a_row_is_pickled_by_the_names_of_its_columns_and_not_with_its_class() -> None:
+    row = row_class(("key", "odd name"))("a", 1)
+    pickled = pickle.dumps(row)
+    assert pickle.loads(pickled) == row
+    assert type(pickle.loads(pickled)) is type(row)
+    assert len(cloudpickle.dumps(row)) < 200

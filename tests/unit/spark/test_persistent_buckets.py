@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from fake_group import FakeGroup
 from pyspark import cloudpickle
 
 from drivetrain import Monoid, PersistentTask, State, agg, windows
-from drivetrain.api.graph import Process
+from drivetrain.api.operations import Process
 from drivetrain.api.stream import process
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.paged_state import BUCKETS, bucket_of
-from drivetrain.core.state_keys import decoded_key, encoded_key
-from drivetrain.core.two_state import EVER, Picture, TwoStates
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.state.paged_state import BUCKETS, bucket_of
+from drivetrain.core.state.state_keys import decoded_key, encoded_key
+from drivetrain.core.state.state_rules import EVER
+from drivetrain.core.state.two_state import Picture, TwoStates
 from drivetrain.errors import InputError, UserError
+from drivetrain.runtime.state_pictures import Pictures
+from drivetrain.spark.channel.watermark import watermark_of
 from drivetrain.spark.compile import persistent_packs
 from drivetrain.spark.compile.persistent_buckets import PersistentFunction
 from drivetrain.spark.compile.persistent_packs import ColumnPack, MessagePack, SumPack
 from drivetrain.spark.compile.persistent_rules import PlainCodec, rules_of
-from drivetrain.spark.failures import EmbeddedError, recovered
-from drivetrain.spark.pictures import Pictures
+from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 
 class Task(PersistentTask[Any, tuple[str, float]]):
@@ -41,38 +42,6 @@ class Task(PersistentTask[Any, tuple[str, float]]):
 
 
 RUNS = itertools.count()
-
-
-class FakeGroup:
-    """What Spark's GroupState is for a bucket."""
-
-    def __init__(self) -> None:
-        self.value: tuple[bytes] | None = None
-        self.clock_ms = 0
-        self.timeout_ms: int | None = None
-        self.hasTimedOut = False
-
-    @property
-    def exists(self) -> bool:
-        return self.value is not None
-
-    @property
-    def get(self) -> tuple[bytes]:
-        assert self.value is not None
-        return self.value
-
-    def update(self, value: tuple[bytes]) -> None:
-        self.value = value
-
-    def remove(self) -> None:
-        self.value = None
-
-    def getCurrentWatermarkMs(self) -> int:
-        return self.clock_ms
-
-    def setTimeoutTimestamp(self, ms: int) -> None:
-        assert ms > self.clock_ms
-        self.timeout_ms = ms
 
 
 class Buckets:
@@ -96,7 +65,7 @@ class Buckets:
         out = []
         for bucket in range(BUCKETS):
             group = self.groups[bucket]
-            due = group.timeout_ms is not None and group.timeout_ms < clock_ms
+            due = group.timeout_ms is not None and group.timeout_ms < watermark_of(clock_ms)
             if bucket in payloads or due:
                 group.clock_ms, group.hasTimedOut = clock_ms, bucket not in payloads
                 group.timeout_ms = None
@@ -105,7 +74,7 @@ class Buckets:
                 out += list(self.function((bucket,), iter([frame]), group))
         self.late += sum(frame["late"][0] for frame in out)
         results = [r for frame in out if frame["payload"][0] for r in cloudpickle.loads(frame["payload"][0])]
-        return [(value, ts_ms) for _, value, ts_ms in results]
+        return [(value, ts_us // 1000) for _, value, ts_us in results]
 
     def states(self) -> Iterator[TwoStates[Any]]:
         for group in self.groups.values():
@@ -133,6 +102,7 @@ def packs(spark: Buckets) -> dict[str, Any]:
     return {"column": ColumnPack(*given), "sum": SumPack(*given), "message": MessagePack(*given)}
 
 
+NAN, INFINITY = float("nan"), float("inf")
 AGGREGATIONS = {
     "count": (agg.count(), len),
     "values": (agg.count("n"), lambda ns: len([n for n in ns if n is not None])),
@@ -181,6 +151,33 @@ def test_messages_packed_in_any_way_add_up_to_the_same(
     for ts, key, n in data:
         held[(key, (ts // 10 * 10, ts // 10 * 10 + 10)) if window else key].append(n)
     assert spark.values() == {group: exact(ns) for group, ns in held.items()}
+
+
+@pytest.mark.parametrize("way", ["column", "column by column", "sum", "message"])
+@pytest.mark.parametrize(("name", "among", "alone"), [("min", -1.0, -INFINITY), ("max", NAN, INFINITY)])
+def test_nan_is_larger_than_any_number_in_whatever_order_it_comes(
+    way: str, name: str, among: float, alone: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(PersistentTask[Any, Any]):
+        key = "key"
+        state = State(AGGREGATIONS[name][0])
+
+    class Looking(Own):
+        def on_next(self, message: Any) -> None:
+            self.state.update(message)
+
+    if way == "column by column":
+        monkeypatch.setattr(persistent_packs, "_MANY", 2)
+        monkeypatch.setattr(persistent_packs, "_GROUPS", 3)
+    for ordered in itertools.permutations([NAN, -1.0, 2.0, None]):
+        spark = Buckets(Looking if way == "message" else Own)
+        data = [(1, "a", n) for n in ordered]
+        data += [(1, "b", NAN), (1, "b", None), (1, "c", INFINITY), (1, "c", -INFINITY), (1, "d", None)]
+        spark.batch(packs(spark)[way.split()[0]], [rows(data[:3]), rows(data[3:6]), rows(data[6:])], 0)
+        found = spark.values()
+        assert repr(found["a"]) == repr(among)
+        assert repr(found["b"]) == "nan"
+        assert (found["c"], found["d"]) == (alone, None)
 
 
 def test_each_changed_key_is_told_once_a_batch_with_the_clock_as_timestamp() -> None:
@@ -232,7 +229,7 @@ def test_a_window_is_told_with_its_last_instant_and_late_messages_are_counted() 
 
 def test_a_task_hears_the_clock_in_every_bucket_that_has_states() -> None:
     class Hears(Task):
-        def on_watermark(self, clock_ms: int) -> list[tuple[str, float]]:
+        def on_clock(self, clock_ms: int) -> list[tuple[str, float]]:
             return [("clock", float(clock_ms))]
 
     spark = Buckets(Hears)
@@ -240,6 +237,28 @@ def test_a_task_hears_the_clock_in_every_bucket_that_has_states() -> None:
     spark.batch(pack, [rows([(1, "a", 1)])], 0)
     assert spark.batch(pack, [], 7) == [(("clock", 7.0), 7)]
     assert spark.batch(pack, [], 9) == [(("clock", 9.0), 9)]
+
+
+@pytest.mark.parametrize("window", [None, windows.tumbling("10 ms")])
+def test_a_task_with_no_other_hook_is_called_at_the_end_once_in_every_bucket_that_had_keys(
+    window: windows.Window | None,
+) -> None:
+    class Ends(PersistentTask[Any, tuple[str, float]]):
+        key = "key"
+        state = State(agg.count(), window=window)
+
+        def on_stop(self) -> list[tuple[str, float]]:
+            return [("end", 0.0)]
+
+    spark = Buckets(Ends)
+    pack = packs(spark)["column"]
+    keys = ["a", "b", "c"]
+    spark.batch(pack, [rows([(1, key, 1) for key in keys])], 0)
+    assert spark.batch(pack, [], 12) == []
+    ended = spark.batch(pack, [], FINAL_CLOCK_MS)
+    assert spark.called == sorted({bucket_of(encoded_key(key)) for key in keys})
+    assert ended == [(("end", 0.0), FINAL_CLOCK_MS - 1)] * len(spark.called)
+    assert spark.batch(pack, [], FINAL_CLOCK_MS + 1) == []
 
 
 def test_the_state_of_another_bucket_cannot_be_had() -> None:
@@ -295,7 +314,7 @@ def test_a_bucket_of_another_kind_or_damaged_is_told_through_spark_by_name() -> 
     first, other = Buckets(Task), Buckets(Sum)
     first.batch(packs(first)["column"], [rows([(1, "a", 1)])], 0)
     other.groups = first.groups
-    with pytest.raises(EmbeddedError, match="another kind") as raised:
+    with pytest.raises(EmbeddedError, match="declaration of the state has changed") as raised:
         other.batch(packs(other)["column"], [rows([(1, "a", 1)])], 0)
     assert isinstance(recovered(str(raised.value)), UserError)
     group = first.groups[bucket_of(encoded_key("a"))]
@@ -304,29 +323,7 @@ def test_a_bucket_of_another_kind_or_damaged_is_told_through_spark_by_name() -> 
         first.batch(packs(first)["column"], [rows([(1, "a", 1)])], 0)
 
 
-# -- keys, codecs, pictures -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "word", 7, -1, 2**80, 1.5, True, None, b"bytes", ("a", 1), ("a", None, ("b", 2.0)),
-        dt.date(2013, 3, 1),
-        dt.datetime(2013, 3, 1, 12, tzinfo=dt.UTC), Decimal("1.50"),
-    ],
-)  # fmt: skip
-def test_keys_come_back_as_they_were(key: Any) -> None:
-    again = decoded_key(encoded_key(key))
-    assert (again, type(again)) == (key, type(key))
-
-
-def test_keys_that_differ_have_bytes_that_differ() -> None:
-    alike = [1, 1.0, True, "1", (1,), b"1", dt.date(2013, 3, 1), "2013-03-01"]
-    assert len({encoded_key(key) for key in alike}) == len(alike)
-    with pytest.raises(TypeError, match="not of dict"):
-        encoded_key({"a": 1})
-    with pytest.raises(InputError, match="damaged"):
-        decoded_key(b"\xc1")
+# -- codecs, pictures -------------------------------------------------------------------------------
 
 
 def test_states_without_a_codec_are_pickled_classes_of_the_application_included() -> None:

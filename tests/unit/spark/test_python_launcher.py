@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from drivetrain.spark.python_launcher import worker_python
+from drivetrain.spark.session.python_launcher import worker_python
 
 PROGRAM = "import os, sys; print(sys.executable); print(os.environ['PYTHONPATH']); print(sys.argv[1:])"
 

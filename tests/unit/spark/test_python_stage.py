@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from drivetrain.api.types import MessageType, message_type
 from drivetrain.errors import OperatorError
-from drivetrain.spark.failures import EmbeddedError, recovered
-from drivetrain.spark.python_stage import (
+from drivetrain.spark.compile.python_stage import (
     BAD,
     PythonStage,
     Step,
@@ -24,6 +23,7 @@ from drivetrain.spark.python_stage import (
     reporting,
     user_traceback,
 )
+from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 TS_TYPE = pa.timestamp("us", "UTC")
 INT, STR, PAIR = message_type(int), message_type(str), message_type(tuple[int, int])

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.transaction import Action, Command
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.query_inputs import QueryInputs
+from drivetrain.core.checkpoint.transaction import Action, Command
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.query_inputs import QueryInputs
 
 
 @pytest.fixture

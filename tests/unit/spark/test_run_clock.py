@@ -11,14 +11,14 @@ import pytest
 
 from drivetrain import Application, sinks, sources
 from drivetrain.config import Config
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan as make_plan
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.actor_thread import ActorThread
-from drivetrain.spark.clock_actor import clocked_fragments
-from drivetrain.spark.clock_file import ClockFile
-from drivetrain.spark.run_clock import RunClock
+from drivetrain.runtime.actor_thread import ActorThread
+from drivetrain.runtime.clock_actor import clocked_fragments
+from drivetrain.runtime.clock_file import ClockFile
+from drivetrain.spark.run.run_clock import RunClock
 
 
 def two_fragments() -> Plan:
@@ -78,7 +78,7 @@ def test_a_program_waits_for_a_time_which_is_on_disk_then(thread: ActorThread, t
 def test_who_waits_in_vain_is_told_where_the_clock_is(thread: ActorThread, tmp_path: Path) -> None:
     made = clock(thread, tmp_path)
     both(made, 60_000)
-    with pytest.raises(UnavailableError, match="has not come to 1970-01-01T00:02") as raised:
+    with pytest.raises(UnavailableError, match="has not reached 1970-01-01T00:02") as raised:
         made.wait_clock(120_000, 50)
     assert raised.value.got in ("1970-01-01T00:01:00+00:00", "no clock yet")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,14 +15,14 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, agg, sinks, sources
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan
-from drivetrain.errors import OutputError, UnavailableError, UserError
-from drivetrain.spark.rundir import RunDirectory, state_shape
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan
+from drivetrain.errors import DiskFullError, InputError, OutputError, UnavailableError, UserError
+from drivetrain.runtime.run_directory import RunDirectory, state_shape
 
 HOLDER = """
 import sys
-from drivetrain.spark.rundir import RunDirectory
+from drivetrain.runtime.run_directory import RunDirectory
 held = RunDirectory(sys.argv[1], "app", {})
 held.acquire()
 print("locked", flush=True)
@@ -41,7 +43,9 @@ def held(tmp_path: Path) -> RunDirectory:
 
 def counting(by: str = "value", sink: str = "out", *, extra_branch: bool = False) -> Plan:
     app = Application("app")
-    counted = app.read(sources.text("/in"), name="lines").group_by(by).aggregate("counted", n=agg.count())
+    counted = (
+        app.read(sources.text("/in"), name="lines").group_by(by).aggregate(step="counted", n=agg.count())
+    )
     counted.sink(sinks.none(), name=sink)
     if extra_branch:
         counted.filter("n > 1", name="often").sink(sinks.none(), name="aside")
@@ -70,7 +74,7 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -
         after.release()
     finally:
         holder.kill()
-        holder.communicate(timeout=10)
+        holder.communicate(timeout=60)
 
 
 def test_a_released_directory_can_be_taken_again(tmp_path: Path, held: RunDirectory) -> None:
@@ -163,7 +167,7 @@ def test_a_clear_that_was_killed_half_way_is_finished_by_the_next_run(
     def killed(_path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("drivetrain.spark.rundir.shutil.rmtree", killed)
+    monkeypatch.setattr("drivetrain.runtime.run_directory.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         held.clear()
     monkeypatch.undo()
@@ -184,7 +188,7 @@ def test_a_crash_while_writing_leaves_the_old_file(
     def die(*_args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"drivetrain.spark.rundir.os.{dies_in}", die)
+    monkeypatch.setattr(os, dies_in, die)
     with pytest.raises(KeyboardInterrupt):
         held.finish({"rows": 3})
     monkeypatch.undo()
@@ -192,6 +196,68 @@ def test_a_crash_while_writing_leaves_the_old_file(
     assert directory(tmp_path).finished is None
     held.finish({"rows": 3})
     assert directory(tmp_path).finished == {"rows": 3}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda said: b"",
+        lambda said: said[: len(said) // 2],
+        lambda said: said.replace(b'"app"', b'"ape"'),
+        lambda said: said.rpartition(b" ")[0],
+    ],
+    ids=["empty", "torn", "changed", "without its checksum"],
+)
+def test_damaged_notes_are_a_clear_error_and_fresh_begins_anew(
+    tmp_path: Path, held: RunDirectory, damage: Callable[[bytes], bytes]
+) -> None:
+    held.begin(counting())
+    held.fragment("f")
+    notes = held.path / "application.json"
+    notes.write_bytes(damage(notes.read_bytes()))
+    for read in (lambda: held.started, lambda: held.finished, lambda: held.life):
+        with pytest.raises(InputError, match="what is known of the application's state cannot be read"):
+            read()
+    held.release()
+    after = directory(tmp_path)
+    with pytest.raises(InputError) as raised:
+        after.acquire()
+    assert "--fresh" in str(raised.value)
+    assert raised.value.exit_code == 2
+    with pytest.raises(InputError):
+        after.acquire_or_share("app-1/1", 0)
+    assert (after.path / "fragments" / "f").is_dir(), "nothing was deleted"
+    after.acquire(fresh=True)
+    after.clear()
+    after.begin(counting())
+    assert after.started
+    assert [path.name for path in after.path.iterdir() if path.is_dir()] == []
+
+
+def test_a_damaged_preparation_is_a_clear_error(held: RunDirectory) -> None:
+    held.note_prepared("app-1/1", {})
+    (held.path / "prepared.json").write_bytes(b"")
+    with pytest.raises(InputError, match="what executors have prepared") as raised:
+        held.prepared_schemas()
+    assert "delete the file" in str(raised.value)
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_full_disk_is_our_error_and_loses_nothing(
+    tmp_path: Path, held: RunDirectory, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    held.begin(counting())
+
+    def full(*_args: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, full)
+        with pytest.raises(DiskFullError) as raised:
+            held.finish({"rows": 3})
+    assert raised.value.exit_code == 4
+    assert directory(tmp_path).finished is None
+    assert directory(tmp_path).started
 
 
 def test_places_are_inside_the_directory_and_only_fragments_are_made_at_once(held: RunDirectory) -> None:

@@ -10,19 +10,19 @@ import pytest
 
 from drivetrain.config import Config
 from drivetrain.errors import UnavailableError
-from drivetrain.spark import session
+from drivetrain.spark.session import spark_session
 
 
 def test_a_standalone_master_must_listen_and_one_of_several_will_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        session.require_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+        spark_session.require_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
     with pytest.raises(UnavailableError, match="no Spark master listens there") as caught:
-        session.require_master(f"spark://127.0.0.1:{port},nonsense")
+        spark_session.require_master(f"spark://127.0.0.1:{port},nonsense")
     assert f"127.0.0.1:{port}" in str(caught.value)
     assert "nonsense" in str(caught.value)
-    session.require_master("local[2]")
-    session.require_master("yarn")
+    spark_session.require_master("local[2]")
+    spark_session.require_master("yarn")
 
 
 def test_on_a_cluster_the_user_may_say_which_python_runs_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,9 @@ def test_on_a_cluster_the_user_may_say_which_python_runs_there(monkeypatch: pyte
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "")
 
     def chosen(**sets: str) -> str:
-        session._choose_python(Config.load(None, None, {k.replace("__", "."): v for k, v in sets.items()}))
+        spark_session._choose_python(
+            Config.load(None, None, {k.replace("__", "."): v for k, v in sets.items()})
+        )
         return os.environ["PYSPARK_PYTHON"]
 
     assert chosen(spark__master="spark://h:7077") == sys.executable

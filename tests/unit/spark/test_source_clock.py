@@ -8,28 +8,26 @@ import pytest
 from drivetrain import Application, sinks, sources
 from drivetrain.api.graph import Graph
 from drivetrain.errors import GraphError
-from drivetrain.spark.python_stage import PythonStage, Step
-from drivetrain.spark.source_clock import Newest, PartitionClocks, Partitions, partitions_of, read_newest
-from drivetrain.spark.sources import OpenedSource, Position
+from drivetrain.spark.batch.source_clock import PartitionClocks, Partitions, partitions_of, read_newest
+from drivetrain.spark.compile.python_stage import PythonStage, Step
+from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.connector.source import OpenedSource, Position
+
+
+class Opened(OpenedSource):
+    def position(self, offset: str | None) -> Position:
+        return Position(0, None, finished=False)
 
 
 def opened(partitions: int, *, bounded: bool = False, idle_ms: int | None = 5) -> OpenedSource:
-    return OpenedSource(
-        None,  # type: ignore[arg-type]
-        bounded,
-        "rows",
-        None,
-        lambda offset: Position(0, None, finished=False),
-        None,
-        "fake",
-        partitions=partitions,
-        idle_ms=idle_ms,
-    )
+    source = Opened()
+    source.bounded, source.partitions, source.idle_ms = bounded, partitions, idle_ms
+    return source
 
 
 def graph(*, watch: bool = True, **partitions: object) -> Graph:
     app = Application("shards")
-    read = app.read(sources.jsonl("in/", schema="ts bigint, shard int", watch=watch), name="in")
+    read = app.read(sources.json("in/", schema="ts bigint, shard int", watch=watch), name="in")
     read.event_time("ts", name="timed", **partitions).sink(sinks.none())  # type: ignore[arg-type]
     return app.graph()
 
@@ -49,8 +47,8 @@ def test_a_source_that_knows_its_partitions_says_them() -> None:
 
 def test_partitions_of_two_sources_are_not_told_apart() -> None:
     app = Application("both")
-    left = app.read(sources.jsonl("a/", schema="ts bigint", watch=True), name="a")
-    right = app.read(sources.jsonl("b/", schema="ts bigint", watch=True), name="b")
+    left = app.read(sources.json("a/", schema="ts bigint", watch=True), name="a")
+    right = app.read(sources.json("b/", schema="ts bigint", watch=True), name="b")
     left.union(right).event_time("ts", name="timed").sink(sinks.none())
     assert partitions_of(app.graph(), "timed", {"a": opened(2), "b": opened(2)}) is None
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drivetrain.core.channel import Segment
-from drivetrain.core.replay import ReplayError
-from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.channel.segments import indexed_by
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.source_store import Retention, first_entry, note_index
+from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.replay.replay import ReplayError
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import indexed_by
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.prepare.source_store import Retention, first_entry, note_index
 
 
 def store_of(path: Path, *ranges: tuple[int, int], column: str | None = "ts") -> ChannelStore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +14,18 @@ from pyspark.sql import Row
 from test_persistent_buckets import Buckets, packs, rows
 
 from drivetrain import Application, PersistentTask, State, agg, sinks, sources, windows
-from drivetrain.api.graph import Aggregate, Node
+from drivetrain.api.graph import Node
+from drivetrain.api.operations import Aggregate
+from drivetrain.core.checkpoint.transaction import CheckpointRecord, Phase, Snapshot, Transaction
+from drivetrain.core.state.picture_times import PictureTimes
 from drivetrain.errors import InputError, UnavailableError, UserError
-from drivetrain.spark.aggregate_state import aggregate_values
-from drivetrain.spark.kept_state import note_operator, noted_operator
-from drivetrain.spark.state_query import KeptState, States, Times, states_of
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.spark.channel.watermark import watermark_of
+from drivetrain.spark.state.aggregate_state import aggregate_values
+from drivetrain.spark.state.kept_times import kept_times
+from drivetrain.spark.state.state_description import note_operator, noted_operator
+from drivetrain.spark.state.state_query import KeptState, States, states_of
 
 STEP = 10
 
@@ -47,7 +55,7 @@ class Fragment:
     def batch(self, data: list[tuple[int, Any, Any]], clock_ms: int) -> None:
         self.number += 1
         self.spark.batch(self.pack, [rows(data)] if data else [], clock_ms)
-        head = json.dumps({"batchWatermarkMs": clock_ms})
+        head = json.dumps({"batchWatermarkMs": watermark_of(clock_ms)})
         (self.path / "checkpoint" / "offsets" / str(self.number)).write_text(f"v1\n{head}\n-")
         (self.path / "checkpoint" / "commits" / str(self.number)).touch()
 
@@ -88,7 +96,7 @@ def test_every_step_within_what_is_kept_is_exact_for_any_disorder(
     times = asked.times()
     assert times is not None
     assert times.last_ms == clock_ms // STEP * STEP
-    for time_ms in range(times.first_ms, times.last_ms + 1, STEP):
+    for time_ms in range(max(times.first_ms, -STEP), times.last_ms + 1, STEP):
         exact: dict[Any, int] = defaultdict(int)
         for ts, key, n in data:
             window = (ts // 20 * 20, ts // 20 * 20 + 20)
@@ -121,17 +129,60 @@ def test_pictures_are_deleted_when_they_are_as_old_as_they_are_kept(
     for time_ms in range(0, 200, STEP):
         fragment.batch([(time_ms + 3, "a", 1)], time_ms)
     asked = states(fragment, monkeypatch)
-    assert asked.times() == Times(140, 190, STEP)
+    assert asked.times() == PictureTimes(140, 190, STEP)
     assert asked.get("a", 140) == 14
     assert asked.get("a") == 20
     assert len(list((fragment.path / "states").glob("*/*"))) == 5
-    with pytest.raises(UserError, match="cannot be told") as refused:
+    with pytest.raises(UserError, match="cannot be queried") as refused:
         asked.get("a", 130)
     assert "1970-01-01T00:00:00.140+00:00" in str(refused.value.remedy)
-    with pytest.raises(UserError, match="cannot be told"):
+    with pytest.raises(UserError, match="cannot be queried"):
         asked.get("a", 145)
-    with pytest.raises(UserError, match="cannot be told"):
+    with pytest.raises(UserError, match="cannot be queried"):
         asked.get("a", 200)
+
+
+def test_the_time_of_a_checkpoint_is_answered_from_its_snapshot_when_its_pictures_are_deleted(
+    fragment: Fragment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for time_ms in range(0, 60, STEP):
+        fragment.batch([(time_ms + 3, "a", 1)], time_ms)
+    home = fragment.path.parent.parent
+    files = CheckpointFiles(home)
+    asked = states_of(home, "sums", lambda: pytest.fail("Spark is not needed"))
+    with pytest.raises(UserError, match="has no checkpoint"):
+        asked.items("checkpoint")
+    Snapshots(files.snapshots).take("sums", 7, fragment.path, fragment.number)
+    saved = fragment.blobs(fragment.number)
+
+    def blobs(self: States, batch: int, bucket: int | None = None) -> dict[int, bytes]:
+        if files.snapshots not in self._fragment.parents:
+            return fragment.blobs(batch, bucket)
+        return saved if bucket is None else {b: blob for b, blob in saved.items() if b == bucket}
+
+    monkeypatch.setattr(States, "_blobs", blobs)
+    kept = kept_times(fragment.path, asked.operation, fragment.number)
+    for pictures, as_of_ms in ((PictureTimes(10, 0, 10), None), (kept, 50)):
+        record = CheckpointRecord(
+            1, 7, {"sums": Snapshot(fragment.number, pictures=pictures), "b": Snapshot(1)}
+        )
+        files.persist(Transaction(1, Phase.COMMITTED, 7, record=record))
+        assert record.as_of_ms == as_of_ms
+        if as_of_ms is None:
+            with pytest.raises(UserError, match="has no application time"):
+                asked.checkpoint_ms()
+    for time_ms in range(60, 200, STEP):
+        fragment.batch([(time_ms + 3, "a", 1)], time_ms)
+    times = asked.times()
+    assert times is not None
+    assert times.first_ms == 140
+    assert asked.checkpoint_ms() == 50
+    assert asked.get("a", "checkpoint") == asked.get("a", 50) == 5
+    assert asked.get("a", 150) == 15
+    with pytest.raises(UserError, match="cannot be queried"):
+        asked.get("a", 70)
+    shutil.rmtree(fragment.path / "checkpoint")
+    assert asked.get("a", "checkpoint") == 5, "the state itself is lost"
 
 
 def test_windows_of_one_key_come_by_their_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +226,10 @@ def test_nothing_is_known_before_the_first_batch_is_committed(
 ) -> None:
     asked = states(fragment, monkeypatch)
     assert asked.items() == []
-    assert asked.times() is None
+    times = asked.times()
+    assert times is not None
+    assert times.newest_ms is None
+    assert asked.items(10) == []
     assert asked.clock_ms() is None
 
 
@@ -198,7 +252,7 @@ def test_what_cannot_be_asked_is_refused_by_name(fragment: Fragment, tmp_path: P
 def aggregate(window: windows.Window, **aggregations: Any) -> Aggregate:
     app = Application("a")
     read = app.read(sources.csv("/some", schema="at timestamp, k string, n bigint", event_time="at"))
-    stream = read.group_by("k").window(window).aggregate("of", **aggregations)
+    stream = read.group_by("k").window(window).aggregate(step="of", **aggregations)
     stream.sink(sinks.none())
     return cast(Aggregate, app.graph().nodes["of"].operation)
 
@@ -213,11 +267,11 @@ def test_buffers_of_spark_become_results() -> None:
 
 def test_what_says_nothing_by_itself_is_refused() -> None:
     sketch = aggregate(windows.everything(), n=agg.distinct_count("n"))
-    with pytest.raises(UserError, match="says nothing by itself"):
+    with pytest.raises(UserError, match="cannot be queried"):
         list(aggregate_values(sketch, [], "of"))
     sessions = aggregate(windows.session("1 min"), n=agg.count())
-    with pytest.raises(UserError, match="sessions"):
+    with pytest.raises(UserError, match="session windows"):
         list(aggregate_values(sessions, [], "of"))
     decimals = aggregate(windows.everything(), n=agg.sum("n"))
-    with pytest.raises(UserError, match="cannot be told"):
+    with pytest.raises(UserError, match="cannot be queried"):
         list(aggregate_values(decimals, [Row(key=Row(k="a"), value=Row(sum=1, empty=False))], "of"))

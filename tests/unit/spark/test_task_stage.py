@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.api import partitioners
-from drivetrain.api.graph import Process
+from drivetrain.api.operations import Process
 from drivetrain.api.task import At, Task, TaskContext
 from drivetrain.api.types import message_type
 from drivetrain.errors import OperatorError
 from drivetrain.spark.compile.tasks import TaskStage, _Chooser, _Dealer
-from drivetrain.spark.failures import EmbeddedError, recovered
+from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 TS_TYPE = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("value", pa.string())])
@@ -76,7 +76,7 @@ class Telling(Task[str, str]):
     def on_next(self, message: str) -> list[str] | None:
         return None if message == "quiet" else [f"next {message}"]
 
-    def on_watermark(self, clock_ms: int) -> Iterable[str]:
+    def on_clock(self, clock_ms: int) -> Iterable[str]:
         yield f"watermark {clock_ms}"
 
     def on_stop(self) -> Iterable[str]:
@@ -184,8 +184,8 @@ class Failing(Task[str, str]):
         if message == "b":
             self._fail("on_next")
 
-    def on_watermark(self, clock_ms: int) -> Iterator[str]:
-        self._fail("on_watermark")
+    def on_clock(self, clock_ms: int) -> Iterator[str]:
+        self._fail("on_clock")
         yield from ()
 
     def on_stop(self) -> Iterator[str]:
@@ -193,7 +193,7 @@ class Failing(Task[str, str]):
         yield from ()
 
 
-@pytest.mark.parametrize("hook", ["on_start", "on_watermark", "on_stop"])
+@pytest.mark.parametrize("hook", ["on_start", "on_clock", "on_stop"])
 def test_an_error_of_a_hook_names_the_hook(hook: str) -> None:
     error = failure(stage(lambda: Failing(hook), clock_ms=5, last=True), batch(["a"]))
     assert error.operator == f"t (app.py:5), {hook}"

@@ -165,6 +165,6 @@ def test_a_name_cannot_leave_the_directory(name: str, tmp_path: Path) -> None:
 def test_a_real_disk_without_room_says_so(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
     disk = DirectoryDisk(tmp_path)
-    with pytest.raises(DiskFullError, match="no room"):
+    with pytest.raises(DiskFullError, match="no space"):
         asyncio.run(disk.append("log", b"x"))
     disk.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drivetrain.actor.remote.errors import AddressInUseError, ConnectError
+from drivetrain.actor.remote.remote_errors import AddressInUseError, ConnectError
 from drivetrain.actor.remote.transport import Connection, Frame
 from drivetrain.testing import NetworkFaults, Node, Simulation
 

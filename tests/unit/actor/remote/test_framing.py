@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.actor.remote.errors import ProtocolViolationError
 from drivetrain.actor.remote.framing import HEADER_BYTES, FrameReader, header_of
+from drivetrain.actor.remote.remote_errors import ProtocolViolationError
 
 
 def cut(stream: bytes, cuts: list[int]) -> list[bytes]:

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drivetrain.actor.path import ANY_INCARNATION, Address
 from drivetrain.actor.remote.auth import NONCE_BYTES
-from drivetrain.actor.remote.errors import HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, DialerHandshake, Self
+from drivetrain.actor.remote.keys import Keys, SharedSecrets
+from drivetrain.actor.remote.remote_errors import HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.wire import Challenge, Hello, Proof, Refusal, Welcome, decode, encode
 
 DIALER = Address("one", "10.0.0.1", 7, 111)
 ACCEPTOR = Address("two", "10.0.0.2", 8, 222)
-SECRET = b"a secret of some length"
+SECRET = "a secret of some length"
+NEW = "another one, of more length"
+
+Known: TypeAlias = "str | tuple[str, ...] | Named | None"
 
 
 def dialer(
-    *, secret: bytes | None = SECRET, session: int = 0, target: Address = ACCEPTOR, limit: int = 1000
+    *, secret: Known = SECRET, session: int = 0, target: Address = ACCEPTOR, limit: int = 1000
 ) -> DialerHandshake:
     place = Address(target.system, target.host, target.port, ANY_INCARNATION)
-    return DialerHandshake(Self(DIALER, secret, limit), place, session, b"d" * NONCE_BYTES)
+    return DialerHandshake(Self(DIALER, keys(secret), limit), place, session, b"d" * NONCE_BYTES)
 
 
-def acceptor(*, secret: bytes | None = SECRET, session: int = 0, limit: int = 2000) -> AcceptorHandshake:
-    return AcceptorHandshake(Self(ACCEPTOR, secret, limit), lambda _: session, b"a" * NONCE_BYTES)
+def acceptor(*, secret: Known = SECRET, session: int = 0, limit: int = 2000) -> AcceptorHandshake:
+    return AcceptorHandshake(Self(ACCEPTOR, keys(secret), limit), lambda _: session, b"a" * NONCE_BYTES)
+
+
+def keys(secret: Known) -> Keys | None:
+    if secret is None or isinstance(secret, str):
+        return None if secret is None else SharedSecrets(secret)
+    return secret if isinstance(secret, Named) else SharedSecrets(*secret)
+
+
+class Named:
+    """Keys for some names only."""
+
+    def __init__(self, **keys: bytes) -> None:
+        self._keys = keys
+
+    def keys_for(self, peer: str) -> tuple[bytes, ...]:
+        return (self._keys[peer],) if peer in self._keys else ()
 
 
 def shake(one: DialerHandshake, other: AcceptorHandshake) -> tuple[Agreement, Agreement]:
@@ -42,7 +64,7 @@ def shake(one: DialerHandshake, other: AcceptorHandshake) -> tuple[Agreement, Ag
 
 
 @pytest.mark.parametrize("secret", [SECRET, None])
-def test_both_sides_agree_on_a_new_session(secret: bytes | None) -> None:
+def test_both_sides_agree_on_a_new_session(secret: str | None) -> None:
     ours, theirs = shake(dialer(secret=secret), acceptor(secret=secret))
     assert (ours.peer, theirs.peer) == (ACCEPTOR, DIALER)
     assert ours.session == theirs.session != 0
@@ -70,7 +92,9 @@ def test_the_seals_open_the_other_sides_frames_and_nothing_else() -> None:
     assert theirs.opener is not None
     sealed = ours.seal.close(b"a frame")
     assert bytes(theirs.opener.open(sealed)) == b"a frame"
-    again, _ = shake(dialer(), AcceptorHandshake(Self(ACCEPTOR, SECRET, 1), lambda _: 0, b"b" * NONCE_BYTES))
+    again, _ = shake(
+        dialer(), AcceptorHandshake(Self(ACCEPTOR, keys(SECRET), 1), lambda _: 0, b"b" * NONCE_BYTES)
+    )
     assert again.seal is not None
     for wrong in (
         sealed[:-1] + b"x",
@@ -84,7 +108,7 @@ def test_the_seals_open_the_other_sides_frames_and_nothing_else() -> None:
 
 
 def test_another_secret_is_refused_by_the_acceptor_before_it_proves_anything() -> None:
-    one, other = dialer(secret=b"a wrong secret, long"), acceptor()
+    one, other = dialer(secret="a wrong secret, long"), acceptor()
     challenge = other.receive(one.begin()).frame
     assert challenge is not None
     assert isinstance(decode(challenge), Challenge)
@@ -94,6 +118,35 @@ def test_another_secret_is_refused_by_the_acceptor_before_it_proves_anything() -
         other.receive(proof)
     assert caught.value.reason == "secret"
     assert not caught.value.is_from_peer
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [((NEW, SECRET), SECRET), (SECRET, (NEW, SECRET)), (NEW, (SECRET, NEW)), ((NEW, SECRET), (SECRET, NEW))],
+)
+def test_a_new_secret_and_an_old_one_are_in_use_together(ours: Known, theirs: Known) -> None:
+    one, other = shake(dialer(secret=ours), acceptor(secret=theirs))
+    assert one.seal is not None
+    assert other.opener is not None
+    assert bytes(other.opener.open(one.seal.close(b"a frame"))) == b"a frame"
+
+
+def test_two_secrets_do_not_open_to_a_third() -> None:
+    with pytest.raises(HandshakeError, match="secrets differ"):
+        shake(dialer(secret="a wrong secret, long"), acceptor(secret=(NEW, SECRET)))
+
+
+def test_who_has_no_key_for_the_name_that_is_claimed_is_refused_before_it_is_challenged() -> None:
+    other = acceptor(secret=Named(three=b"k" * 32))
+    with pytest.raises(HandshakeError, match="has no key for the system one") as caught:
+        other.receive(dialer().begin())
+    assert caught.value.reason == "secret"
+
+
+def test_a_key_for_one_name_does_not_prove_another() -> None:
+    names = Named(one=b"1" * 32, three=b"3" * 32)
+    with pytest.raises(HandshakeError, match="secrets differ"):
+        shake(dialer(secret=Named(two=b"3" * 32)), acceptor(secret=names))
 
 
 def test_a_dialer_refuses_an_acceptor_that_does_not_know_the_secret() -> None:
@@ -114,11 +167,11 @@ def test_a_proof_cannot_be_sent_back() -> None:
     reflected = decode(proof)
     assert isinstance(reflected, Proof)
     with pytest.raises(HandshakeError, match="secrets differ"):
-        one.receive(encode(Welcome(reflected.proof)))
+        one.receive(encode(Welcome(reflected.proofs[0])))
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(SECRET, None), (None, SECRET)])
-def test_a_secret_on_one_side_only_is_refused(ours: bytes | None, theirs: bytes | None) -> None:
+def test_a_secret_on_one_side_only_is_refused(ours: str | None, theirs: str | None) -> None:
     with pytest.raises(HandshakeError, match="has none"):
         acceptor(secret=theirs).receive(dialer(secret=ours).begin())
     challenge = encode(Challenge(str(ACCEPTOR), bytes(32), 0, 1000, theirs is not None))
@@ -181,7 +234,7 @@ def test_a_refusal_cannot_write_lines_of_its_own_into_our_log() -> None:
 def test_frames_out_of_order_are_refused_and_nothing_is_taken_afterwards() -> None:
     other = acceptor()
     with pytest.raises(HandshakeError, match="where another was due"):
-        other.receive(encode(Proof(bytes(32))))
+        other.receive(encode(Proof((bytes(32),))))
     with pytest.raises(HandshakeError, match="where another was due"):
         other.receive(dialer().begin())
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drivetrain.actor.path import Address
 from drivetrain.actor.remote.backoff import Backoff
 from drivetrain.actor.remote.monitor import DeclareDead, HeartbeatMonitor, SendHeartbeat
-from drivetrain.core.detector import PhiAccrualDetector
+from drivetrain.core.liveness.phi_detector import PhiAccrualDetector
 
 PEER = Address("p", "h", 1, 1)
 INTERVAL_MS = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drivetrain.actor.remote import InsecureBindError, RemoteSettings
-from drivetrain.actor.remote.settings import is_loopback
+from drivetrain.actor.remote.remote_settings import is_loopback
 from drivetrain.errors import ConfigError, UserError
 
 
@@ -17,7 +17,9 @@ def test_off_loopback_a_secret_is_required(host: str) -> None:
     assert "secret" in str(caught.value)
     with pytest.raises(InsecureBindError):
         RemoteSettings(host="127.0.0.1", bind_host=host)
-    assert RemoteSettings(host=host, secret="long enough for this").secret_bytes == b"long enough for this"
+    keys = RemoteSettings(host=host, secret="long enough for this").shared_keys
+    assert keys is not None
+    assert keys.keys_for("any") == (b"long enough for this",)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])

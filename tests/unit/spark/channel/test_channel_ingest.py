@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drivetrain.core.clock import FINAL_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.errors import InputError, UnavailableError
+from drivetrain.runtime.channel.segments import read_segment
+from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.feeds import IterableFeed, SocketFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
-from drivetrain.spark.channel.segments import read_segment
-from drivetrain.spark.channel.store import ChannelStore
 
 SCHEMA = pa.schema([("n", pa.int64())])
 TEXT = pa.schema([("value", pa.string())])

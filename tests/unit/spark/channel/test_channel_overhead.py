@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from drivetrain.spark.channel.segments import write_segment
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.runtime.channel.segments import write_segment
+from drivetrain.runtime.channel.store import ChannelStore
 
 SCHEMA = pa.schema([("message", pa.string()), ("__ts", pa.timestamp("us", tz="UTC"))])
 BATCHES, PER_BATCH, MESSAGE_BYTES = 5, 20_000, 100

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 
-from drivetrain.core.channel import Segment, TrimmedError
-from drivetrain.core.clock import NO_CLOCK_MS
-from drivetrain.core.transaction import Action, Command
+from drivetrain.core.channel.channel_log import Segment, TrimmedError
+from drivetrain.core.checkpoint.transaction import Action, Command
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.errors import InputError, InternalError
+from drivetrain.runtime.channel.segments import MessageLossError, write_segment
+from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clock_source import publish_clock
-from drivetrain.spark.channel.columns import channel_schema
-from drivetrain.spark.channel.segments import MessageLossError, write_segment
-from drivetrain.spark.channel.source import TASK_BYTES, ChannelReader, _shares
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.failures import EmbeddedError, recovered
+from drivetrain.spark.channel.source import TASK_BYTES, ChannelReader, _shares, channel_schema
+from drivetrain.spark.channel.watermark import watermark_of
+from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 DATA = StructType().add("v", LongType())
 UNLIMITED = ReadAllAvailable()
@@ -82,9 +82,9 @@ def test_a_batch_is_its_messages_and_one_punctuation_with_the_last_clock(store: 
         (2, 2, 0, False),
         (3, 3, 0, False),
         (4, 4, 0, False),
-        (None, 2000, 2000, True),
+        (None, 2000, watermark_of(2000), True),
     ]
-    assert rows(source, 1, 2) == [(None, 1000, 1000, True)]
+    assert rows(source, 1, 2) == [(None, 1000, watermark_of(1000), True)]
     assert list(source.partitions(at(1), at(1))) == []
 
 
@@ -139,7 +139,7 @@ def test_a_batch_ends_in_front_of_a_barrier_until_that_is_released(
     assert held.latestOffset(at(2), UNLIMITED)["entry"] == 2
     publish_clock(tmp_path / "released", 7)
     assert held.latestOffset(at(2), UNLIMITED)["entry"] == 4
-    assert rows(held, 2, 4) == [(3, 3, 0, False), (None, 3000, 3000, True)]
+    assert rows(held, 2, 4) == [(3, 3, 0, False), (None, 3000, watermark_of(3000), True)]
     assert held.latestOffset(at(4), UNLIMITED)["entry"] == 4
     publish_clock(tmp_path / "released", 8)
     assert held.latestOffset(at(0), UNLIMITED)["entry"] == 6
@@ -216,7 +216,7 @@ def test_a_restart_without_news_says_the_clock_once_more(store: ChannelStore) ->
     (partition,) = source.partitions(at(3), again)
     (batch,) = source.read(partition)
     assert batch.column("__punct").to_pylist() == [True]
-    assert batch.column("__wm").cast(pa.int64()).to_pylist() == [2_000_000]
+    assert batch.column("__wm").cast(pa.int64()).to_pylist() == [watermark_of(2000) * 1000]
     store.trim({"s": 3})  # type: ignore[dict-item] # a plain name
     assert reader(store.uri).latestOffset(again, UNLIMITED) == {"entry": 3, "clock": 2000, "life": 2}
 

@@ -14,19 +14,20 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from drivetrain.core.channel import (
+from drivetrain.core.channel.channel_log import (
     ClockMovedBackError,
     Segment,
     StaleIncarnationError,
     SubscriberId,
     TrimmedError,
 )
-from drivetrain.core.transaction import Action, Command
+from drivetrain.core.checkpoint.transaction import Action, Command
+from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.errors import DiskFullError, OutputError
-from drivetrain.spark.channel import files as files_module
-from drivetrain.spark.channel.files import ChannelFiles
-from drivetrain.spark.channel.segments import REMADE, MessageLossError, read_segment, write_segment
-from drivetrain.spark.channel.store import ChannelStore
+from drivetrain.runtime.channel import files as files_module
+from drivetrain.runtime.channel.files import ChannelFiles
+from drivetrain.runtime.channel.segments import REMADE, MessageLossError, read_segment, write_segment
+from drivetrain.runtime.channel.store import ChannelStore
 
 SCHEMA = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
 
@@ -301,7 +302,7 @@ def test_a_full_disk_is_said_and_publishes_nothing(
 def test_a_long_life_keeps_few_entries_in_memory_and_all_on_disk(
     store: ChannelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivetrain.spark.channel.store._KEPT_ENTRIES", 8)
+    monkeypatch.setattr("drivetrain.runtime.channel.store._KEPT_ENTRIES", 8)
     for n in range(40):
         store.append(n, [some_segment(store, n)], clock_ms=n)
         assert len(store._cache) <= 8
@@ -449,7 +450,7 @@ def test_a_barrier_stands_once_behind_what_is_there(store: ChannelStore) -> None
     told = [
         (e.batch_id, e.clock_ms, None if e.barrier is None else e.barrier.round) for e in store.entries(0)
     ]
-    assert told == [(-1, 0, 1), (0, 7, None), (0, 7, 2)]
+    assert told == [(-1, NO_CLOCK_MS, 1), (0, 7, None), (0, 7, 2)]
 
 
 def test_a_channel_that_is_cut_ends_there_and_its_batches_can_come_again(store: ChannelStore) -> None:

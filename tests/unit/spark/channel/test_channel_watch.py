@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drivetrain.core.channel import Segment, SubscriberId
-from drivetrain.core.clock import FINAL_CLOCK_MS
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.channel_watch import ChannelWatch
+from drivetrain.core.channel.channel_log import Segment, SubscriberId
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.channel.backlog import ChannelWatch
 
 
 def appended(producer: ChannelStore, batch: int, rows: int, clock_ms: int) -> None:

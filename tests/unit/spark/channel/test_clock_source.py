@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.clock import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.errors import InternalError
 from drivetrain.spark.channel.clock_source import (
     ClockReader,
     publish_clock,
     read_clock,
 )
+from drivetrain.spark.channel.watermark import watermark_of
 
 
 def at(clock_ms: int, life: int = 0) -> dict[str, int]:
@@ -53,7 +53,7 @@ def test_many_changes_are_one_row_and_a_replay_sees_the_same(tmp_path: Path) -> 
     publish_clock(path, 1_000)
     publish_clock(path, 2_500)
     rows, end = reader.read(at(NO_CLOCK_MS))
-    expected = [(datetime(1970, 1, 1, 0, 0, 2, 500_000, tzinfo=UTC),)]
+    expected = [(watermark_of(2_500),)]
     assert (list(rows), end) == (expected, at(2_500))
     publish_clock(path, FINAL_CLOCK_MS)
     assert list(reader.readBetweenOffsets(at(NO_CLOCK_MS), at(2_500))) == expected
@@ -81,8 +81,8 @@ def test_the_clock_that_spark_sees_never_goes_back(
 def test_a_restart_says_the_clock_once_more_even_if_nobody_has_published_one(tmp_path: Path) -> None:
     reader = ClockReader(str(tmp_path / "clock"))
     rows, end = reader.read(at(1_000, 3))
-    assert [row[0].timestamp() for row in rows] == [1.0]
+    assert list(rows) == [(watermark_of(1_000),)]
     assert end == at(1_000, 4)
     rows, end = reader.read(end)
     assert (list(rows), end) == ([], at(1_000, 4))
-    assert [row[0].timestamp() for row in reader.readBetweenOffsets(at(1_000, 3), at(1_000, 4))] == [1.0]
+    assert list(reader.readBetweenOffsets(at(1_000, 3), at(1_000, 4))) == [(watermark_of(1_000),)]

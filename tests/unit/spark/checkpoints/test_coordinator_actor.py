@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from drivetrain.config import Config
-from drivetrain.core.checkpoint import Completed, Emit, SourceReported
-from drivetrain.core.checkpoint_figures import CheckpointFigures
-from drivetrain.core.transaction import (
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.checkpoint.coordinator import Completed, Emit
+from drivetrain.core.checkpoint.transaction import (
     Action,
     ActionAcked,
+    BatchesRan,
     CheckpointRecord,
     Command,
     Phase,
@@ -22,15 +23,15 @@ from drivetrain.core.transaction import (
     Transaction,
 )
 from drivetrain.errors import InputError, OutputError
-from drivetrain.spark.actor_thread import ActorThread
-from drivetrain.spark.checkpoints.coordinator_actor import (
+from drivetrain.runtime.actor_thread import ActorThread
+from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointActor,
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
     WantCheckpoint,
 )
-from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 
 
 @pytest.fixture
@@ -60,7 +61,6 @@ class Application:
             self.files.transaction,
             self.persist,
             self.tell,
-            lambda: None,
             self.note,
             self.failures.append,
         )
@@ -80,7 +80,7 @@ class Application:
         if isinstance(effect, Completed):
             self.completed.append(effect.record.txid)
             if self.busy:
-                self.thread.tell(self.actor, CheckpointEvent(SourceReported("a", None, None)))
+                self.thread.tell(self.actor, CheckpointEvent(BatchesRan("a")))
             return
         command = effect.command
         known = self.files.transaction() or Transaction()
@@ -123,8 +123,21 @@ def test_an_idle_application_makes_none_until_something_runs(thread: ActorThread
     wait_until(lambda: app.completed == [0])
     time.sleep(0.5)  # five intervals
     assert app.completed == [0]
-    thread.tell(app.actor, CheckpointEvent(SourceReported("a", 5, None)))
+    thread.tell(app.actor, CheckpointEvent(BatchesRan("a")))
     wait_until(lambda: app.completed == [0, 1])
+
+
+def test_what_a_failed_transaction_was_to_save_is_saved_though_nothing_runs(
+    thread: ActorThread, tmp_path: Path
+) -> None:
+    app = Application(thread, tmp_path, periodic=True, timeout="200 ms")
+    app.busy = False
+    wait_until(lambda: app.completed == [0])
+    app.silent = True
+    thread.tell(app.actor, CheckpointEvent(BatchesRan("a")))
+    wait_until(lambda: app.figures is not None and app.figures.failed >= 1)
+    app.silent = False
+    wait_until(lambda: len(app.completed) > 1)
 
 
 def test_who_wants_one_gets_one_that_began_later_and_otherwise_it_sleeps(
@@ -151,7 +164,7 @@ def test_an_application_that_never_made_one_is_told_nothing(thread: ActorThread,
 
 def test_a_coordinator_that_starts_again_ends_what_was_begun(thread: ActorThread, tmp_path: Path) -> None:
     files = CheckpointFiles(tmp_path)
-    record = CheckpointRecord(3, 8, None, {"a": Snapshot(1), "b": Snapshot(1)})
+    record = CheckpointRecord(3, 8, {"a": Snapshot(1), "b": Snapshot(1)})
     files.persist(Transaction(txid=4, phase=Phase.PREPARING, round=9, record=record))
     app = Application(thread, tmp_path, periodic=False)
     wait_until(lambda: len(app.commands) >= 2)

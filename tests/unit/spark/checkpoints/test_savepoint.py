@@ -10,22 +10,34 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, agg, sinks, sources
-from drivetrain.core.channel import Entry
-from drivetrain.core.plan import Plan
-from drivetrain.core.planner import plan as make_plan
-from drivetrain.core.transaction import Action, CheckpointRecord, Command, Phase, Snapshot, Transaction
+from drivetrain.core.channel.channel_log import Entry
+from drivetrain.core.checkpoint.transaction import (
+    Action,
+    CheckpointRecord,
+    Command,
+    Phase,
+    Snapshot,
+    Transaction,
+)
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import OutputError, UnavailableError, UserError
-from drivetrain.spark.channel.store import ChannelStore
-from drivetrain.spark.checkpoints import savepoint as writing
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints import savepoint as writing
+from drivetrain.runtime.checkpoints.savepoint import newest_record, write_savepoint
+from drivetrain.runtime.checkpoints.savepoint_manifest import (
+    MANIFEST,
+    SavepointError,
+    read_manifest,
+    verified,
+)
+from drivetrain.runtime.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.clock_file import ClockFile
+from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import note_entries
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint
-from drivetrain.spark.checkpoints.manifest import MANIFEST, SavepointError, read_manifest, verified
-from drivetrain.spark.checkpoints.savepoint import newest_record, write_savepoint
 from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests, make_savepoint
-from drivetrain.spark.checkpoints.snapshots import Snapshots
-from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
-from drivetrain.spark.clock_file import ClockFile
-from drivetrain.spark.rundir import RunDirectory
 
 BARRIER = Command(Action.PREPARE, 4, 9, 1)
 
@@ -34,8 +46,8 @@ def chained(*, also: bool = False, key: str = "key") -> Plan:
     """Two stateful fragments with a channel between them, behind a source that is stored at its end."""
     app = Application("app")
     words = app.read(sources.items(["a"], schema="value string"), name="words")
-    counted = words.group_by(**{key: "value"}).aggregate("counted", n=agg.count())
-    again = counted.group_by("n").aggregate("again", m=agg.count())
+    counted = words.group_by(**{key: "value"}).aggregate(step="counted", n=agg.count())
+    again = counted.group_by("n").aggregate(step="again", m=agg.count())
     again.sink(sinks.none(), name="out")
     if also:
         again.filter("m > 1").sink(sinks.none(), name="also")
@@ -67,7 +79,6 @@ class Ran:
         self.record = CheckpointRecord(
             4,
             9,
-            None,
             {
                 "counted": Snapshot(2, sources={"words": '{"entry": 3}'}),
                 "again": Snapshot(1, channels={channel.id: 4}),
@@ -199,13 +210,13 @@ def test_what_is_saved_is_kept_while_it_is_copied_and_forgotten_later(ran: Ran, 
 
 def test_nothing_is_left_when_it_cannot_be_made(ran: Ran, tmp_path: Path) -> None:
     def fail() -> CheckpointRecord:
-        raise UnavailableError("no checkpoint could be made")
+        raise UnavailableError("no checkpoint was taken")
 
     with pytest.raises(UnavailableError):
         write_savepoint(ran.rundir, tmp_path / "out" / "saved", fail, lambda: None)
     assert list((tmp_path / "out").iterdir()) == []
     write(tmp_path / "taken" / "file", "x")
-    with pytest.raises(OutputError, match="something is where"):
+    with pytest.raises(OutputError, match="place of the savepoint is not empty"):
         ran.save(tmp_path / "taken")
 
 
@@ -215,7 +226,7 @@ def test_messages_of_a_source_that_were_deleted_meanwhile_are_not_left_out(ran: 
             ran.store.files.delete(f"log/{number:020d}.json")
         return ran.record
 
-    with pytest.raises(UnavailableError, match="deleted while it was copied"):
+    with pytest.raises(UnavailableError, match="deleted during the copy"):
         write_savepoint(ran.rundir, tmp_path / "saved", trimmed, lambda: None)
     assert not (tmp_path / "saved").exists()
 
@@ -226,7 +237,7 @@ def test_another_state_is_refused_with_what_differs(ran: Ran, tmp_path: Path) ->
     with pytest.raises(SavepointError) as refused:
         saved.require_fits(chained(key="other"), new, fresh=False)
     assert "counted" in str(refused.value.got)
-    with pytest.raises(UserError, match="state here already"):
+    with pytest.raises(UserError, match="already has a state here"):
         saved.require_fits(ran.plan, ran.rundir, fresh=False)
     saved.require_fits(ran.plan, ran.rundir, fresh=True)
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+import zlib
 from pathlib import Path
 
 import pytest
 
 from drivetrain.errors import InputError, OutputError
-from drivetrain.spark.checkpoints.snapshots import Snapshots
+from drivetrain.runtime.checkpoints.snapshots import Snapshots, StateFileDamagedError
 
 
 def write(path: Path, text: str = "") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text or path.name)
+
+
+def write_checksum(path: Path) -> None:
+    """What Hadoop writes beside the file."""
+    content = path.read_bytes()
+    pieces = [content[at : at + 4] for at in range(0, len(content), 4)]
+    sums = b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
+    path.with_name(f".{path.name}.crc").write_bytes(b"crc\0" + (4).to_bytes(4, "big") + sums)
 
 
 @pytest.fixture
@@ -29,7 +39,7 @@ def own(tmp_path: Path) -> Path:
     state = own / "checkpoint" / "state" / "0" / "1"
     for version in range(1, 6):
         write(state / f"{version}.changelog")
-        write(state / f".{version}.changelog.crc")
+        write_checksum(state / f"{version}.changelog")
     write(state / "2.zip")
     write(own / "checkpoint" / "state" / "0" / "_metadata" / "schema")
     write(own / "checkpoint" / "sources" / "0" / "7")
@@ -143,3 +153,83 @@ def test_older_and_unfinished_ones_are_forgotten(own: Path, tmp_path: Path) -> N
     snapshots.drop("f", 3)
     assert snapshots.rounds("f") == [2]
     snapshots.forget("unknown", 1)
+
+
+@pytest.mark.parametrize("name", ["state/0/1/3.changelog", "offsets/3", "commits/3", "sources/0/7"])
+def test_damage_that_nobody_has_read_yet_does_not_reach_the_next_snapshot(
+    own: Path, tmp_path: Path, name: str
+) -> None:
+    snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.take("f", 1, own, 3)
+    file = own / "checkpoint" / name
+    whole = file.read_text()
+    file.write_text(whole[:1])
+    snapshots.take("f", 2, own, 3)
+    snapshots.forget("f", 2)
+    snapshots.restore("f", 2, own)
+    assert file.read_text() == whole
+
+
+def test_going_back_deletes_later_snapshots_whose_files_have_other_contents_under_the_same_names(
+    own: Path, tmp_path: Path
+) -> None:
+    snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.take("f", 1, own, 2)
+    snapshots.take("f", 2, own, 3)
+    snapshots.restore("f", 1, own)
+    assert snapshots.rounds("f") == [1]
+    again = own / "checkpoint" / "state" / "0" / "1" / "4.changelog"
+    write(again, "another-4.c")  # as long as the first one
+    for folder in ("offsets", "commits"):
+        write(own / "checkpoint" / folder / "3")
+    snapshots.take("f", 3, own, 3)
+    assert (snapshots.place("f", 3) / again.relative_to(own)).read_text() == "another-4.c"
+    snapshots.restore("f", None, own)
+    assert snapshots.rounds("f") == []
+    assert files(own) == {"lock"}
+
+
+@pytest.mark.parametrize("content", ["", "4.ch", "4.changelox", "4.changelog and more"])
+def test_a_file_that_is_not_as_spark_wrote_it_is_not_saved(own: Path, tmp_path: Path, content: str) -> None:
+    snapshots = Snapshots(tmp_path / "snapshots")
+    file = own / "checkpoint" / "state" / "0" / "1" / "4.changelog"
+    file.write_text(content)
+    with pytest.raises(StateFileDamagedError) as refused:
+        snapshots.take("f", 1, own, 3)
+    assert refused.value.where == str(file)
+    assert snapshots.rounds("f") == []
+
+
+def test_a_file_that_was_deleted_is_taken_from_the_snapshot_before_or_nothing_is_saved(
+    own: Path, tmp_path: Path
+) -> None:
+    snapshots = Snapshots(tmp_path / "snapshots")
+    snapshots.take("f", 1, own, 2)
+    state = own / "checkpoint" / "state" / "0" / "1"
+    (state / "3.changelog").unlink()
+    snapshots.take("f", 2, own, 3)
+    assert (snapshots.place("f", 2) / "checkpoint/state/0/1/3.changelog").read_text() == "3.changelog"
+    (state / "5.changelog").unlink()
+    with pytest.raises(StateFileDamagedError) as refused:
+        snapshots.take("f", 3, own, 4)
+    assert refused.value.where == str(state)
+    assert snapshots.rounds("f") == [1, 2]
+
+
+@pytest.mark.parametrize("deleted", ["2.zip", "4.changelog"])
+def test_a_state_with_a_gap_is_not_saved(own: Path, tmp_path: Path, deleted: str) -> None:
+    state = own / "checkpoint" / "state" / "0" / "1"
+    (state / "1.changelog").unlink()
+    (state / deleted).unlink()
+    with pytest.raises(StateFileDamagedError, match="missing"):
+        Snapshots(tmp_path / "snapshots").take("f", 1, own, 3)
+
+
+def test_a_file_that_spark_is_replacing_is_read_again(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = own / "checkpoint" / "state" / "0" / "1" / "4.changelog"
+    file.write_text("the new content")  # its checksum follows while the snapshot waits
+    monkeypatch.setattr(time, "sleep", lambda _: write_checksum(file))
+    Snapshots(tmp_path / "snapshots").take("f", 1, own, 3)
+    assert (tmp_path / "snapshots" / "f" / "1" / file.relative_to(own)).read_text() == "the new content"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from arrow_frame import ArrowFrame
 
-from drivetrain.spark import at_driver
+from drivetrain.spark.batch import small_batches
 
 
 @pytest.fixture(autouse=True)
 def _batches_are_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_driver, "small_table", ArrowFrame.toArrow)
+    monkeypatch.setattr(small_batches, "small_table", ArrowFrame.toArrow)

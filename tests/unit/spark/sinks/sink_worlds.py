@@ -14,14 +14,16 @@ import pyarrow.parquet as pq
 from arrow_frame import ArrowFrame, frame
 
 from drivetrain.api import sinks
-from drivetrain.spark.channel.columns import TS
-from drivetrain.spark.channel.segments import write_segment
-from drivetrain.spark.sinks import SinkContext, open_sink, published_files
-from drivetrain.spark.sinks import files as files_module
-from drivetrain.spark.sinks.kafka_outbox import Outbox, PreparedBatch
-from drivetrain.spark.sinks.manifest import Manifest
-from drivetrain.spark.sinks.sql import SqlSinkWriter
-from drivetrain.spark.sinks.sqlite import SqliteSession
+from drivetrain.connectors.files import rolling as rolling_module
+from drivetrain.connectors.files.publication_manifest import Manifest, published_files
+from drivetrain.connectors.files.rolling import Rolling
+from drivetrain.connectors.opening import open_sink
+from drivetrain.connectors.outbox import Outbox, PreparedBatch
+from drivetrain.connectors.sql.sql_sink import SqlSinkWriter
+from drivetrain.connectors.sql.sqlite import SqliteSession
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import write_segment
+from drivetrain.spark.connector.sink import SinkContext
 
 IDS = ("balances", "ledger")
 
@@ -72,7 +74,9 @@ class FileWorld:
     def steps(self, before: Callable[[], None]) -> Iterator[None]:
         """Call `before` before every step of publishing."""
         with (
-            patch.object(files_module, "publish_file", _told(files_module.publish_file, before)),
+            patch.object(rolling_module, "publish_file", _told(rolling_module.publish_file, before)),
+            patch.object(rolling_module, "join_files", _told(rolling_module.join_files, before)),
+            patch.object(Rolling, "_delete_parts", _told(Rolling._delete_parts, before)),
             patch.object(Manifest, "replace", _told(Manifest.replace, before)),
         ):
             yield

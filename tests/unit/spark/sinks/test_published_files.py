@@ -10,8 +10,10 @@ from arrow_frame import rows
 
 from drivetrain import published_files
 from drivetrain.api import sinks
+from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import InputError
-from drivetrain.spark.sinks import SinkContext, open_sink, publish_transaction
+from drivetrain.spark.checkpoints.publishing import publish_transaction
+from drivetrain.spark.connector.sink import SinkContext
 
 
 def opened(
@@ -29,7 +31,7 @@ def names(directory: Path, id: str | None = None) -> dict[str, list[str]]:
 
 def test_where_nobody_publishes_is_told(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(InputError, match="no file sink publishes here"):
+        with pytest.raises(InputError, match="no file sink has published here"):
             published_files(place)
 
 

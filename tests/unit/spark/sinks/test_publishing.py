@@ -15,16 +15,10 @@ from hypothesis import strategies as st
 from sink_worlds import IDS, Crash, FileWorld, SqliteWorld, World
 
 from drivetrain.api import sinks
-from drivetrain.spark.sinks import (
-    SinkContext,
-    SinkWriter,
-    abort_after,
-    collected,
-    collected_together,
-    is_transactional,
-    open_sink,
-    publish_transaction,
-)
+from drivetrain.connectors.in_process.memory_sink import collected, collected_together
+from drivetrain.connectors.opening import open_sink
+from drivetrain.spark.checkpoints.publishing import abort_after, is_transactional, publish_transaction
+from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 
 WORLDS: list[Callable[[Path], World]] = [FileWorld, SqliteWorld]
 

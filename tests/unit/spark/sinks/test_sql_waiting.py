@@ -12,9 +12,11 @@ import pytest
 from sink_worlds import stage
 
 from drivetrain.api import sinks
+from drivetrain.connectors.opening import open_sink
+from drivetrain.connectors.sql.sql_sink import SqlSinkWriter
 from drivetrain.errors import MissingDependencyError, OutputError
-from drivetrain.spark.sinks import SinkContext, is_transactional, open_sink, publish_transaction
-from drivetrain.spark.sinks.sql import SqlSinkWriter
+from drivetrain.spark.checkpoints.publishing import is_transactional, publish_transaction
+from drivetrain.spark.connector.sink import SinkContext
 
 
 def test_a_batch_that_was_damaged_while_it_waited_is_told_and_nothing_is_published(tmp_path: Path) -> None:
@@ -61,3 +63,5 @@ def test_sinks_share_a_transaction_when_they_name_the_same_database(
     assert one == group(sinks.postgresql("host=db port=5432 user=bank dbname=bank", "b"))
     assert one != group(sinks.postgresql("postgresql://bank@db:5432/other", "a"))
     assert "hidden" not in one
+    (tmp_path / "user").write_text("bank\n")
+    assert one == group(sinks.postgresql(f"postgresql://${{file:{tmp_path}/user}}@db:5432/bank", "a"))

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructType
 
 from drivetrain.api.sources import FileSource
-from drivetrain.spark.sources.context import BAD_COLUMN
-from drivetrain.spark.sources.file_log import FileSplit
-from drivetrain.spark.sources.file_reader import must_be_whole, read_splits
-from drivetrain.spark.sources.schema import to_arrow
+from drivetrain.connectors.files.file_log import FileSplit
+from drivetrain.connectors.files.file_reader import must_be_whole, read_splits
+from drivetrain.connectors.schema import to_arrow
+from drivetrain.spark.connector.source import BAD_COLUMN
 
 
 def with_bad_column(struct: StructType) -> StructType:

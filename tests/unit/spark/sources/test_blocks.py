@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from drivetrain.connectors.files import blocks
+from drivetrain.connectors.files.blocks import Block, LineNumbers, first_line, read_blocks
+from drivetrain.connectors.files.file_log import FileSplit
 from drivetrain.errors import InputError
-from drivetrain.spark.sources import blocks
-from drivetrain.spark.sources.blocks import Block, LineNumbers, first_line, read_blocks
-from drivetrain.spark.sources.file_log import FileSplit
 
 LOCAL = pafs.LocalFileSystem()
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)

@@ -22,10 +22,10 @@ from pyspark.sql.types import (
 )
 
 from drivetrain.api import sources
+from drivetrain.connectors.files import blocks
+from drivetrain.connectors.files.csv_decoder import check_csv_schema
+from drivetrain.connectors.schema import to_arrow
 from drivetrain.errors import InputError
-from drivetrain.spark.sources import blocks
-from drivetrain.spark.sources.csv_decoder import check_csv_schema
-from drivetrain.spark.sources.schema import to_arrow
 
 FLIGHT = StructType().add("carrier", StringType()).add("delay", DoubleType())
 PAIR = StructType().add("a", StringType()).add("b", StringType())

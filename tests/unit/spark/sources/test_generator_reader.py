@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from drivetrain.spark.sources.generator import GeneratorPlan, GeneratorReader
+from drivetrain.connectors.in_process.generator import GeneratorPlan, GeneratorReader
 
 
 class Clock:

@@ -24,10 +24,10 @@ from pyspark.sql.types import (
 )
 
 from drivetrain.api import sources
+from drivetrain.connectors.files import blocks
+from drivetrain.connectors.files.json_decoder import check_json_schema
+from drivetrain.connectors.schema import to_arrow
 from drivetrain.errors import InputError
-from drivetrain.spark.sources import blocks
-from drivetrain.spark.sources.json_decoder import check_json_schema
-from drivetrain.spark.sources.schema import to_arrow
 
 EVENT = StructType().add("ts", TimestampType()).add("key", StringType()).add("n", LongType())
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
@@ -89,7 +89,7 @@ def test_each_line_is_read_or_set_aside_whatever_the_splits(
     tmp_path: Path, small_blocks: None, lines: list[tuple[str, Any, Any]], cuts: list[int]
 ) -> None:
     path = write(tmp_path / "f.jsonl", *(line for _, line, _ in lines))
-    rows = read(sources.jsonl(path, schema="", on_bad_record="dead_letter"), EVENT, cuts)
+    rows = read(sources.json(path, schema="", on_bad_record="dead_letter"), EVENT, cuts)
     expected = []
     for number, (kind, line, value) in enumerate(lines, 1):
         if kind == "good":
@@ -119,7 +119,7 @@ def test_a_bad_line_stops_with_file_line_column_type_and_text(
 ) -> None:
     path = write(tmp_path / "f.jsonl", *[GOOD] * 500, line, *[GOOD] * 500)
     with pytest.raises(InputError) as caught:
-        read(sources.jsonl(path, schema=""), EVENT)
+        read(sources.json(path, schema=""), EVENT)
     error = caught.value
     assert error.where == f"{path}, line 501"
     assert column in error.what
@@ -146,17 +146,17 @@ def test_timestamps_are_iso_8601_and_utc_when_no_zone_is_given(
     alone = write(tmp_path / "a.jsonl", json.dumps({"ts": text}))
     mixed = write(tmp_path / "b.jsonl", GOOD, json.dumps({"ts": text}), '{"ts":"2024-01-01 00:00:00"}', "{}")
     moment = dt.datetime.fromisoformat(expected)
-    assert [row["ts"] for row in read(sources.jsonl(alone, schema=""), EVENT)] == [moment]
-    assert read(sources.jsonl(mixed, schema=""), EVENT)[1]["ts"] == moment
+    assert [row["ts"] for row in read(sources.json(alone, schema=""), EVENT)] == [moment]
+    assert read(sources.json(mixed, schema=""), EVENT)[1]["ts"] == moment
 
 
 def test_timestamps_may_follow_a_pattern(tmp_path: Path) -> None:
     path = write(tmp_path / "f.jsonl", '{"ts":"01/03/2024 10:00:00"}', "{}")
-    day_first = sources.jsonl(path, schema="", timestamp_format="%d/%m/%Y %H:%M:%S")
+    day_first = sources.json(path, schema="", timestamp_format="%d/%m/%Y %H:%M:%S")
     moment = dt.datetime(2024, 3, 1, 10, tzinfo=dt.UTC)
     assert [row["ts"] for row in read(day_first, EVENT)] == [moment, None]
     path = write(tmp_path / "f.jsonl", '{"ts":"01/03/2024 10:00:00.25 +0100"}')
-    with_zone = sources.jsonl(path, schema="", timestamp_format="%d/%m/%Y %H:%M:%S.%f %z")
+    with_zone = sources.json(path, schema="", timestamp_format="%d/%m/%Y %H:%M:%S.%f %z")
     moment = dt.datetime(2024, 3, 1, 9, 0, 0, 250000, tzinfo=dt.UTC)
     assert [row["ts"] for row in read(with_zone, EVENT)] == [moment]
 
@@ -169,7 +169,7 @@ def test_nested_values_dates_and_booleans(tmp_path: Path) -> None:
         '{"day":"2024-02-29","ok":true,"inner":{"x":1,"tags":["a",null],"more":{}}}',
         "{}",
     )
-    assert read(sources.jsonl(path, schema=""), struct) == [
+    assert read(sources.json(path, schema=""), struct) == [
         {"day": dt.date(2024, 2, 29), "ok": True, "inner": {"x": 1.0, "tags": ["a", None]}},
         {"day": None, "ok": None, "inner": None},
     ]
@@ -184,7 +184,7 @@ def test_a_type_without_a_json_form_is_refused_with_a_remedy(kind: Any) -> None:
 
 def test_a_missing_key_is_null_and_the_case_of_keys_matters(tmp_path: Path) -> None:
     path = write(tmp_path / "f.jsonl", '{"KEY":"a"}')
-    assert read(sources.jsonl(path, schema=""), EVENT) == [{"ts": None, "key": None, "n": None}]
+    assert read(sources.json(path, schema=""), EVENT) == [{"ts": None, "key": None, "n": None}]
 
 
 def test_arrow_still_needs_the_guard_against_several_objects_on_a_line() -> None:

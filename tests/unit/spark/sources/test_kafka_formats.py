@@ -15,9 +15,9 @@ from google.protobuf import descriptor_pb2, struct_pb2, timestamp_pb2, type_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.spark.sources.kafka_avro import AvroFormat
-from drivetrain.spark.sources.kafka_protobuf import ProtobufFormat
-from drivetrain.spark.sources.kafka_wire import without_header, without_index
+from drivetrain.connectors.kafka.avro import AvroFormat
+from drivetrain.connectors.kafka.confluent_header import without_header, without_index
+from drivetrain.connectors.kafka.protobuf_values import ProtobufFormat
 
 INNER = {"type": "record", "name": "Inner", "fields": [{"name": "d", "type": "double"}]}
 FIELDS: list[dict[str, Any]] = [

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.offset_index import UNKNOWN_MS
+from drivetrain.connectors.kafka.batch_index import RECORDS, KafkaIndex, newest_of
+from drivetrain.connectors.kafka.offset_store import Record
+from drivetrain.core.replay.offset_index import UNKNOWN_MS
 from drivetrain.errors import UnavailableError
-from drivetrain.spark.source_clock import Newest, newest_of_all
-from drivetrain.spark.sources.kafka_index import RECORDS, KafkaIndex, newest_of
-from drivetrain.spark.sources.offset_store import Record
+from drivetrain.spark.batch.source_clock import newest_of_all
+from drivetrain.spark.connector.newest import Newest
 
 P, Q = ("t", 0), ("t", 1)
 

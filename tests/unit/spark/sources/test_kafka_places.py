@@ -10,15 +10,15 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from drivetrain.api.kafka import Kafka, Place
+from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition, Topic
+from drivetrain.connectors.kafka.message_decoder import bad_message
+from drivetrain.connectors.kafka.opened_kafka import OpenedKafka
+from drivetrain.connectors.kafka.start_and_end import Places, nested, offsets_of, resolve_end, resolve_start
 from drivetrain.errors import InputError
-from drivetrain.spark.sources.context import Position, SourceContext
-from drivetrain.spark.sources.kafka_admin import KafkaAdmin, Partition, Topic
-from drivetrain.spark.sources.kafka_decoder import bad_message
-from drivetrain.spark.sources.kafka_places import Places, nested, offsets_of, resolve_end, resolve_start
-from drivetrain.spark.sources.kafka_watch import KafkaWatch
+from drivetrain.spark.connector.source import Position, SourceContext
 
 
 @dataclasses.dataclass
@@ -102,7 +102,8 @@ def test_how_far_it_is_counts_to_the_end_and_no_further() -> None:
     places = Places({("t", 0): 10, ("t", 1): 0}, {("t", 0): 20, ("t", 1): 0}, {"t": "id"})
     source = Kafka(bootstrap="b:1", topics=("t",), end=Place(word="latest"))
     context = SourceContext(cast(SparkSession, None), "nowhere", "app", "source")
-    watch = KafkaWatch(source, Topics({}).admin, places, context, None)
+    rows = cast(DataFrame, None)
+    watch = OpenedKafka(source, Topics({}).admin, places, context, None, rows, is_partitioned=True)
     assert watch.position(None) == watch.position('{"t":{"0":10,"1":0}}')
     assert watch.position(None) == Position(0, 10, finished=False)
     assert watch.position('{"t":{"0":15,"1":9}}').done == 5

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from typing import cast
 
 import pyarrow.fs as pafs
 import pytest
+from pyspark.sql import DataFrame
 
-from drivetrain.spark.sources.file_log import FileLog
-from drivetrain.spark.sources.location import FoundFile
-from drivetrain.spark.sources.native_files import _Taken
+from drivetrain.connectors.files.file_log import FileLog
+from drivetrain.connectors.files.native_files import NativeFiles
+from drivetrain.runtime.file_locations import FoundFile
 
 FILES = 20
 
 
-def taken(tmp_path: Path) -> _Taken:
+def taken(tmp_path: Path) -> NativeFiles:
     log = FileLog(pafs.LocalFileSystem(), str(tmp_path / "log"))
     log.append((FoundFile(f"/in/{n}", 10), False) for n in range(FILES))
-    return _Taken(log, str(tmp_path / "spark"), FILES)
+    return NativeFiles(cast(DataFrame, None), log, str(tmp_path / "spark"), says_end=False)
 
 
 def note(tmp_path: Path, name: str, *entries: tuple[int, int]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drivetrain.spark.sources.temporal import to_temporal
+from drivetrain.connectors.files.timestamps import to_temporal
 
 UTC = pa.timestamp("us", tz="UTC")
 moments = st.datetimes(timezones=st.none() | st.just(dt.UTC)).filter(lambda moment: 1700 < moment.year < 2200)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructType
 
 from drivetrain.api import sources
+from drivetrain.connectors.files import blocks
 from drivetrain.errors import InputError
-from drivetrain.spark.sources import blocks
 
 VALUE = StructType().add("value", StringType())
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)

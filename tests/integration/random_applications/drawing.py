@@ -1,0 +1,287 @@
+"""A recipe from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from drivetrain.crash_points import CrashPoint
+
+from .drawing_sources import draw_keys, draw_sources
+from .model import streams_of
+from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES
+from .recipe import (
+    Add,
+    Deduplicate,
+    Facts,
+    Filter,
+    FlatMap,
+    Join,
+    KeyType,
+    Late,
+    Log,
+    Map,
+    Persistent,
+    Recipe,
+    Sink,
+    Step,
+    TableJoin,
+    Task,
+    Union,
+    Window,
+    facts_of,
+)
+
+MOST_MESSAGES = 1_500
+KEY_TYPES: tuple[KeyType, ...] = (
+    "string",
+    "string",
+    "bigint",
+    "double",
+    "array<string>",
+    "struct<a:bigint,b:string>",
+)
+BATCH_POINTS = (
+    CrashPoint.BATCH_BEGINS,
+    CrashPoint.BEFORE_SINK,
+    CrashPoint.AFTER_SINK,
+    CrashPoint.BEFORE_ENTRY,
+    CrashPoint.AFTER_ENTRY,
+    CrashPoint.BEFORE_COMMIT,
+)
+"""Those that a batch passes, where an exception is as good as death."""
+CHECKPOINT_POINTS = (
+    CrashPoint.BEFORE_SNAPSHOT,
+    CrashPoint.AFTER_SNAPSHOT,
+    CrashPoint.BEFORE_RECORD,
+    CrashPoint.AFTER_RECORD,
+    CrashPoint.BEFORE_PUBLICATION,
+    CrashPoint.AFTER_PUBLICATION,
+)
+
+
+def recipe_of(seed: int) -> Recipe:
+    """The recipe of a seed, of a size that loops can compute."""
+    draw = random.Random(seed)
+    while True:
+        made = Drawing(seed, draw).drawn()
+        if all(len(stream.messages) <= MOST_MESSAGES for stream in streams_of(made)):
+            return made
+
+
+def killed_recipe_of(seed: int) -> Recipe:
+    """A recipe of several fragments, to be killed in a process of its own at any crash point."""
+    draw = random.Random(f"killed {seed}")
+    for number in range(10_000 * (seed + 1), 10_000 * (seed + 2)):
+        made = recipe_of(number)
+        stateful = sum(isinstance(step, Window | Join | Deduplicate | Persistent) for step in made.steps)
+        if stateful > 1 and not made.watched and sum(len(source.rows) for source in made.sources) > 20:
+            break
+    crashes = tuple((draw.choice(list(CrashPoint)).value, draw.randint(1, 4)) for _ in range(2))
+    sinks = tuple(replace(s, kind="parquet") if s.kind == "memory" else s for s in made.sinks)
+    sets = {**dict(made.sets), "run.max-batch-bytes": "2 KiB"}
+    if any(point in CHECKPOINT_POINTS for point, _ in crashes):
+        sets |= {"checkpoint.mode": "on", "checkpoint.interval": "200 ms"}
+    return replace(made, crashes=crashes, sinks=sinks, sets=tuple(sets.items()), delivery="exactly once")
+
+
+class Drawing:
+    """One recipe on its way."""
+
+    def __init__(self, seed: int, draw: random.Random) -> None:
+        self.draw = draw
+        self.key_type: KeyType = draw.choice(KEY_TYPES)
+        self.keys = draw_keys(draw, self.key_type)
+        watched = draw.random() < 0.15
+        sources = draw_sources(draw, self.key_type, self.keys, watched=watched)
+        self.recipe = Recipe(seed, self.key_type, sources, (), (), watched)
+        self.facts: list[Facts] = facts_of(self.recipe)
+
+    def drawn(self) -> Recipe:
+        """The whole of it."""
+        for _ in range(self.draw.choice([1, 1, 2, 2, 3, 3, 4, 5])):
+            step = self._step()
+            if step is not None:
+                self._add(step)
+                if isinstance(step, Window) and self._is_loose(step) and self.draw.random() < 0.7:
+                    self._add(Late(inputs=(len(self.facts) - 1,)))
+        return self._figured(replace(self.recipe, sinks=self._sinks()))
+
+    def _add(self, step: Step) -> None:
+        self.recipe = replace(self.recipe, steps=(*self.recipe.steps, step))
+        self.facts = facts_of(self.recipe)
+
+    def _is_loose(self, step: Step) -> bool:
+        return self.facts[step.inputs[0]].loose
+
+    # -- steps --------------------------------------------------------------------------------------
+
+    def _step(self) -> Step | None:
+        open_yet = [i for i, f in enumerate(self.facts) if not f.is_end]
+        if not open_yet:
+            return None
+        first = open_yet[-1] if self.draw.random() < 0.7 else self.draw.choice(open_yet)
+        cut = self.draw.random() < 0.15
+        facts = self.facts[first]
+        if facts.loose:
+            return self._loose_window(first) if self.draw.random() < 0.6 else self._stateless(first, cut)
+        kinds = [self._stateless, self._stateless, self._table_join, self._task]
+        if facts.timed:
+            kinds += [self._window, self._window, self._window, self._window, self._deduplicate]
+            kinds += [self._pair, self._pair, self._persistent]
+        elif not self.recipe.watched:
+            kinds += [self._total]
+        return self.draw.choice(kinds)(first, cut)
+
+    def _stateless(self, first: int, cut: bool) -> Step | None:
+        draw, into = self.draw, {"inputs": (first,), "cut": cut}
+        how: Any = draw.choice(["column", "sql", "function"])
+        match draw.choice(["filter", "add", "map", "flat_map", "log"]):
+            case "filter":
+                modulo = draw.randint(2, 4)
+                return Filter(**into, how=how, modulo=modulo, rest=draw.randrange(modulo))
+            case "add":
+                return Add(**into, how=how, more=draw.randint(1, 5))
+            case "map":
+                ways = ["row", "tuple", "text"] if self.key_type in PYTHON else ["text"]
+                strict = draw.random() < 0.25
+                return Map(**into, how=draw.choice(ways), factor=draw.choice([-1, 2, 3]), strict=strict)
+            case "flat_map":
+                return FlatMap(**into, most=3)
+            case _:
+                return Log(inputs=(first,))
+
+    def _window(self, first: int, cut: bool) -> Step | None:
+        draw = self.draw
+        kinds = ["tumbling", "tumbling", "sliding", "session", "session"]
+        kinds += [] if self.recipe.watched else ["everything"]
+        kind: Any = draw.choice(kinds)
+        by: Any = draw.choice(["key", "key", "key", "nothing", *(["expression"] if self._computes() else [])])
+        if by == "expression" and draw.random() < 0.5:
+            by = "function"
+        how = self._how(kind)
+        emission: Any = "discarding"
+        lateness = 0
+        if kind in ("tumbling", "sliding") and how in AGGREGATES and draw.random() < 0.25:
+            emission = draw.choice(["discarding", "accumulating"])
+            lateness = draw.choice([1_000, 30_000])
+        if kind == "everything" and how == "count" and draw.random() < 0.5:
+            emission = "accumulating"
+        size = draw.choice([500, 1_000, 3_000] if kind == "session" else [1_000, 5_000, 20_000])
+        slide = size // draw.choice([2, 4]) if kind == "sliding" else 0
+        return Window(
+            inputs=(first,), cut=cut, kind=kind, how=how, by=by, emission=emission, lateness_ms=lateness,
+            size_ms=0 if kind == "everything" else size, slide_ms=slide,
+        )  # fmt: skip
+
+    def _computes(self) -> bool:
+        return self.key_type in EXPRESSIONS
+
+    def _how(self, kind: str) -> str:
+        ways = list(AGGREGATES)
+        ways += [
+            way for way in PYTHON_AGGREGATES for _ in range(3) if not (way == "fold" and kind == "session")
+        ]
+        if kind == "everything":
+            ways += ["count"] * len(ways)
+        return self.draw.choice(ways)
+
+    def _total(self, first: int, cut: bool) -> Step:
+        how = self.draw.choice(["sum", "max", "set", *PYTHON_AGGREGATES])
+        return Window(inputs=(first,), cut=cut, kind="everything", how=how)
+
+    def _loose_window(self, first: int) -> Step:
+        """Counts by key, with late messages and perhaps some allowed lateness."""
+        draw = self.draw
+        size = draw.choice([1_000, 5_000])
+        if draw.random() < 0.4:
+            emission: Any = draw.choice(["discarding", "accumulating"])
+            lateness = draw.choice([1_000, 5_000])
+            return Window(
+                inputs=(first,),
+                kind="tumbling",
+                how="count",
+                size_ms=size,
+                emission=emission,
+                lateness_ms=lateness,
+            )
+        return Window(inputs=(first,), kind="tumbling", how="count", size_ms=size)
+
+    def _deduplicate(self, first: int, cut: bool) -> Step | None:
+        if self.draw.random() < 0.3:
+            return Deduplicate(inputs=(first,), cut=cut, within_ms=10_000, exact=True)
+        return Deduplicate(inputs=(first,), cut=cut, within_ms=self.draw.choice([300, 5_000]), exact=False)
+
+    def _pair(self, first: int, cut: bool) -> Step | None:
+        others = [i for i, f in enumerate(self.facts) if f.timed and not f.loose and not f.is_end]
+        if len(others) < 2:
+            return None
+        second = self.draw.choice([i for i in others if i != first])
+        if self.draw.random() < 0.5:
+            return Union(inputs=(first, second), cut=cut)
+        within = self.draw.choice([0, 200, 1_000])
+        return Join(
+            inputs=(first, second), cut=cut, within_ms=within, how=self.draw.choice(["inner", "left"])
+        )
+
+    def _table_join(self, first: int, cut: bool) -> Step:
+        keys = [key for key in self.keys if key is not None]
+        table = tuple(
+            (self.draw.choice(keys), self.draw.randrange(10)) for _ in range(self.draw.randint(1, 4))
+        )
+        return TableJoin(inputs=(first,), cut=cut, how=self.draw.choice(["inner", "left"]), table=table)
+
+    def _task(self, first: int, cut: bool) -> Step | None:
+        ways = ["each", "batch"]
+        ways += ["ticks"] if self.facts[first].timed else []
+        ways += [] if self.recipe.watched else ["totals"]
+        return Task(inputs=(first,), cut=cut, how=self.draw.choice(ways), parallelism=self.draw.randint(1, 3))
+
+    def _persistent(self, first: int, cut: bool) -> Step | None:
+        ways = ["each", "windows", "changes", *([] if self.recipe.watched else ["asked"])]
+        size = self.draw.choice([1_000, 5_000])
+        return Persistent(inputs=(first,), cut=cut, how=self.draw.choice(ways), size_ms=size)
+
+    # -- the rest -------------------------------------------------------------------------------------
+
+    def _sinks(self) -> tuple[Sink, ...]:
+        steps, count = self.recipe.steps, len(self.facts)
+        read = {i for s in steps for i in s.inputs}
+        ends = [i for i in range(count) if i not in read]
+        ends += [s.inputs[0] for s in steps if isinstance(s, Late)]
+        inner = [i for i in sorted(read) if i not in ends]
+        ends += [self.draw.choice(inner)] if inner and self.draw.random() < 0.3 else []
+        return tuple(Sink(i, self._sink_kind(i)) for i in sorted(set(ends)))
+
+    def _sink_kind(self, stream: int) -> Any:
+        facts, draw = self.facts[stream], self.draw
+        step = None if self.recipe.source_of(stream) else self.recipe.step(stream)
+        if isinstance(step, Persistent) and step.how == "asked":
+            return "none"
+        kinds = ["parquet"] * 5 + ["memory", "memory", "batches"]
+        if facts.mode == "exact" and self.key_type in ("string", "bigint"):
+            kinds += ["csv", "json", "json", "text", "sqlite", "sqlite", "postgresql"]
+        if facts.mode == "exact" and draw.random() < 0.1:
+            kinds = ["console", "none"]
+        if isinstance(step, Window) and step.kind == "everything" and self.key_type in ("string", "bigint"):
+            kinds += ["upsert"] * 4 if step.emission == "accumulating" else []
+        return draw.choice(kinds)
+
+    def _figured(self, recipe: Recipe) -> Recipe:
+        """Configuration, delivery and crashes."""
+        draw = self.draw
+        sets = {"run.max-batch-bytes": draw.choice(["1 KiB", "1 MiB"])}
+        if draw.random() < 0.3:
+            sets |= {"channel.window-messages": "25", "channel.window-batches": "2"}
+        if draw.random() < 0.3:
+            sets |= {"checkpoint.mode": "on", "checkpoint.interval": draw.choice(["100 ms", "1 s"])}
+        crashes: tuple[tuple[str, int], ...] = ()
+        delivery = "exactly once"
+        is_replayable = all(source.kind != "socket" for source in recipe.sources)
+        if draw.random() < 0.35 and is_replayable:
+            times = [draw.randint(1, 8) for _ in range(draw.randint(1, 3))]
+            crashes = tuple((draw.choice(BATCH_POINTS).value, time) for time in times)
+        elif draw.random() < 0.2 and "checkpoint.mode" not in sets:
+            delivery = draw.choice(["at least once", "at most once"])
+        return replace(recipe, sets=tuple(sets.items()), crashes=crashes, delivery=delivery)

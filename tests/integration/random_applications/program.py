@@ -1,0 +1,97 @@
+"""A recipe as the text of an application, which writes its own inputs, and runs with `drivetrain run`."""
+
+from __future__ import annotations
+
+from .program_sources import source_lines, writer_lines
+from .program_steps import step_lines
+from .recipe import Facts, Recipe, Sink, facts_of
+
+DATABASE = "RANDOM_APPLICATIONS_DATABASE"
+"""The environment variable with the address of a PostgreSQL database."""
+HEAD = '''"""Random application {seed}. It writes its inputs beside itself; run it with:
+
+drivetrain run FILE{sets}
+"""
+
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drivetrain import Application, At, F, Monoid, PersistentTask, State, Task
+from drivetrain import agg, col, lit, partitioners, sinks, sources, timestamp, windows
+
+HERE = Path(__file__).with_suffix("")
+
+
+def at(us):
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+'''
+
+
+def program_of(recipe: Recipe) -> str:
+    """The application as a program; a PostgreSQL database is where the environment variable says."""
+    facts = facts_of(recipe)
+    sets = "".join(f' --set {key}="{value}"' for key, value in recipe.sets)
+    lines = [HEAD.format(seed=recipe.seed, sets=sets)]
+    for i, source in enumerate(recipe.sources):
+        lines += writer_lines(recipe, i, source)
+    lines.append(f'app = Application("random-{recipe.seed}", delivery="{recipe.delivery}")')
+    for i, source in enumerate(recipe.sources):
+        lines += source_lines(recipe, i, source)
+    for i, step in enumerate(recipe.steps, len(recipe.sources)):
+        lines += step_lines(recipe, facts, i, step)
+        if step.cut:
+            lines.append(f"s{i} = s{i}.cut()")
+    for j, sink in enumerate(recipe.sinks):
+        lines += _sink_lines(j, sink, facts[sink.stream])
+    return "\n".join(lines) + "\n"
+
+
+def _sink_lines(j: int, sink: Sink, facts: Facts) -> list[str]:
+    stream, path = f"s{sink.stream}", f'str(HERE / "out" / "{j}")'
+    end = f'name="sink{j}")'
+    if facts.timed and sink.kind in ("parquet", "memory", "batches"):
+        stream += ".with_columns(at=timestamp())"
+    match sink.kind:
+        case "text":
+            line = f"{stream}.select(value=\"to_json(struct(key, n), map('ignoreNullFields', 'false'))\")"
+            return [f"{line}.sink(sinks.text({path}), {end}"]
+        case "csv" | "json":
+            return [f'{stream}.select("key", "n").sink(sinks.{sink.kind}({path}), {end}']
+        case "sqlite":
+            return [f'{stream}.select("key", "n").sink(sinks.sqlite(str(HERE / "out.db"), "t{j}"), {end}']
+        case "postgresql":
+            table = f'sinks.postgresql("${{{DATABASE}}}", f"{{HERE.name}}-{j}")'
+            return [f'{stream}.select("key", "n").sink({table}, {end}']
+        case "upsert":
+            table = f'sinks.sqlite(str(HERE / "out.db"), "t{j}", mode="upsert", key=["key"])'
+            return [f'{stream}.filter("key is not null").select("key", "n").sink({table}, {end}']
+        case "memory":
+            return [f'{stream}.sink(sinks.memory(f"{{HERE.name}}-{j}"), {end}']
+        case "batches":
+            return [*_function_sink(j), f"{stream}.sink(sinks.batches(take{j}), {end}"]
+        case "console" | "none":
+            return [f"{stream}.sink(sinks.{sink.kind}(), {end}"]
+        case _:
+            return [f"{stream}.sink(sinks.parquet({path}), {end}"]
+
+
+def _function_sink(j: int) -> list[str]:
+    return [
+        "",
+        "",
+        f"def take{j}(table, batch_id):",
+        "    HERE.mkdir(exist_ok=True)",
+        f'    pq.write_table(table, HERE / "taken-{j}-{{}}.parquet".format(batch_id))',
+        "",
+        "",
+    ]

@@ -1,0 +1,244 @@
+"""A random application as data: what `program` writes down, `model` computes and `shrinking` makes smaller.
+
+Streams have numbers: first the sources, then the steps. Every stream has the columns `key` and `n`, so that
+anything can follow anything; some have further ones (`extras_of`), which a sink takes and a step leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+KeyType = Literal["string", "bigint", "double", "array<string>", "struct<a:bigint,b:string>"]
+
+Row = tuple[int, Any, int | None, int]
+"""Event time in µs since the epoch, key, n, and the place that it comes from."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of rows in the order of arrival; `disorder_ms` is what the application is told."""
+
+    kind: Literal["parquet", "csv", "jsonl", "text", "items", "generate", "socket"]
+    files: tuple[tuple[Row, ...], ...]
+    disorder_ms: int = 0
+    places: int = 0
+    """Into how many places with clocks of their own the rows fall; 0: there is one clock."""
+    packed: bool = False
+    bad: int = 0
+    """Records that cannot be read, one in each of the first files."""
+    breaks_promise: bool = False
+    """Whether some rows are further behind than `disorder_ms`."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(row for file in self.files for row in file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A processor; `inputs` are numbers of streams."""
+
+    inputs: tuple[int, ...]
+    cut: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(Step):
+    how: Literal["column", "sql", "function"]
+    modulo: int
+    rest: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(Step):
+    how: Literal["column", "sql", "function"]
+    more: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map(Step):
+    """n becomes n · factor; `strict` raises where n is null, and has such messages set aside."""
+
+    how: Literal["row", "tuple", "text"]
+    factor: int
+    strict: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatMap(Step):
+    """n mod `most` messages for each."""
+
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log(Step):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Union(Step):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(Step):
+    """An aggregation over windows; sizes in ms."""
+
+    kind: Literal["tumbling", "sliding", "session", "everything"]
+    how: str
+    size_ms: int = 0
+    slide_ms: int = 0
+    by: Literal["key", "nothing", "expression", "function"] = "key"
+    emission: Literal["discarding", "accumulating"] = "discarding"
+    lateness_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late(Step):
+    """What came too late for the window that is its input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deduplicate(Step):
+    """By key within a span; `exact` compares timestamp and n too, and finds copies of one message."""
+
+    within_ms: int
+    exact: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Step):
+    within_ms: int
+    how: Literal["inner", "left"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoin(Step):
+    how: Literal["inner", "left"]
+    table: tuple[tuple[Any, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Step):
+    """each, batch: stateless; ticks: sums of seconds when the clock passes them; totals: sums at the end."""
+
+    how: Literal["each", "batch", "ticks", "totals"]
+    parallelism: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Persistent(Step):
+    """each: passes messages on; windows: sums; changes: counts so far; asked: counts, for `state`."""
+
+    how: Literal["each", "windows", "changes", "asked"]
+    size_ms: int = 0
+
+
+SinkKind = Literal[
+    "parquet", "csv", "json", "text", "sqlite", "upsert", "batches", "memory", "console", "none", "postgresql"
+]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The end of stream number `stream`."""
+
+    stream: int
+    kind: SinkKind
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An application. `watched`: its inputs do not end, and it is stopped when its outputs are there."""
+
+    seed: int
+    key_type: KeyType
+    sources: tuple[Source, ...]
+    steps: tuple[Step, ...]
+    sinks: tuple[Sink, ...]
+    watched: bool = False
+    delivery: str = "exactly once"
+    sets: tuple[tuple[str, str], ...] = ()
+    """Keys of the configuration."""
+    crashes: tuple[tuple[str, int], ...] = ()
+    """Where each of the first runs dies: a crash point, and at which of its times."""
+
+    def step(self, stream: int) -> Step:
+        """The step that makes a stream, which must not be a source."""
+        return self.steps[stream - len(self.sources)]
+
+    def source_of(self, stream: int) -> Source | None:
+        return self.sources[stream] if stream < len(self.sources) else None
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of all streams."""
+        return range(len(self.sources) + len(self.steps))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What may follow a stream, and how its results are compared.
+
+    `mode` is how what a sink holds is compared. `exact`: as it is; `running`: the last of each group counts;
+    `added`: the results of a group are added up; `late`: with those of the window that it was too late for.
+    """
+
+    extras: tuple[str, ...] = ()
+    timed: bool = True
+    mode: Literal["exact", "running", "added", "late"] = "exact"
+    loose: bool = False
+    """Whether some messages break the promised disorder: what windows make of it depends on the batches."""
+    is_end: bool = False
+    """Whether only sinks may follow."""
+
+
+WINDOW = ("window_start", "window_end")
+SEVERAL = ("c", "lo", "hi")
+
+
+def facts_of(recipe: Recipe) -> list[Facts]:
+    """The facts of every stream."""
+    found = [Facts(loose=s.breaks_promise) for s in recipe.sources]
+    for step in recipe.steps:
+        found.append(_after(step, [found[i] for i in step.inputs]))
+    return found
+
+
+def _after(step: Step, inputs: list[Facts]) -> Facts:
+    match step:
+        case Filter() | Log() | Add():
+            return inputs[0]
+        case Map() | FlatMap() | Task(how="each" | "batch"):
+            return replace(inputs[0], extras=())
+        case Window():
+            return _of_window(step, inputs[0])
+        case Late():
+            return Facts(mode="late", is_end=True)
+        case TableJoin():
+            return replace(inputs[0], extras=())
+        case Task(how="totals"):
+            return Facts(timed=False)
+        case Persistent(how="changes"):
+            return Facts(mode="running", timed=False, is_end=True)
+        case Persistent(how="asked"):
+            return Facts(timed=False, is_end=True)
+        case _:
+            return Facts(timed=all(i.timed for i in inputs))
+
+
+def _of_window(step: Window, before: Facts) -> Facts:
+    extras = (*(() if step.kind == "everything" else WINDOW), *(SEVERAL if step.how == "several" else ()))
+    if step.kind == "everything":
+        running = step.emission == "accumulating"
+        return Facts(extras, timed=False, mode="running" if running else "exact", is_end=running)
+    if before.loose:
+        return Facts(extras, mode="running" if step.emission == "accumulating" else "added", is_end=True)
+    return Facts(extras)
+
+
+def group_of(facts: Facts) -> tuple[str, ...]:
+    """The columns of a group, of which the last result counts or all results are added up."""
+    return ("key", *(name for name in facts.extras if name in WINDOW))

@@ -1,0 +1,85 @@
+"""Whatever the application, its data and where it dies: its outputs are what the model says.
+
+`DRIVETRAIN_APPLICATIONS` says how many are tried (the nightly run), and for every 30 of them one more is
+killed; `DRIVETRAIN_SEED=n` runs one. A failure prints the smallest application found that fails in the same
+way, as a program that can be run. Seed 45 is a watched input that falls silent, with checkpoints on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivetrain.testing.simulate import chosen_seeds
+
+from .drawing import killed_recipe_of, recipe_of
+from .program import DATABASE, program_of
+from .recipe import Recipe
+from .running import failure_of, failure_of_killed
+from .shrinking import shrunk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+APPLICATIONS = int(os.environ.get("DRIVETRAIN_APPLICATIONS") or 0)
+IS_ONE = "DRIVETRAIN_SEED" in os.environ
+SEEDS = chosen_seeds(0) if IS_ONE else range(APPLICATIONS) if APPLICATIONS else (32, 24, 45, 18, 16)
+"""By default a few that have many kinds of steps, sources and sinks between them; all of them have passed."""
+KILLED = chosen_seeds(0) if IS_ONE else range(APPLICATIONS // 30) if APPLICATIONS else (1,)
+TRIES = 40
+"""How many smaller applications are tried of one that fails."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all programs are: each folder with a program stays on the path of this process."""
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Recipe]:
+    """Starts a database for a recipe that needs one."""
+
+    def started(recipe: Recipe) -> Recipe:
+        if any(sink.kind == "postgresql" for sink in recipe.sinks):
+            monkeypatch.setenv(DATABASE, request.getfixturevalue("postgres").dsn())
+        return recipe
+
+    return started
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_application_gives_what_the_model_says(
+    spark: SparkSession, folder: Path, database: Callable[[Recipe], Recipe], seed: int
+) -> None:
+    _judge(database(recipe_of(seed)), folder, failure_of)
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("seed", KILLED)
+def test_a_random_application_that_is_killed_gives_what_the_model_says(
+    folder: Path, database: Callable[[Recipe], Recipe], seed: int
+) -> None:
+    _judge(database(killed_recipe_of(seed)), folder, failure_of_killed)
+
+
+def _judge(recipe: Recipe, folder: Path, run: Callable[[Recipe, Path, str], str | None]) -> None:
+    names = (f"{run.__name__}_{recipe.seed}_{i}" for i in itertools.count())
+
+    def failing(tried: Recipe) -> str | None:
+        name = next(names)
+        failure = run(tried, folder, name)
+        shutil.rmtree(folder / name, ignore_errors=True)
+        return failure
+
+    failure = failing(recipe)
+    if failure is not None:
+        small, failure = shrunk(recipe, failure, failing, TRIES)
+        pytest.fail(f"DRIVETRAIN_SEED={recipe.seed}\n\n{program_of(small)}\n\n{failure}", pytrace=False)

@@ -1,0 +1,145 @@
+"""Recipes, their programs, the model and the shrinker, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drivetrain.code.application_file import load_application
+from drivetrain.core.plan.planner import plan
+
+from .drawing import recipe_of
+from .model import expected
+from .program import program_of
+from .recipe import Deduplicate, Filter, Join, Late, Recipe, Sink, Source, Window
+from .running import CrashError, Crashes, written
+from .shrinking import is_sound, shrunk, smaller_ones
+
+SEEDS = range(40)
+S = 1_000_000
+"""A second in µs."""
+
+
+def recipe(
+    *steps: object, rows: tuple[tuple[int, str | None, int | None], ...], disorder_ms: int = 0
+) -> Recipe:
+    """One source, steps and a sink at the end."""
+    source = Source("parquet", (tuple((ts, key, n, 0) for ts, key, n in rows),), disorder_ms)
+    return Recipe(0, "string", (source,), steps, (Sink(len(steps), "parquet"),))  # type: ignore[arg-type]
+
+
+def model_of(made: Recipe) -> dict[tuple[object, ...], int]:
+    """What the first sink holds."""
+    return dict(expected(made)[0].rows)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_program_of_a_seed_can_be_loaded_and_planned(tmp_path: Path, seed: int) -> None:
+    made = recipe_of(seed)
+    assert is_sound(made)
+    assert recipe_of(seed) == made
+    plan(load_application(str(written(made, tmp_path, f"recipe_{seed}")), {}).graph())
+
+
+def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
+    known = [recipe_of(seed) for seed in range(150)]
+    steps = {(type(step).__name__, getattr(step, "how", "")) for made in known for step in made.steps}
+    assert {"Window", "Late", "Join", "Union", "Deduplicate", "TableJoin", "Task", "Persistent"} <= {
+        n for n, _ in steps
+    }
+    assert {("Task", how) for how in ("each", "batch", "ticks", "totals")} <= steps
+    assert {("Persistent", how) for how in ("each", "windows", "changes", "asked")} <= steps
+    sinks = {sink.kind for made in known for sink in made.sinks}
+    assert sinks >= {
+        "parquet",
+        "csv",
+        "json",
+        "text",
+        "sqlite",
+        "upsert",
+        "batches",
+        "memory",
+        "console",
+        "none",
+    }
+    sources = {source.kind for made in known for source in made.sources}
+    assert sources == {"parquet", "csv", "jsonl", "text", "items", "generate", "socket"}
+    assert any(made.watched for made in known)
+
+
+def test_the_model_knows_nothing_of_drivetrain() -> None:
+    folder = Path(__file__).parent
+    for name in ("model.py", "model_windows.py", "recipe.py", "values.py"):
+        assert "drivetrain" not in (folder / name).read_text(), name
+
+
+def test_the_model_of_windows() -> None:
+    rows = ((S, "a", 1), (S + 1, "b", 2), (2 * S, "a", None), (-1, "a", 5))
+    made = recipe(Window(inputs=(0,), kind="tumbling", how="several", size_ms=1000), rows=rows)
+    assert model_of(made) == {
+        (2 * S - 1000, "a", 1, S, 2 * S, 1, 1, 1): 1,
+        (2 * S - 1000, "b", 2, S, 2 * S, 1, 2, 2): 1,
+        (3 * S - 1000, "a", None, 2 * S, 3 * S, 1, None, None): 1,
+        (-1000, "a", 5, -S, 0, 1, 5, 5): 1,
+    }
+    session = recipe(Window(inputs=(0,), kind="session", how="count", size_ms=1000), rows=rows)
+    assert model_of(session) == {  # exactly the gap later begins the next one
+        (2 * S - 1000, "a", 1, S, 2 * S): 1,
+        (2 * S + 1 - 1000, "b", 1, S + 1, 2 * S + 1): 1,
+        (3 * S - 1000, "a", 1, 2 * S, 3 * S): 1,
+        (S - 1001, "a", 1, -1, S - 1): 1,
+    }
+
+
+def test_the_model_of_joins_and_of_deduplication() -> None:
+    rows = ((0, "a", 1), (S, "a", 2), (S + 1, "a", 3), (0, None, 4))
+    doubled = Filter(inputs=(0,), how="sql", modulo=2, rest=1)  # the right side: 2 and 4
+    made = recipe(doubled, Join(inputs=(0, 1), within_ms=1000, how="left"), rows=rows)
+    assert model_of(made) == {(S, "a", 3): 1, (S, "a", 4): 1, (S + 1, "a", 5): 1, (0, None, 4): 1}
+    once = recipe(Deduplicate(inputs=(0,), within_ms=1000, exact=False), rows=rows)
+    assert model_of(once) == {(0, "a", 0): 1, (S + 1, "a", 1000): 1, (0, None, 0): 1}
+
+
+def test_an_input_without_an_end_gives_what_the_clock_has_passed() -> None:
+    rows = ((0, "a", 1), (10 * S, "a", 2))
+    made = recipe(Window(inputs=(0,), kind="tumbling", how="sum", size_ms=1000), rows=rows, disorder_ms=9000)
+    assert model_of(replace(made, watched=True)) == {(S - 1000, "a", 1, 0, S): 1}
+
+
+def test_a_failing_recipe_is_made_as_small_as_it_can_be() -> None:
+    def failing(made: Recipe) -> str | None:
+        has_session = any(isinstance(step, Window) and step.kind == "session" for step in made.steps)
+        return "wrong" if has_session and any(row[1] == "b" for row in made.sources[0].rows) else None
+
+    known = (recipe_of(seed) for seed in range(1_000))
+    large = next(made for made in known if failing(made) and len(made.steps) > 3 and len(made.sinks) > 1)
+    small, _ = shrunk(large, "wrong", failing, tries=2_000)
+    assert len(small.steps) == 1
+    assert [row[1] for row in small.sources[0].rows] == ["b"]
+    assert (small.crashes, small.sets, len(small.sinks)) == ((), (), 1)
+
+
+def test_smaller_recipes_are_sound_programs() -> None:
+    for seed in range(12):
+        for smaller in smaller_ones(recipe_of(seed)):
+            compile(program_of(smaller), "smaller", "exec")
+            assert all(
+                isinstance(smaller.step(s.inputs[0]), Window) for s in smaller.steps if isinstance(s, Late)
+            )
+
+
+def test_crashes_come_one_after_the_other() -> None:
+    crashes = Crashes((("after-sink", 2), ("before-sink", 1)))
+    from drivetrain.crash_points import CrashPoint, armed, reached
+
+    with armed(crashes):
+        reached(CrashPoint.BEFORE_SINK)
+        reached(CrashPoint.AFTER_SINK)
+        with pytest.raises(CrashError, match="died at after-sink"):
+            reached(CrashPoint.AFTER_SINK)
+        with pytest.raises(CrashError, match="died at before-sink"):
+            reached(CrashPoint.BEFORE_SINK)
+        reached(CrashPoint.BEFORE_SINK)
+    assert crashes.story == ["died at after-sink", "died at before-sink"]

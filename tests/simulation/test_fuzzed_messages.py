@@ -1,0 +1,344 @@
+"""Masters, workers, application masters and executors take messages of every type, with any fields, from
+anybody who reaches them: nobody stops, nobody resigns, and memory stays bounded.
+
+What a process may do by its role it may do here, too: those who speak for a role are left out where their
+messages are to have effects (another master, for masters; an executor's own application master)."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import worker_sim
+from app_master_world import World as AppMasterWorld
+from fuzzing import Adversary, Generator
+from test_app_master_under_faults import check_the_end, tended
+
+from drivetrain.actor import Actor, ActorSystem, Message
+from drivetrain.actor.path import Address
+from drivetrain.actor.remote import RemoteSettings, attach_remote
+from drivetrain.cluster.access.keyring import Keyring
+from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.access.system_names import Role, app_master_name, executor_name
+from drivetrain.cluster.client.open_client import open_client
+from drivetrain.cluster.executor.executor import Executor
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.master.master_process import start_master
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.own_messages import Standing
+from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.cluster.messages.checkpoints import CheckpointTold
+from drivetrain.cluster.messages.executing import ExecutorRegistered, RegisterExecutor
+from drivetrain.cluster.messages.launching import ProcessKind
+from drivetrain.config import Config
+from drivetrain.core.checkpoint.transaction import Action, Command
+from drivetrain.testing import Node, Simulation, simulate
+
+SECRET = worker_sim.SECRET
+PORT = worker_sim.PORT
+MESSAGES = 400
+MOST_OBJECTS = 60_000
+"""How many objects may be added by twice as many messages; each message would leave some."""
+
+LAUNCH = "wc-1.1-0-9-1"
+NAMES = (
+    "client",
+    "worker",
+    app_master_name("wc-1", 1),
+    app_master_name("other-7", 3),
+    executor_name("wc-1", 1, LAUNCH),
+    executor_name("other-7", 3, "other-7.3-0-9-1"),
+)
+WORDS = (
+    "wc",
+    "wc-1",
+    "other-7",
+    LAUNCH,
+    "w1",
+    "box",
+    "m1:7",
+    "m0:7",
+    "a",
+    "b",
+    "launch-1",
+    "wc-1.1-0",
+    "stale",
+)
+
+
+class Attack:
+    """Adversaries of all kinds who send to one target."""
+
+    def __init__(self, simulation: Simulation, names: Sequence[str], role: Role, main: str) -> None:
+        self.simulation, self.role, self.main = simulation, role, [main]
+        nodes = simulation.nodes(*(f"evil{number}" for number in range(len(names) + 1)))
+        self.adversaries = [
+            Adversary(node, name, PORT, SECRET) for node, name in zip(nodes, names, strict=False)
+        ]
+        self.adversaries.append(Adversary(nodes[-1], "client", PORT, None))
+
+    async def start(self) -> None:
+        for adversary in self.adversaries:
+            await adversary.start()
+
+    async def run(self, target: Address, paths: Sequence[str], count: int) -> None:
+        """Send so many messages, from one adversary after the other."""
+        random = self.simulation.random
+        all_paths = [f"{target}{path}" for path in paths]
+        for number in range(count):
+            adversary = random.choice(self.adversaries)
+            own = f"{adversary.address}/user/nobody#3"
+            words = (*WORDS, *adversary.own_words * 8)
+            generator = Generator(random, words, [own] * 30 + all_paths, adversary.taken_by(self.role))
+            adversary.send(generator, random, target, self.main if random.random() < 0.7 else paths)
+            if number % 20 == 0:
+                await self.simulation.sleep(0.05)
+        await self.simulation.sleep(1.0)
+
+    async def run_twice(self, target: Address, paths: Sequence[str], count: int = MESSAGES) -> None:
+        """As `run`, and look that the second half leaves no more than the first one."""
+        await self.run(target, paths, count)
+        gc.collect()
+        before = len(gc.get_objects())
+        await self.run(target, paths, count)
+        gc.collect()
+        grown = len(gc.get_objects()) - before
+        assert grown < MOST_OBJECTS, f"{grown} objects more after {count} messages more"
+
+
+def paths_of(system: ActorSystem) -> list[str]:
+    """Every actor of a system, and some that are none."""
+    found = [f"{cell.path.local}#{cell.path.uid}" for cell in system.cells()]
+    return [*found, "/user/nobody", "/asks/$1#1", "/asks/$20#20", "/user/master", "/user/worker", "/"]
+
+
+def settings(node: Node, name: str) -> RemoteSettings:
+    return RemoteSettings(
+        host=node.name, port=PORT, keys=Keyring(name, lambda: (SECRET,)), guard=guard_of(name)
+    )
+
+
+# ---- masters
+
+
+class Masters:
+    """Three masters, and what they are."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.nodes = simulation.nodes("m0", "m1", "m2")
+        self.places = tuple(f"{node.name}:{PORT}" for node in self.nodes)
+        self.systems: dict[str, ActorSystem] = {}
+        self.standings: dict[str, Standing] = {}
+
+    async def start(self) -> None:
+        for node in self.nodes:
+            await node.start(self._serve)
+
+    async def _serve(self, node: Node) -> None:
+        system = ActorSystem("master", rng=node.random)
+        await attach_remote(system, settings(node, "master"), transport=node.transport, entropy=node.entropy)
+        mine = MasterSettings(
+            me=f"{node.name}:{PORT}", masters=self.places, lease_ms=1_000, quorum_timeout_ms=2_000
+        )
+        self.systems[node.name] = system
+        _, self.standings[node.name] = await start_master(system, mine, node.disk, node.clock_ms)
+
+    def leader(self) -> str | None:
+        """Who leads; None while nobody does."""
+        leading = [
+            name
+            for name, one in self.standings.items()
+            if one.election.leads(one.now_ms())
+            and any("applications" in p for p in paths_of(self.systems[name]))
+        ]
+        return leading[0] if len(leading) == 1 else None
+
+
+@simulate(seeds=2)
+async def test_masters_go_on_and_none_resigns(simulation: Simulation) -> None:
+    masters = Masters(simulation)
+    await masters.start()
+    await simulation.wait_until(lambda: masters.leader() is not None, "a leader")
+    leader = masters.leader()
+    assert leader is not None
+    term = masters.standings[leader].election.term
+    attack = Attack(simulation, NAMES, Role.MASTER, "/user/master")
+    await attack.start()
+    for name in (leader, *sorted(set(masters.systems) - {leader})):
+        system = masters.systems[name]
+        await attack.run_twice(
+            system.address, paths_of(system), MESSAGES if name == leader else MESSAGES // 4
+        )
+    assert masters.leader() == leader, "the leader still leads"
+    assert {one.election.term for one in masters.standings.values()} == {term}, "nobody resigned"
+    for system in masters.systems.values():
+        system.check()
+        assert not system.is_terminated
+    assert await _lists(simulation, masters.places)
+
+
+async def _lists(simulation: Simulation, places: Sequence[str]) -> bool:
+    """Whether an honest client is answered."""
+
+    async def main(node: Node) -> bool:
+        config = Config.load(
+            None,
+            {},
+            {"cluster.masters": ",".join(places), "cluster.host": node.name, "client.timeout": "10 s"},
+        )
+        client = await open_client(
+            config,
+            environ={"DRIVETRAIN_SECRET": SECRET},
+            rng=node.random,
+            transport=node.transport,
+            entropy=node.entropy,
+        )
+        try:
+            await client.applications()
+            await client.workers()
+        finally:
+            await client.close()
+        return True
+
+    return await simulation.node("honest").start(main)
+
+
+# ---- workers
+
+
+@simulate(seeds=2)
+async def test_a_worker_goes_on(simulation: Simulation) -> None:
+    world = worker_sim.World(simulation)
+    await world.start()
+    await simulation.wait_until(lambda: world.is_known_to("m1"), "the registration")
+    worker, address = world.worker, next(iter(world.workers.values())).path.address
+    assert worker is not None
+    attack = Attack(simulation, (*NAMES, "master"), Role.WORKER, "/user/worker")
+    await attack.start()
+    system = worker.context.system
+    await attack.run_twice(address, paths_of(system), 2 * MESSAGES)
+    await simulation.wait_until(
+        lambda: not world.launcher.running and world.is_known_to("m1"),
+        "what it held has ended",  # type: ignore[union-attr]
+    )
+    worker.check()
+    system.check()
+    assert world.worker is worker
+    assert world.ends == []
+    assert not system.is_terminated
+
+
+# ---- application masters
+
+
+@simulate(seeds=2)
+async def test_an_application_master_goes_on_and_its_application_finishes(simulation: Simulation) -> None:
+    world = AppMasterWorld(simulation, failures=0, refusals=0)
+    await world.start()
+    assert world.app_system is not None
+    names = ("client", "worker", app_master_name("other-7", 3), executor_name("wc-1", 1, LAUNCH))
+    attack = Attack(simulation, names, Role.APP_MASTER, "/user/app-master")
+    await attack.start()
+    await attack.run_twice(world.app_system.address, paths_of(world.app_system))
+    await simulation.wait_until(lambda: tended(world, world.is_over), "the end", timeout_s=600)
+    check_the_end(world)
+
+
+# ---- executors
+
+
+class _Owner(Actor):
+    """An application master that registers the executor, notes it in `asked`, and says no more."""
+
+    def __init__(self, asked: list[Message]) -> None:
+        self.asked = asked
+
+    def receive(self, message: Message) -> None:
+        if isinstance(message, RegisterExecutor):
+            self.asked.append(message)
+            self.context.reply(ExecutorRegistered(ApplicationSpec("wc", "", "wc.py"), 500))
+
+
+async def _registered_executor(
+    simulation: Simulation, exits: list[int], hear: Callable[..., None]
+) -> dict[str, Any]:
+    name = executor_name("wc-1", 1, "wc-1.1-1-9-2")
+    made: dict[str, Any] = {"asked": []}
+
+    async def main(node: Node) -> None:
+        system = ActorSystem(name, rng=node.random)
+        await attach_remote(system, settings(node, name), transport=node.transport, entropy=node.entropy)
+        launch = LaunchFile(
+            kind=ProcessKind.EXECUTOR,
+            launch_id="wc-1.1-1-9-2",
+            app_id="wc-1",
+            epoch=1,
+            spec=ApplicationSpec("wc", "", "wc.py"),
+            slots=1,
+            owner="",
+            app_master="",
+            code_directory="",
+            work_directory="",
+            worker_id="w",
+            worker_name="w",
+            worker="",
+            masters=[],
+            host=node.name,
+        )
+        quiet = SimpleNamespace(send=None, tick=lambda: None, is_here=lambda word: False)
+        work: Any = SimpleNamespace(flow=quiet, checkpoint_ways=None, hear=hear)
+        app_master = system.reference(made["app_master"])
+        made["system"] = system
+        system.spawn(lambda: Executor(launch, work, app_master, exits.append), "executor")
+
+    async def serve_app_master(node: Node) -> None:
+        system = ActorSystem(app_master_name("wc-1", 1), rng=node.random)
+        await attach_remote(
+            system, settings(node, system.name), transport=node.transport, entropy=node.entropy
+        )
+        made["am system"] = system
+        made["app_master"] = system.spawn(lambda: _Owner(made["asked"]), "app-master").path
+
+    await simulation.node("am").start(serve_app_master)
+    await simulation.node("x").start(main)
+    return made
+
+
+@simulate(seeds=2)
+async def test_an_executor_goes_on(simulation: Simulation) -> None:
+    exits: list[int] = []
+    made = await _registered_executor(simulation, exits, lambda *told: None)
+    attack = Attack(simulation, (*NAMES[:2], *NAMES[3:], "master"), Role.EXECUTOR, "/user/executor")
+    await attack.start()
+    await attack.run_twice(made["system"].address, paths_of(made["system"]))
+    made["system"].check()
+    assert exits == []
+    assert not made["system"].is_terminated
+
+
+@simulate(seeds=2)
+async def test_an_executor_goes_on_though_handling_its_application_masters_word_raises(
+    simulation: Simulation,
+) -> None:
+    exits: list[int] = []
+    heard: list[object] = []
+
+    def hear(*told: object) -> None:
+        heard.append(told)
+        raise KeyError("something that nobody thought of")
+
+    made = await _registered_executor(simulation, exits, hear)
+
+    async def tell() -> None:
+        executor = await made["am system"].lookup(f"{made['system'].address}/user/executor", timeout_ms=2_000)
+        for _ in range(3):
+            executor.tell(CheckpointTold(1, "f", "i", Command(Action.PREPARE, 1, 0, 1)))
+
+    await simulation.node("am").run(tell)
+    await simulation.sleep(2)
+    made["system"].check()
+    assert len(heard) == 3
+    assert len(made["asked"]) == 1, "an executor that failed would have begun anew, without its fragments"
+    assert (exits, made["system"].is_terminated) == ([], False)

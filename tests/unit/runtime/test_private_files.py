@@ -1,0 +1,189 @@
+"""Who gets at what Drivetrain keeps, and that what others can write is not loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drivetrain.actor.disk import DirectoryDisk
+from drivetrain.cluster.worker.launch_records import Record, Records
+from drivetrain.cluster.worker.worker_logs import Logs
+from drivetrain.code.cache import CodeCache
+from drivetrain.errors import UserError
+from drivetrain.private_files import Writers, make_private_directory, private, require_trusted
+from drivetrain.runtime.checkpoints.savepoint_manifest import SavepointError
+from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    """Modes are ours, not those of a careful umask."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def foreign_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="staff", gr_mem=["me", "you"]))
+
+
+def test_directories_are_made_for_their_owner_and_closed_to_readers(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    make_private_directory(made, "it")
+    assert mode(made) == 0o700
+    open_before = tmp_path / "open"
+    open_before.mkdir(0o755)
+    make_private_directory(open_before, "it")
+    assert mode(open_before) == 0o700
+
+
+def test_files_are_as_open_as_their_directory_and_never_to_everybody(tmp_path: Path) -> None:
+    for directory_mode, file_mode in ((0o700, 0o600), (0o750, 0o640), (0o770, 0o660), (0o777, 0o660)):
+        directory = tmp_path / f"{directory_mode:o}"
+        directory.mkdir()
+        directory.chmod(directory_mode)
+        with open(directory / "file", "w", opener=private) as file:
+            file.write("x")
+        assert mode(directory / "file") == file_mode
+
+
+def test_what_the_world_can_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.mkdir()
+    path.chmod(0o777)
+    for writers in (Writers.OWNER, Writers.GROUP):
+        with pytest.raises(UserError, match="others can write to the state") as caught:
+            make_private_directory(path, "the state", writers)
+        assert "mode 777" in str(caught.value.got)
+        assert "chmod -R go-w" in str(caught.value.remedy)
+    assert mode(path) == 0o777
+    make_private_directory(path, "the state", Writers.ANYONE)
+
+
+def test_a_group_of_others_is_refused_unless_it_is_let_in(tmp_path: Path, foreign_group: None) -> None:
+    path = tmp_path / "state"
+    path.mkdir()
+    path.chmod(0o770)
+    with pytest.raises(UserError, match="others can write") as caught:
+        require_trusted(path, "it")
+    assert "the group staff can" in str(caught.value.got)
+    make_private_directory(path, "it", Writers.GROUP)
+    assert mode(path) == 0o770
+
+
+def test_the_group_that_was_made_for_the_user_alone_is_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name=me, gr_mem=[]))
+    path = tmp_path / "state"
+    path.mkdir()
+    path.chmod(0o775)
+    make_private_directory(path, "it")
+    assert mode(path) == 0o700
+
+
+def test_what_belongs_to_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state"
+    path.mkdir(0o755)
+    owner = path.stat().st_uid or 4711
+    os.chown(path, owner, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(UserError, match="others can write"):
+        require_trusted(path, "it")
+    require_trusted(path, "it", Writers.GROUP)
+
+
+def test_the_sticky_bit_will_do_where_entries_are_looked_at_themselves(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    require_trusted(tmp_path, "it", sticky_is_enough=True)
+    with pytest.raises(UserError):
+        require_trusted(tmp_path, "it")
+
+
+def run_directory(place: Path, writers: Writers = Writers.OWNER) -> RunDirectory:
+    return RunDirectory(str(place), "app", {}, writers)
+
+
+def test_a_run_directory_is_private_and_one_that_others_can_write_is_neither_run_nor_read(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    rundir = run_directory(state)
+    rundir.acquire()
+    rundir.finish({})
+    rundir.release()
+    assert (mode(state), mode(rundir.path)) == (0o700, 0o700)
+    assert {mode(path) for path in rundir.path.iterdir()} == {0o600}
+
+    uses: list[Callable[[RunDirectory], Any]] = [
+        lambda rundir: rundir.acquire(),
+        lambda rundir: rundir.is_free(),
+        lambda rundir: rundir.started,
+        lambda rundir: rundir.home,
+        lambda rundir: rundir.known,
+    ]
+    for opened in (state, rundir.path):
+        opened.chmod(0o777)
+        for use in uses:
+            with pytest.raises(UserError, match="others can write"):
+                use(run_directory(state))
+        assert run_directory(state, Writers.ANYONE).started
+        opened.chmod(0o700)
+    state.chmod(0o1777)  # like /tmp: the application's own directory is what counts
+    assert run_directory(state).started
+
+
+def test_a_savepoint_that_others_can_write_is_not_opened(tmp_path: Path) -> None:
+    place = tmp_path / "savepoint"
+    (place / "inner").mkdir(parents=True)
+    for opened in (place, place / "inner"):
+        place.chmod(0o755)
+        (place / "inner").chmod(0o755)
+        opened.chmod(0o777)
+        with pytest.raises(UserError, match="others can write to the savepoint"):
+            OpenedSavepoint(place)
+    place.chmod(0o700)  # nobody reaches what lies in it
+    with pytest.raises(SavepointError, match="no savepoint here"):
+        OpenedSavepoint(place)
+
+
+def test_what_masters_and_workers_keep_is_private(tmp_path: Path) -> None:
+    worker = tmp_path / "worker"
+    make_private_directory(worker, "the worker's directory")
+    writer = Logs(worker / "logs", 1_000, 2).writer("app-1", "executor-1")
+    writer.write(b"hello\n")
+    writer.close()
+    Records(worker / "launches").put(Record("launch-1", "app-1", "executor-1"))
+    code = CodeCache(worker / "code")
+    code.append("0" * 64, b"x")
+    code.close()
+    make_private_directory(tmp_path / "master", "the master's directory")
+    disk = DirectoryDisk(tmp_path / "master")
+
+    async def keep() -> None:
+        await disk.append("registry.log", b"x")
+        await disk.write("vote", b"x")
+
+    asyncio.run(keep())
+    disk.close()
+    (tmp_path / "clock").mkdir(0o700)
+    DurableFile(tmp_path / "clock" / "file", "it", if_damaged="", if_full="").write(b"x")
+    for path in tmp_path.rglob("*"):
+        assert mode(path) == (0o700 if path.is_dir() else 0o600), path

@@ -1,0 +1,99 @@
+"""The package's modules as parsed files: what the house rules look at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PACKAGE = ROOT / "src" / "drivetrain"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module: its dotted name, file, text and tree."""
+
+    name: str
+    file: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def doc(self) -> str:
+        return ast.get_docstring(self.tree) or ""
+
+    @property
+    def is_package(self) -> bool:
+        return self.file.name == "__init__.py"
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """Every module of the package, by dotted name."""
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        text = file.read_text()
+        found[name] = Module(name, file, text, ast.parse(text))
+    return found
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """The modules of the package that each one imports, in functions and under TYPE_CHECKING, too."""
+    known = modules()
+    return {name: frozenset(_imported(module, known)) for name, module in known.items()}
+
+
+def _imported(module: Module, known: dict[str, Module]) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            wanted = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            wanted = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in wanted:
+            while name and name not in known:
+                name = name.rpartition(".")[0]
+            if name and name != module.name:
+                yield name
+
+
+def circles() -> list[list[str]]:
+    """The strongly connected parts of the import graph that have several modules (Tarjan)."""
+    graph = imports()
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(graph[name]):
+            if other not in index:
+                visit(other)
+                low[name] = min(low[name], low[other])
+            elif other in stack:
+                low[name] = min(low[name], index[other])
+        if low[name] == index[name]:
+            part = []
+            while not part or part[-1] != name:
+                part.append(stack.pop())
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
