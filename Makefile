@@ -3,7 +3,7 @@ SHELL := bash
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: help setup demo test nightly bench lock clean
+.PHONY: help setup demo check coverage test nightly bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -16,11 +16,18 @@ demo: ## run examples/flights.py on real flights
 	@scripts/setup.sh
 	@.venv/bin/drivetrain run examples/flights.py --set run.max-batch-bytes="1 MiB" --fresh
 
+check: setup ## run the quick checks, for while one works: lint, types, layers, unit, simulation
+	@scripts/check.sh --quick
+
+coverage: setup ## measure which lines and branches of src the unit tests and simulations reach
+	@scripts/check.sh --coverage
+
 test: setup ## run every check: lint, types, layers, unit, simulation, integration, browser
 	@scripts/check.sh
 
-nightly: setup ## the same, with thousands of seeds in every simulation
-	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} scripts/check.sh --timeout 3600
+nightly: setup ## the same, with thousands of seeds in every simulation, and random applications for about two hours
+	@DRIVETRAIN_SEEDS=$${DRIVETRAIN_SEEDS:-2000} DRIVETRAIN_APPLICATIONS=$${DRIVETRAIN_APPLICATIONS:-600} \
+		scripts/check.sh --timeout 3600
 
 bench: ## run the benchmarks beside their peers (NAMES="wheel sol" ARGS="--quick")
 	@scripts/setup.sh

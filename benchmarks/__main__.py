@@ -28,6 +28,8 @@ JOBS = (
     "trickle",
     "hop",
     "hop_latency",
+    "blocking",
+    "splits",
     "delivery",
     "checkpoint",
     "checkpoint_state",
@@ -40,7 +42,7 @@ JOBS = (
     "startup",
     "flights",
 )
-PARTS = ("parsers", "segment_format", "wheel", "actors", "remote", "clock")
+PARTS = ("parsers", "segment_format", "wheel", "actors", "remote", "clock", "soak")
 """Benchmarks of single parts: their own commands, whose text is shown as it is."""
 
 RESULTS = Path(".bench-results")

@@ -31,7 +31,7 @@ def run_mode(scale: Scale, work: Path, mode: str) -> dict[str, float]:
     """The job with `checkpoint.mode`; `checkpoints` is how many were made."""
     from drivetrain import run
     from drivetrain.config import Config
-    from drivetrain.spark.checkpoints.transaction_file import CheckpointFiles
+    from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 
     _, start_s = peers.start_drivetrain(work)
     source = directory(scale)

@@ -52,7 +52,7 @@ def run_keys(scale: Scale, work: Path, *, many: bool) -> dict[str, float]:
     app = Application("checkpoint_state")
     made = app.read(sources.generate(rate_per_s=float(TOUCHED * 2), columns={"key": f"id % {count}"}))
     counted = made.group_by("key").window(windows.tumbling("365 d", emission="accumulating"))
-    counted.aggregate("counts", n=agg.count()).sink(sinks.none())
+    counted.aggregate(step="counts", n=agg.count()).sink(sinks.none())
     durations = Durations(count)
     keys = {"checkpoint.mode": "on", "run.max-batch-rows": str(TOUCHED)}
     run(app, Config.load(None, {}, keys | {"state.dir": str(work / "state")}), durations)

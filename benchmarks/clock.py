@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from drivetrain.core.clock_service import (
+from drivetrain.core.clock.clock_service import (
     ClockedFragment,
     ClockPersisted,
     ClockService,

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration" / "cluster"))
 
 from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster
@@ -97,7 +98,7 @@ def measured(work: Path, rounds: int) -> tuple[dict[str, list[float]], dict[str,
                 settle(out)
             if number < rounds - 1:
                 cluster.client.kill(name)
-                cluster.client.wait_gone(name, timeout_ms=60_000)
+                cluster.client.wait_gone(name, "1 min")
         embedded = statistics.median(found["run (embedded) to first message"])
         for seconds in found["submit (cluster) to first message"]:
             note("submit to first message, beyond embedded", seconds - embedded)

@@ -103,7 +103,7 @@ def application(source: Path, out: Path, *, cut: bool) -> Any:
     sized = read.with_columns(size="length(payload)")
     sized = sized.cut() if cut else sized
     grouped = sized.group_by("key").window(windows.tumbling("1 min"))
-    grouped.aggregate("counts", n=agg.count(), total=agg.sum("size")).sink(sinks.parquet(out))
+    grouped.aggregate(step="counts", n=agg.count(), total=agg.sum("size")).sink(sinks.parquet(out))
     return app
 
 

@@ -30,7 +30,7 @@ from benchmarks.measure import OURS, Contender, Job, Scale, WrongResultError, ma
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from drivetrain.core.progress import ProgressEvent
+    from drivetrain.core.job.run_progress import ProgressEvent
 
 FUSED = "drivetrain, fused"
 TWO_QUERIES = "pyspark, two queries"
@@ -175,9 +175,9 @@ def run_drivetrain(scale: Scale, work: Path, *, cut: bool) -> dict[str, float]:
 
 def measured_parts(fragment: str) -> Parts:
     """Parts of the batches of one fragment, and of whoever writes channels."""
-    from drivetrain.spark import branches
-    from drivetrain.spark.channel.store import ChannelStore
-    from drivetrain.spark.query_progress import QueryProgress
+    from drivetrain.runtime.channel.store import ChannelStore
+    from drivetrain.spark.batch import branches
+    from drivetrain.spark.batch.query_progress import QueryProgress
 
     parts = Parts()
     parts.wrap(branches, "write_segments", "write_ms")

@@ -137,7 +137,7 @@ def drop(*works: Path) -> None:
 def connector() -> dict[str, str]:
     """The setting that gives plain PySpark the connector which ours has."""
     from drivetrain.config import Config
-    from drivetrain.spark.kafka_connector import connector_jars
+    from drivetrain.spark.session.kafka_connector import connector_jars
 
     jars = connector_jars(Config.load(None, {}, {})) or []
     return {"spark.jars": ",".join(map(str, jars))}

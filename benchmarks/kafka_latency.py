@@ -62,7 +62,7 @@ def figures(scale: Scale, load: Load, start_s: float) -> dict[str, float]:
 def run_drivetrain(scale: Scale, work: Path, *, latency: Any, guarantee: Any) -> dict[str, float]:
     from drivetrain import Application, run, sinks, sources
     from drivetrain.config import Config
-    from drivetrain.spark.session import session
+    from drivetrain.spark.session.spark_session import session
 
     config = Config.load(
         None, {}, {"state.dir": str(work / "state"), "run.realtime-checkpoint-interval": f"{INTERVAL_S} s"}

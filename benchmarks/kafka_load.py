@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.measure import WrongResultError
 
 if TYPE_CHECKING:
-    from drivetrain.core.progress import ProgressEvent
+    from drivetrain.core.job.run_progress import ProgressEvent
 
 PER_S = 10_000
 MESSAGE_BYTES = 100

@@ -29,7 +29,7 @@ def application(bootstrap: str, topic: str, name: str, form: str) -> Any:
 
 def run_drivetrain(form: str, scale: Scale, work: Path) -> dict[str, float]:
     from drivetrain import run
-    from drivetrain.spark.session import session
+    from drivetrain.spark.session.spark_session import session
 
     bootstrap = kafka.broker().bootstrap
     with Timed() as starting:
@@ -46,7 +46,7 @@ def run_pyspark(scale: Scale, work: Path, *, same_settings: bool = False) -> dic
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-    from drivetrain.spark.kafka_options import READING, for_spark
+    from drivetrain.connectors.kafka.client_options import READING, for_spark
 
     spark, start_s = peers.start_pyspark(peers.TUNED, **kafka.connector())
     settings = for_spark(READING) if same_settings else {}

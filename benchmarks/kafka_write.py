@@ -34,7 +34,7 @@ def application(bootstrap: str, rows: Path, topic: str, guarantee: Any) -> Any:
 
 def run_drivetrain(guarantee: str, scale: Scale, work: Path) -> dict[str, float]:
     from drivetrain import run
-    from drivetrain.spark.session import session
+    from drivetrain.spark.session.spark_session import session
 
     bootstrap = kafka.broker().bootstrap
     warm = kafka.out(kafka.beside(work, "warm"))
@@ -48,7 +48,7 @@ def run_drivetrain(guarantee: str, scale: Scale, work: Path) -> dict[str, float]
 
 
 def run_pyspark(scale: Scale, work: Path, *, same_settings: bool = False) -> dict[str, float]:
-    from drivetrain.spark.kafka_options import for_spark, sending
+    from drivetrain.connectors.kafka.client_options import for_spark, sending
 
     settings = for_spark(sending(2**20)) if same_settings else {}
     spark, start_s = peers.start_pyspark(peers.TUNED, **kafka.connector())

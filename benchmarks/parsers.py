@@ -31,12 +31,12 @@ import pyarrow.parquet as pq
 
 from benchmarks import data
 from benchmarks.measure import Timed, machine
-from drivetrain.spark.sources.blocks import Block, read_blocks
-from drivetrain.spark.sources.csv_decoder import CsvDecoder
-from drivetrain.spark.sources.file_log import FileSplit
-from drivetrain.spark.sources.json_decoder import JsonDecoder
-from drivetrain.spark.sources.location import locate
-from drivetrain.spark.sources.text_decoder import TextDecoder
+from drivetrain.connectors.files.blocks import Block, read_blocks
+from drivetrain.connectors.files.csv_decoder import CsvDecoder
+from drivetrain.connectors.files.file_log import FileSplit
+from drivetrain.connectors.files.json_decoder import JsonDecoder
+from drivetrain.connectors.files.text_decoder import TextDecoder
+from drivetrain.runtime.file_locations import locate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -158,11 +158,12 @@ def native(spark: SparkSession, kind: str, directory: Path, _state: Path) -> Dat
 
 def ours(spark: SparkSession, kind: str, directory: Path, state: Path) -> DataFrame:
     from drivetrain.api import sources
-    from drivetrain.spark.sources import SourceContext, open_source
+    from drivetrain.connectors.opening import open_source
+    from drivetrain.spark.connector.source import SourceContext
 
     path = directory / kind
     source = {
-        "json": sources.jsonl(path, schema=SCHEMA),
+        "json": sources.json(path, schema=SCHEMA),
         "csv": sources.csv(path, schema=SCHEMA),
         "parquet": sources.parquet(path, schema=SCHEMA),
         "text": sources.text(path),
@@ -235,7 +236,7 @@ def main() -> None:
     rounds = given.rounds or (1 if given.quick else 5)
 
     from benchmarks import peers
-    from drivetrain.spark.python_launcher import worker_python
+    from drivetrain.spark.session.python_launcher import worker_python
 
     data.root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=data.root()) as made:

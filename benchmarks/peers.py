@@ -38,7 +38,7 @@ def config(work: Path, **spark: str) -> Config:
 
 def start_drivetrain(work: Path, **spark: str) -> tuple[SparkSession, float]:
     """Drivetrain's session, and the seconds until it was there."""
-    from drivetrain.spark.session import session
+    from drivetrain.spark.session.spark_session import session
 
     began_s = time.perf_counter()
     return session(config(work, **spark)), time.perf_counter() - began_s
@@ -48,7 +48,7 @@ def start_pyspark(name: str, **conf: str) -> tuple[SparkSession, float]:
     """A session of the peer `name` with further settings, and the seconds until it was there."""
     from pyspark.sql import SparkSession
 
-    from drivetrain.spark.session import settings
+    from drivetrain.spark.session.spark_session import settings
 
     began_s = time.perf_counter()
     chosen = dict(settings(Config.load(None, {}, {})))

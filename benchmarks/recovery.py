@@ -60,7 +60,7 @@ def run_drivetrain(scale: Scale, work: Path, *, elsewhere: bool) -> dict[str, fl
     app = Application("recovery")
     made = app.read(sources.generate(rows=10 * count, columns={"key": f"id % {count}"}), name="made")
     counted = made.group_by("key").window(windows.tumbling("365 d", emission="accumulating"))
-    counted.aggregate("counts", n=agg.count()).sink(sinks.none(), name="counted")
+    counted.aggregate(step="counts", n=agg.count()).sink(sinks.none(), name="counted")
 
     def config(name: str) -> Config:
         given = {"run.max-batch-rows": str(BATCH), "state.dir": str(work / name)}

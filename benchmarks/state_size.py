@@ -20,7 +20,7 @@ from benchmarks import data
 from benchmarks.measure import OURS, Contender, Job, Scale, WrongResultError, main
 
 if TYPE_CHECKING:
-    from drivetrain.core.progress import ProgressEvent
+    from drivetrain.core.job.run_progress import ProgressEvent
 
 TOUCHED = 10_000
 FEW = 10_000
@@ -53,7 +53,7 @@ class Listener:
         self.batch_ms: dict[int, float] = {}
 
     def on_event(self, event: ProgressEvent) -> None:
-        from drivetrain.core.progress import FragmentProgressed
+        from drivetrain.core.job.run_progress import FragmentProgressed
 
         if isinstance(event, FragmentProgressed) and event.batch_ms:
             self.batch_ms[event.batch_id] = event.batch_ms

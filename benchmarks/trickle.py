@@ -24,7 +24,7 @@ from benchmarks import data, peers
 from benchmarks.measure import OURS, Contender, Job, Scale, WrongResultError, main
 
 if TYPE_CHECKING:
-    from drivetrain.core.progress import ProgressEvent
+    from drivetrain.core.job.run_progress import ProgressEvent
 
 PERIOD_S = 0.5
 LINES_PER_FILE = 200
@@ -110,7 +110,7 @@ class Watching:
         self._until_s = time.monotonic() + PATIENCE_S
 
     def on_event(self, event: ProgressEvent) -> None:
-        from drivetrain.core.progress import FragmentProgressed
+        from drivetrain.core.job.run_progress import FragmentProgressed
 
         if isinstance(event, FragmentProgressed) and event.batch_ms:
             self.batches_ms.append(event.batch_ms)

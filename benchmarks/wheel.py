@@ -38,9 +38,9 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from drivetrain.actor.purgatory import ThreadSafePurgatory
-from drivetrain.core.purgatory import DelayedOperation
-from drivetrain.core.timer import Timer
-from drivetrain.core.wheel import TimerTask
+from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.timer import Timer
+from drivetrain.core.waiting.wheel import TimerTask
 
 FLAT = 1.5
 HOUR_MS = 3_600_000

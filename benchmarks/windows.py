@@ -26,7 +26,7 @@ def application(lines: Path, out: Path) -> Any:
     from drivetrain import Application, agg, sinks, sources, windows
 
     app = Application("windows")
-    events = app.read(sources.jsonl(lines, schema=data.EVENT_SCHEMA, event_time="ts", max_disorder="5 s"))
+    events = app.read(sources.json(lines, schema=data.EVENT_SCHEMA, event_time="ts", max_disorder="5 s"))
     counts = events.group_by("key").window(windows.tumbling("10 s"))
     counts.aggregate(n=agg.count(), total=agg.sum("value")).sink(sinks.parquet(out))
     return app

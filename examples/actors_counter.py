@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from drivetrain.actor import Actor, ActorFailedError, ActorRef, ActorSystem, Message, Terminated
-from drivetrain.core.supervision import Directive, SupervisionPolicy
+from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 
 # ---- what the actors say to each other
 

@@ -21,7 +21,7 @@ from drivetrain.cluster.app_master import ApplicationMaster, CustomExecutor, Mem
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered
-from drivetrain.core.splits import Answer, Split, SplitAssigner
+from drivetrain.core.job.splits import Answer, Split, SplitAssigner
 
 
 class NextFile(Message, frozen=True, tag="grep.next-file"):

@@ -78,25 +78,25 @@ flights.filter(col("delay") > 360, name="very_late").select(
 hourly = (
     flights.group_by("origin", "carrier")
     .window(windows.tumbling("1 h"))
-    .aggregate("hourly", flights=agg.count(), delayed=agg.count("delay"), delay=agg.sum("delay"))
+    .aggregate(step="hourly", flights=agg.count(), delayed=agg.count("delay"), delay=agg.sum("delay"))
 )
 
 airports = (
     hourly.group_by("origin")
     .window(windows.tumbling("1 h"))
-    .aggregate("airports", flights=agg.sum("flights"), mean_delay=agg.sum("delay") / agg.sum("delayed"))
+    .aggregate(step="airports", flights=agg.sum("flights"), mean_delay=agg.sum("delay") / agg.sum("delayed"))
 )
 airports.sink(sinks.parquet(out / "airports"), name="airports_by_hour")
 
 carriers = (
     hourly.group_by("carrier")
     .window(windows.tumbling("1 d"))
-    .aggregate("carriers", flights=agg.sum("flights"), mean_delay=agg.sum("delay") / agg.sum("delayed"))
+    .aggregate(step="carriers", flights=agg.sum("flights"), mean_delay=agg.sum("delay") / agg.sum("delayed"))
 )
 worst = (
     carriers.filter(col("flights") >= 10)
     .window(windows.tumbling("1 d"))
-    .aggregate("worst", worst=agg.top_k("carrier", by="mean_delay", k=3))
+    .aggregate(step="worst", worst=agg.top_k("carrier", by="mean_delay", k=3))
 )
 worst.sink(sinks.json(out / "worst-carriers"), name="worst_carriers_by_day")
 
@@ -115,7 +115,7 @@ def summary(result: RunResult) -> None:
     by_hour = hours.groupby(["origin", "hour"])[["delay", "flights"]].sum()
     mean = (by_hour["delay"] / by_hour["flights"]).unstack("origin")
 
-    console = Console()
+    console = Console(markup=False)
     airports_table = Table(title="Departures from New York in 2013")
     for heading in ("airport", "flights", "mean delay", "worst hour of the day"):
         airports_table.add_column(heading, justify="left" if heading == "airport" else "right")

@@ -1,55 +1,84 @@
 #!/usr/bin/env bash
-# Runs every check, cheapest first, and stops at the first that fails. Ends with the number of tests of all stages.
-# Arguments go to every pytest stage: scripts/check.sh -k window
+# Runs the checks, cheapest first, and stops at the first stage that fails. Ends with the slowest tests, the time of
+# each stage and the number of tests. Lint, types and layers run side by side; tests run in two processes.
+#
+#   scripts/check.sh                 every check (make test)
+#   scripts/check.sh --quick         without integration and browser tests (make check)
+#   scripts/check.sh --coverage      the quick tests only, with the line and branch coverage of src (make coverage)
+#   scripts/check.sh -k window       further arguments go to every pytest stage; -n 0 runs tests in one process
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly BIN=.venv/bin
-# Most of Spark's Java processes here live for seconds: what its second compiler spends on them never comes back.
+readonly BIN=.venv/bin SLOWEST=40
+# Most of Spark's Java processes here live for seconds: the time its second compiler takes is never won back.
 export JDK_JAVA_OPTIONS="${JDK_JAVA_OPTIONS--XX:TieredStopAtLevel=1}"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
 times=()
-passed=0 skipped=0
+
+kind=all
+case "${1:-}" in
+  --quick | --coverage) kind=${1#--} && shift ;;
+esac
 pytest_arguments=("$@")
 
-stage() { # name, then the command
+finish_stage() { # name, when it started, its exit status
+  local seconds=$((SECONDS - $2))
+  if [ "$3" != 0 ]; then
+    printf '\nFAILED: the stage "%s", after %d s\n' "$1" "$seconds"
+    exit 1
+  fi
+  times+=("$(printf '%-30s %5d s' "$1" "$seconds")")
+}
+
+side_by_side() { # the name of the stage, then commands, each one word list; prints the output of one after the other
+  local name=$1 started=$SECONDS status=0 number=0 command pids=()
+  shift
+  printf '\n== %s\n' "$name"
+  for command in "$@"; do
+    # shellcheck disable=SC2086 # a command is a list of words
+    "$BIN"/$command >"$results/command-$number" 2>&1 &
+    pids+=($!)
+    number=$((number + 1))
+  done
+  number=0
+  for command in "$@"; do
+    wait "${pids[$number]}" || status=1
+    printf '%s\n' "-- $command"
+    cat "$results/command-$number"
+    number=$((number + 1))
+  done
+  finish_stage "$name" "$started" "$status"
+}
+
+tests() { # the name of the stage, then folders below tests/ and options of pytest
   local name=$1 started=$SECONDS status=0
   shift
   printf '\n== %s\n' "$name"
-  "$@" 2>&1 | tee "$log" || status=${PIPESTATUS[0]}
+  "$BIN/python" -m pytest --numprocesses 2 --no-loadscope-reorder --junitxml "$results/$name.xml" "$@" \
+    "${pytest_arguments[@]}" || status=$?
   if [ "$status" = 5 ] && [ "${#pytest_arguments[@]}" != 0 ]; then
-    status=0 # pytest says that no test was selected, which a selection may well mean for one folder
+    status=0 # pytest found no test to run, which is right when a selection excludes a whole folder
   fi
-  if [ "$status" != 0 ]; then
-    printf '\nFAILED: the stage "%s", after %d s\n' "$name" $((SECONDS - started))
-    exit 1
-  fi
-  times+=("$(printf '%-20s %5d s' "$name" $((SECONDS - started)))")
+  finish_stage "$name" "$started" "$status"
 }
 
-count() { # how many tests had this outcome, by the last summary line of the stage
-  grep -E ' in [0-9.]+s' "$log" | tail -n 1 | grep -oE "[0-9]+ $1" | cut -d' ' -f1 || true
-}
+case $kind in
+  coverage)
+    tests "unit and simulation" tests/simulation tests/unit \
+      --cov --cov-report "html:build/coverage" --cov-report "term:skip-covered"
+    ;;
+  *)
+    side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports"
+    tests "unit and simulation" tests/simulation tests/unit
+    if [ "$kind" = all ]; then
+      tests "integration" tests/integration
+      tests "browser" tests/browser --numprocesses 0
+    fi
+    ;;
+esac
 
-tests() { # a folder below tests/
-  stage "tests/$1" "$BIN/python" -m pytest "tests/$1" "${pytest_arguments[@]}"
-  local found
-  found=$(count passed)
-  passed=$((passed + ${found:-0}))
-  found=$(count skipped)
-  skipped=$((skipped + ${found:-0}))
-}
-
-stage "ruff check" "$BIN/ruff" check .
-stage "ruff format" "$BIN/ruff" format --check .
-stage "mypy" "$BIN/mypy"
-stage "layers" "$BIN/lint-imports"
-tests unit
-tests simulation
-tests integration
-tests browser
-
+"$BIN/python" scripts/slowest_tests.py "$SLOWEST" "$results"/*.xml
 printf '\n== time per stage\n'
-printf '%s\n' "${times[@]}"
-printf '\n%d passed, 0 failed, %d skipped\n' "$passed" "$skipped"
+printf '%s\n' "${times[@]}" "$(printf '%-30s %5d s' "all" "$SECONDS")"
+"$BIN/python" scripts/slowest_tests.py 0 "$results"/*.xml

@@ -172,7 +172,7 @@ install_java
 if [ "$want_browser" = yes ]; then
   install_browser
   install_postgres
-  "$VENV/bin/python" -c 'import sys; from drivetrain.spark.class_archive import archive_path as a; sys.exit(not a().is_file())' ||
+  "$VENV/bin/python" -c 'import sys; from drivetrain.spark.session.class_archive import archive_path as a; sys.exit(not a().is_file())' ||
     warm_up
   fetch_kafka
 fi
