@@ -85,7 +85,8 @@ def test_settings_of_spark_reach_it_without_its_command_line(tmp_path: Path) -> 
 import sys
 from pathlib import Path
 from drivetrain.config import Config
-from drivetrain.spark.session.spark_session import java_process, session, stop
+from drivetrain.spark.session.lost_java import java_process
+from drivetrain.spark.session.spark_session import session, stop
 reference = "${PLANTED_FOR_SPARK}"
 sets = {"spark.conf.spark.hadoop.some.secret.key": reference, "spark.driver-memory": "512 MiB",
         "spark.master": "local[1]", "spark.conf.spark.some.plain": "seen"}

@@ -61,7 +61,7 @@ from drivetrain.core.checkpoint.transaction import (
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.flow.flow import Word
 from drivetrain.spark.flow.flow_actor import FlowController, FlowWord
-from drivetrain.spark.session import spark_session as spark_session
+from drivetrain.spark.session import lost_java
 
 _FLUSH_S: Final = 3.0
 _PRINTED_CHARACTERS: Final = 64_000
@@ -153,7 +153,7 @@ class Executor(GuardedActor):
                 self.context.timers.start_periodic("report", _Report(), interval_ms=report_interval_ms)
             case _Report():
                 self._report()
-                if spark_session.java_has_ended() and all(a.is_over for a in self._attempts.values()):
+                if lost_java.java_has_ended() and all(a.is_over for a in self._attempts.values()):
                     self._begin_to_end(70, "Spark has ended", drain=False)
             case FlowTold(epoch, word):
                 if epoch == self._launch.epoch:

@@ -36,7 +36,7 @@ from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged
 from drivetrain.spark.repair.recovery import Recovery
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.fragment_driver import DRAIN_S, POLL_S, FragmentDriver
-from drivetrain.spark.session import spark_session as spark_session
+from drivetrain.spark.session import lost_java
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Attempt:
                 outcome = FragmentOutcome.CANCELED
             else:
                 error = error_of(raised, f"fragment {self.fragment}")
-        if outcome is FragmentOutcome.FAILED and spark_session.is_lost():
+        if outcome is FragmentOutcome.FAILED and lost_java.is_lost():
             error, lost = _lost(error), True
         self._say(outcome, error, lost)
         if outcome is FragmentOutcome.FINISHED and self._driver is not None:
@@ -143,7 +143,7 @@ class Attempt:
             self._before = None
         execution = self._work.execution()
         lock = execution.rundir.fragment_lock(self.fragment)
-        java = spark_session.java_process()
+        java = lost_java.java_process()
         mark = lock.acquire(PREDECESSOR_S, None if java is None else java.pid, self._cancelled.is_set)
         outcome = None
         try:

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -55,7 +56,7 @@ from drivetrain.spark.run.execution import Execution, finish, look_at, prepare, 
 from drivetrain.spark.run.fragment_driver import DRAIN_S, POLL_S, FragmentDriver
 from drivetrain.spark.run.results import already_finished, result
 from drivetrain.spark.run.run_clock import RunClock
-from drivetrain.spark.session.spark_session import java_lost
+from drivetrain.spark.session.lost_java import java_lost
 
 _MOST_RESTORES = 5
 """How often one run goes back to a checkpoint: damage that comes again and again is the disk's."""
@@ -129,7 +130,7 @@ def run(
                 restores += 1
                 fresh, begins, replay_from_ms, savepoint = False, False, None, None
     except Exception as error:
-        lost = java_lost(config)
+        lost = java_lost(config, error)
         if lost is None and is_full(error):
             raise disk_full(error, "what the application writes", getattr(error, "filename", None)) from error
         if lost is None:
@@ -211,7 +212,9 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
 
 def _until_the_end(running: Running) -> RunOutcome:
     drivers = running.drivers.values()
-    try:
+    with ExitStack() as ends:  # all are stopped, also when one of them cannot be
+        for driver in drivers:
+            ends.callback(driver.stop)
         for driver in drivers:
             _tell_state(running, driver.query)
             driver.start()
@@ -232,9 +235,6 @@ def _until_the_end(running: Running) -> RunOutcome:
                 _drain(running)
                 return RunOutcome.STOPPED
             time.sleep(POLL_S)
-    finally:
-        for driver in drivers:
-            driver.stop()
 
 
 def _saving(

@@ -12,7 +12,7 @@ from pathlib import Path
 from drivetrain.api import Application, F, agg, sinks, sources, windows
 from drivetrain.config import Config
 from drivetrain.spark.run import embedded
-from drivetrain.spark.session import class_archive, spark_session
+from drivetrain.spark.session import class_archive, lost_java, spark_session
 
 
 def _doubled(n: int) -> int:
@@ -37,7 +37,7 @@ def run_and_write(archive: Path, scratch: Path) -> None:
     doubled = events.select(n=_doubled)
     doubled.window(windows.tumbling("10 min")).aggregate(n=agg.sum("n")).sink(sinks.csv(scratch / "sums"))
     embedded.run(app, Config.load(None, {}, {"state.dir": str(scratch / "state")}))
-    java = spark_session.java_process()
+    java = lost_java.java_process()
     spark_session.stop()
     if java is not None and java.stdin is not None:
         java.stdin.close()  # Spark's Java ends when it does, and writes the archive then

@@ -1,23 +1,34 @@
-"""What PySpark's parts in the driver print when Spark's Java process is gone.
+"""Whether Spark's Java process is gone, and how users are told.
 
-The problem: when Java ends, killed or without memory, two threads of PySpark print tracebacks (`EOFError` of
-the server that takes accumulators, `Py4JNetworkError` of whatever call was under way), before the error that
-Drivetrain tells. They say the same thing, worse.
+The problem: when Java ends, killed or without memory, whatever call was under way fails in one of several
+ways, some of them before the process has ended. Two threads of PySpark print tracebacks besides (`EOFError`
+of the server that takes accumulators, `Py4JNetworkError` of the call).
 
-The design: these two, and nothing else, are left out.
+The design: those two tracebacks, and nothing else, are left out; `java_lost` makes one error of it all.
 
-Called by `spark_session`.
+Called by `spark_session`, the embedded run and executors.
 """
 
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from drivetrain.config import Config
+from drivetrain.config.catalog import spark as keys
+from drivetrain.errors import UnavailableError
+
 _CALL = "Exception while sending command."
+_OUT_OF_MEMORY = 3
+"""The status with which Java ends when it is told to exit on that."""
+_JAVA_ENDS_S = 10.0
+"""How long a Java process may take to end once it no longer answers."""
 
 
 def tell_once(spark: SparkSession) -> None:
@@ -33,6 +44,65 @@ def tell_once(spark: SparkSession) -> None:
             told(request, client_address)
 
     server.handle_error = handle_error
+
+
+def java_process() -> subprocess.Popen[bytes] | None:
+    """Spark's Java process that this process started; None before, or when it was started by something
+    else."""
+    gateway = SparkContext._gateway
+    return None if gateway is None else getattr(gateway, "proc", None)
+
+
+def java_has_ended() -> bool:
+    """Whether Spark's Java process was started here and is gone; does not block."""
+    java = java_process()
+    return java is not None and java.poll() is not None
+
+
+def java_lost(config: Config, error: BaseException) -> UnavailableError | None:
+    """The error for a Java process that has ended by itself; None if `error` is about something else.
+
+    A process that ends stops answering before its exit status can be read, so a lost call is reason to wait.
+    """
+    java = java_process()
+    if java is None:
+        return None
+    try:
+        status = java.wait(_JAVA_ENDS_S if _is_lost_call(error) else 0)
+    except subprocess.TimeoutExpired:
+        return None
+    ran_out = status == _OUT_OF_MEMORY
+    return UnavailableError(
+        "Spark's Java process has no memory left, and ended" if ran_out else "Spark's Java process has ended",
+        where="spark.driver-memory" if ran_out else None,
+        got=f"{config[keys.DRIVER_MEMORY] // 2**20} MiB" if ran_out else f"exit status {status}",
+        remedy="run the same command with more (--set spark.driver-memory='2 GiB'): it continues where it "
+        "stopped; or start over with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
+        if ran_out
+        else "run the same command again: it continues where it stopped",
+    )
+
+
+def _is_lost_call(error: BaseException | None) -> bool:
+    """Whether `error`, or one that it came from, says that Java does not answer."""
+    while error is not None:
+        if isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def is_lost() -> bool:
+    """Whether Spark was started here and is gone: its Java process ended, or its cluster gave it up."""
+    if java_has_ended():
+        return True
+    java_context = getattr(SparkContext._active_spark_context, "_jsc", None)
+    if java_context is None:
+        return False  # not started, or only just about to be
+    try:
+        return bool(java_context.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def _is_not_lost_call(record: logging.LogRecord) -> bool:

@@ -29,7 +29,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -50,8 +49,6 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 
 _LOG = Path(__file__).resolve().with_name("log4j2.properties")
 _MASTER_S = 5.0
-_OUT_OF_MEMORY = 3
-"""The status with which Java ends when it is told to exit on that."""
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's: they print what it raises as JSON, before anyone could catch it."""
 
@@ -188,50 +185,6 @@ def _interrupt_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def java_process() -> subprocess.Popen[bytes] | None:
-    """Spark's Java process that this process started; None before, or when it was started by something
-    else."""
-    gateway = SparkContext._gateway
-    return None if gateway is None else getattr(gateway, "proc", None)
-
-
-def java_has_ended() -> bool:
-    """Whether Spark's Java process was started here and is gone; does not block."""
-    java = java_process()
-    return java is not None and java.poll() is not None
-
-
-def java_lost(config: Config) -> UnavailableError | None:
-    """The error for a Java process that has ended by itself; None if it has not."""
-    if not java_has_ended():
-        return None
-    java = java_process()
-    status = None if java is None else java.poll()
-    ran_out = status == _OUT_OF_MEMORY
-    return UnavailableError(
-        "Spark's Java process has no memory left, and ended" if ran_out else "Spark's Java process has ended",
-        where="spark.driver-memory" if ran_out else None,
-        got=f"{config[keys.DRIVER_MEMORY] // 2**20} MiB" if ran_out else f"exit status {status}",
-        remedy="run the same command with more (--set spark.driver-memory='2 GiB'): it continues where it "
-        "stopped; or start over with smaller batches (--fresh --set run.max-batch-bytes='64 MiB')"
-        if ran_out
-        else "run the same command again: it continues where it stopped",
-    )
-
-
-def is_lost() -> bool:
-    """Whether Spark was started here and is gone: its Java process ended, or its cluster gave it up."""
-    if java_has_ended():
-        return True
-    java_context = getattr(SparkContext._active_spark_context, "_jsc", None)
-    if java_context is None:
-        return False  # not started, or only just about to be
-    try:
-        return bool(java_context.sc().isStopped())
-    except (Py4JError, OSError):
-        return True
 
 
 def stop() -> None:
