@@ -222,3 +222,55 @@ def test_a_run_in_the_background_gives_its_result_and_its_error(drive: Harness) 
         broken.wait_clock("2030-01-01", WAIT)
     with pytest.raises(InputError):
         broken.wait(WAIT)
+
+
+def two_inputs(drive: Harness, ahead: Lines, behind: Lines, shape: str) -> Application:
+    app = Application("inputs")
+    timed = [
+        app.read(sources.json(lines.path, schema=SCHEMA, watch=True), name=name).event_time("ts")
+        for name, lines in (("ahead", ahead), ("behind", behind))
+    ]
+    if shape == "a channel and a source":
+        timed[0] = timed[0].cut().filter("shard >= 0")
+    merged = timed[0].union(timed[1])
+    if shape == "two fragments":
+        merged = merged.cut().filter("shard >= 0")
+    drive.sink(merged.window(windows.tumbling("10 s")).aggregate(n=agg.count()))
+    return app
+
+
+@pytest.mark.parametrize("shape", ["fused", "two fragments", "a channel and a source"])
+def test_an_input_that_is_silent_after_a_restart_does_not_hold_the_clock_where_it_was(
+    drive: Harness, shape: str
+) -> None:
+    ahead, behind = Lines(drive.directory / "ahead"), Lines(drive.directory / "behind")
+    ahead.put((1, 0), (95, 0))
+    behind.put((2, 1), (25, 1))
+    with start(two_inputs(drive, ahead, behind, shape), drive.config()) as running:
+        running.wait_clock(24_000, WAIT)
+        wait_until(lambda: 0 in counted(drive), running)
+        assert running.clock_ms is not None
+        assert running.clock_ms < 26_000
+    behind.put((60, 1))
+    with start(two_inputs(drive, ahead, behind, shape), drive.config()) as running:
+        running.wait_clock(59_000, WAIT)
+        wait_until(lambda: 20 in counted(drive), running)
+        assert running.clock_ms is not None
+        assert running.clock_ms < 61_000
+    assert counted(drive) == {0: 2, 20: 1}
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["fused", "two fragments"])
+def test_a_partition_that_is_silent_after_a_restart_does_not_hold_the_clock_where_it_was(
+    drive: Harness, cut: bool
+) -> None:
+    lines = Lines(drive.directory / "lines")
+    lines.put((1, 0), (95, 0), (2, 1), (25, 1))
+    with start(windowed(drive, lines, cut=cut, idle="1 h"), drive.config()) as running:
+        running.wait_clock(24_000, WAIT)
+        wait_until(lambda: 0 in counted(drive), running)
+    lines.put((60, 1))
+    with start(windowed(drive, lines, cut=cut, idle="1 h"), drive.config()) as running:
+        running.wait_clock(59_000, WAIT)
+        wait_until(lambda: 20 in counted(drive), running)
+    assert counted(drive) == {0: 2, 20: 1}

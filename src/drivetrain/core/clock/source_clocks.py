@@ -69,6 +69,11 @@ class SourceClocks(Generic[P]):
         return self._clock_ms
 
     @property
+    def newest_ms(self) -> Mapping[P, int]:
+        """The largest timestamp of each partition that has given one."""
+        return self._newest
+
+    @property
     def idle(self) -> tuple[P, ...]:
         """The partitions that are idle, in their order."""
         return tuple(p for p in self._gave if self._is_idle(p))

@@ -12,6 +12,9 @@ Design: what the batch is made of (offsets of the inputs, the watermark) comes f
 - without state, at a source: the largest timestamp seen minus the declared disorder, per source, the
   smallest taken; of a source with partitions, see `source_clock`.
 
+How far each input has come is recorded (`newest_record`) where there are several: a query that starts goes on
+with that, and tells Spark through the clock streams of the inputs.
+
 Behind state, the clock of a source with partitions is published to the query's own clock stream. It moves
 after a batch, and between batches when a partition has become idle.
 
@@ -32,6 +35,7 @@ from pyspark.sql.streaming import StreamingQuery
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, clock_behind, known_clock
 from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.spark.batch.newest_record import NewestRecord, NewestTimestamps
 from drivetrain.spark.batch.source_clock import PartitionClocks, partitions_of, read_newest
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
@@ -40,9 +44,19 @@ from drivetrain.spark.prepare.trunk import Trunk, newest_name
 
 
 class FragmentClock:
-    """What the batches of one fragment say of its clock; `channels` are the ids of its channel inputs."""
+    """What the batches of one fragment say of its clock; `channels` are the ids of its channel inputs.
 
-    def __init__(self, plan: Plan, fragment: Fragment, trunk: Trunk, channels: frozenset[str]) -> None:
+    `record` is where it keeps how far its inputs have come.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        fragment: Fragment,
+        trunk: Trunk,
+        channels: frozenset[str],
+        record: NewestRecord,
+    ) -> None:
         self.plan = plan
         self.fragment = fragment
         self.trunk = trunk
@@ -50,6 +64,7 @@ class FragmentClock:
         self._newest: dict[str, int] = {}
         self._parted: dict[str, PartitionClocks] = {}
         self._began_ms = monotonic_ms()
+        self._record = record
 
     @property
     def newest_ms(self) -> dict[str, int]:
@@ -76,6 +91,45 @@ class FragmentClock:
             if of_batch.is_partitioned:
                 self._clocks_of(id).saw(of_batch, planned_ms, monotonic_ms())
 
+    def restore(self, batch_id: int) -> None:
+        """Go on with what earlier queries knew after batch `batch_id`; before the first batch of this one."""
+        if not self._is_recorded():
+            return
+        now_ms = monotonic_ms()
+        times = self._event_times()
+        for id, known in self._record.read(batch_id).items():
+            if id not in times:
+                continue
+            if known.newest_ms is not None:
+                self._newest[id] = known.newest_ms
+            partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
+            if partitions is not None:
+                by_partition = {n: ms for n, ms in known.by_partition.items() if n < partitions.count}
+                self._clocks_of(id).saw(Newest(None, by_partition, is_partitioned=True), now_ms, now_ms)
+
+    def note(self, batch_id: int) -> None:
+        """Keep what is known after a batch for the next query; before the batch's entries are appended."""
+        if self._is_recorded():
+            newest = {
+                id: NewestTimestamps(self._newest.get(id), self._by_partition(id))
+                for id in {*self._newest, *self._parted}
+            }
+            self._record.note(batch_id, newest)
+
+    def _by_partition(self, id: str) -> dict[int, int]:
+        return dict(self._parted[id].newest_ms) if id in self._parted else {}
+
+    def _is_recorded(self) -> bool:
+        """Whether a silent input could hold the clock: one of several, or a partition."""
+        if self.trunk.only_at_end:
+            return False
+        if self.fragment.stateful is not None:
+            return bool(self.trunk.clock_paths)
+        times = self._event_times()
+        if len(times) + sum(self._carries_clock(id) for id in self.trunk.inputs if id is not None) > 1:
+            return True
+        return any(partitions_of(self.plan.graph, id, self.trunk.sources) is not None for id in times)
+
     def looked(self) -> bool:
         """The query waits for data; returns whether a clock has moved because of it."""
         now_ms = monotonic_ms()
@@ -90,10 +144,18 @@ class FragmentClock:
                 publish_clock(path, parted.clock_ms)
 
     def publish_known(self, clock_ms: int | None, path: str) -> None:
-        """Give a query that starts the clock that all its inputs had come to: Spark runs no batch for it."""
-        if clock_ms is not None and None in self.trunk.inputs:
-            for own in (path, *self.trunk.clock_paths.values()):
-                publish_clock(own, clock_ms)
+        """Give a query that starts the clock that all its inputs had come to, and each input its own.
+
+        Spark runs no batch for the first, and forgets the others.
+        """
+        if clock_ms is None or None not in self.trunk.inputs:
+            return
+        for own in (path, *self.trunk.clock_paths.values()):
+            publish_clock(own, clock_ms)
+        for id, own in self.trunk.clock_paths.items():
+            newest_ms = self._newest.get(id)
+            if newest_ms is not None and id not in self._parted:
+                publish_clock(own, clock_behind(newest_ms, self._event_times()[id]))
 
     def _clocks_of(self, id: str) -> PartitionClocks:
         if id not in self._parted:

@@ -37,6 +37,7 @@ from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_clock import FragmentClock
 from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.newest_record import NewestRecord
 from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.batch.query_inputs import QueryInputs
 from drivetrain.spark.batch.query_progress import QueryProgress
@@ -88,7 +89,7 @@ class FragmentQuery:
         self.flow = QueryFlow(plan, fragment, branches.stores, readers, book, self.progress)
         self.progress.notes.append(lambda told: with_losses(told, readers[told.channel]))
         self.inputs = QueryInputs(fragment.id, trunk, readers, self.checkpoint)
-        self.clock = FragmentClock(plan, fragment, trunk, frozenset(readers))
+        self.clock = FragmentClock(plan, fragment, trunk, frozenset(readers), NewestRecord(directory))
         self.steps = InputSteps(plan, fragment, trunk, self.inputs, self.clock, counts)
         own = [branches.sinks[node.id] for node in branches.nodes if node.id in branches.sinks]
         self.rolling = RollingSinks(own, self._released)
@@ -230,6 +231,7 @@ class FragmentQuery:
         if not self.trunk.only_at_end:
             for store in self.branches.stores.values():
                 require_batch(store, newest)
+        self.clock.restore(newest)
         if newest >= 0:
             metadata, self.inputs.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))
             self.batch_id = newest

@@ -60,12 +60,19 @@ class InputSteps:
                 source.check(offset)
                 self.counts.lost[id] = source.lost()
 
-    def observe(self, newest: Mapping[str, Newest], offsets: Sequence[str | None], planned_ms: int) -> None:
+    def observe(
+        self,
+        newest: Mapping[str, Newest],
+        offsets: Sequence[str | None],
+        batch_id: int,
+        planned_ms: int,
+    ) -> None:
         """Take the largest timestamps of a batch that was planned at `planned_ms` (monotonic).
 
         They go into the fragment's clock, and to the sources whose messages got their timestamps here.
         """
         self.clock.saw(newest, planned_ms)
+        self.clock.note(batch_id)
         self.clock.publish()
         for id, source in self._trunk.sources.items():
             time, index = source_time(self._plan.graph, id), self._trunk.inputs.index(id)

@@ -140,7 +140,7 @@ class BatchPipeline:
 
     def _observe(self, batch: Batch, written: Written, query: StreamingQuery | None, planned_ms: int) -> None:
         newest = {**written.newest, **self._steps.clock.observed_in_trunk(query)}
-        self._steps.observe(newest, batch.offsets, planned_ms)
+        self._steps.observe(newest, batch.offsets, batch.id, planned_ms)
 
     def _append(self, batch: Batch, written: Written, clock_ms: int | None) -> None:
         """The entry says the final clock only if no final batch follows."""

@@ -105,7 +105,7 @@ class RealtimeQuery(FragmentQuery):
             _, offsets = read_offsets(self.checkpoint / "offsets" / str(progress.batchId))
             self.steps.check_sources(offsets)
             planned_ms = monotonic_ms() - int(progress.durationMs["triggerExecution"])
-            self.steps.observe(self._newest(progress), offsets, planned_ms)
+            self.steps.observe(self._newest(progress), offsets, progress.batchId, planned_ms)
             self.clock.looked()
             self._count(progress)
             clock_ms = self.clock.after(0, offsets, ends_input=False)

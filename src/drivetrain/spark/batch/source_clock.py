@@ -136,6 +136,11 @@ class PartitionClocks:
         return self._core.clock_ms
 
     @property
+    def newest_ms(self) -> Mapping[int, int]:
+        """The largest timestamp of each partition that has given one."""
+        return self._core.newest_ms
+
+    @property
     def waiting_for(self) -> str:
         """What holds the clock, in words that fit behind "waiting for"."""
         holding = self._core.holding

@@ -247,12 +247,21 @@ class TrunkCompiler:
             return Frame(with_end(df, TS, disorder_ms or 0), (), frame.message)
         if TS not in df.columns:
             df = df.withColumn(TS, F.timestamp_millis(F.lit(0)))
-        moves = disorder_ms is not None
-        with_clock = union_clock(
-            df, self.context.spark, self.clock_path, TS, disorder_ms or 0, data_moves_clock=moves
-        )
+        moves, path = disorder_ms is not None, self.clock_path
+        if moves and self._has_several_clocks():
+            path = self.clock_paths[assigned_by] = f"{self.clock_path}-{assigned_by}"
+            self.observed.append(assigned_by)
+            graph, name = self.plan.graph, newest_name(assigned_by)
+            df = with_newest_observed(Frame(df), assigned_by, name, graph, self.sources).df
+        with_clock = union_clock(df, self.context.spark, path, TS, disorder_ms or 0, data_moves_clock=moves)
         self.inputs.append(None)
         return Frame(with_clock if frame.timed else with_clock.drop(TS), (), frame.message)
+
+    def _has_several_clocks(self) -> bool:
+        """Whether the clock of the state is the smallest of several: Spark forgets how far each one was."""
+        channels = sum(channel.id in self.fragment.inputs for channel in self.plan.channels)
+        nodes = (self.plan.graph.nodes[id] for id in self.fragment.trunk)
+        return channels + sum(node.operation.assigned_time is not None for node in nodes) > 1
 
     def _with_partition_clocks(self, frame: Frame, id: str) -> Frame:
         """Only the published clock moves the watermark: the largest timestamp says nothing of the others."""

@@ -43,7 +43,9 @@ class Trunk:
     skipping: tuple[str, ...] = ()
     """The processors in the trunk behind which what is older than the replay is dropped."""
     clock_paths: Mapping[str, str] = field(default_factory=dict)
-    """Where the clocks of sources with partitions are published, by the processor that assigns event time."""
+    """Where the clock of a single input is published, by the processor that assigns its event time.
+
+    Sources with partitions have one, and where a trunk has several clocks every input that can be silent."""
 
     @property
     def only_at_end(self) -> bool:

@@ -1,0 +1,85 @@
+"""The newest timestamps that a fragment's inputs have given, kept for its next query.
+
+Problem: the clock of a fragment with several inputs is the smallest of theirs. A query that starts knows the
+clock, but not how far each input was: an input that stays silent after a restart would hold the clock where
+it was, though it had come further before. Spark forgets the watermarks of single inputs, too.
+
+Design: a small file in the fragment's directory, written in a batch before its entries are appended, if the
+batch has changed anything. It holds the newest timestamps after that batch, and those before it: Spark may
+run the batch again, which then begins with what it began with the first time. Snapshots and savepoints take
+the file along, so a fragment that goes back has the timestamps of then.
+
+What if we die here: the record of a batch that Spark has not committed is not read.
+
+Invariants:
+
+1. What is read for a batch was noted in that batch or an earlier one.
+
+Called by `fragment_clock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from drivetrain.runtime.durable_file import DurableFile
+
+FILE: Final = "newest-timestamps"
+_REMEDY: Final = "delete the file: the clock waits for the next message of every input, and nothing is lost"
+
+
+class NewestTimestamps(msgspec.Struct, frozen=True):
+    """The largest timestamp (ms) of an event time so far, and of each partition if its source has several."""
+
+    newest_ms: int | None = None
+    by_partition: dict[int, int] = {}
+
+
+class _AfterBatch(msgspec.Struct, frozen=True):
+    batch_id: int
+    newest: dict[str, NewestTimestamps]
+
+
+class NewestRecord:
+    """The record in the directory of a fragment."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = DurableFile(
+            directory / FILE,
+            "the newest timestamps of a fragment's inputs",
+            if_damaged=_REMEDY,
+            if_full="make room, and run the same command again: it continues where it stopped",
+        )
+        self._noted: list[_AfterBatch] | None = None
+
+    def read(self, batch_id: int) -> Mapping[str, NewestTimestamps]:
+        """The newest timestamps after batch `batch_id`, by the processor that assigned them.
+
+        Raises InputError when the file is damaged.
+        """
+        return next((n.newest for n in reversed(self._all()) if n.batch_id <= batch_id), {})
+
+    def note(self, batch_id: int, newest: Mapping[str, NewestTimestamps]) -> None:
+        """Note what is known after batch `batch_id`; the last batch before it is kept.
+
+        Raises DiskFullError, and OutputError when the file may not be written.
+        """
+        before = [n for n in self._all() if n.batch_id < batch_id][-1:]
+        if before and before[0].newest == newest and self._all()[-1:] == before:
+            return
+        noted = [*before, _AfterBatch(batch_id, dict(newest))]
+        self._file.write(msgspec.json.encode(noted))
+        self._noted = noted
+
+    def _all(self) -> list[_AfterBatch]:
+        if self._noted is None:
+            content = self._file.read()
+            try:
+                self._noted = [] if content is None else msgspec.json.decode(content, type=list[_AfterBatch])
+            except msgspec.MsgspecError as error:
+                raise self._file.damaged(str(error)) from error
+        return self._noted
