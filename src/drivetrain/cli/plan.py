@@ -45,6 +45,10 @@ HOW_STYLES: Final[dict[How, str]] = {
     "sink": "blue",
 }
 
+_LATE: Final = (
+    "those whose time the clock had passed before their batch, never within max_disorder; left out by"
+)
+
 PictureOption = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE.svg", help="Also draw the graph, as an SVG file.")
 ]
@@ -121,6 +125,10 @@ def show_plan(plan: Plan, console: Console) -> None:
     console.print()
     console.print(Text("why they run so", "bold"))
     console.print(_reasons(plan))
+    if late := plan.with_late_messages():
+        console.print()
+        console.print(Text("which messages are late", "bold"))
+        console.print(f"  {_LATE} {', '.join(late)}")
     if plan.sinks:
         console.print()
         console.print(Text("what the sinks guarantee", "bold"))

@@ -35,6 +35,7 @@ def test_plan_shows_fragments_channels_how_operators_run_and_guarantees(
     assert "code-generated" in result.stdout
     assert "replayed after a crash" in result.stdout
     assert "count.py:6" in result.stdout
+    assert "left out by by_hour, by_day" in " ".join(result.stdout.split())
 
 
 def test_plan_as_json_holds_the_same_and_is_alone_on_standard_output(application_file: Path) -> None:
@@ -55,6 +56,7 @@ def test_plan_as_json_holds_the_same_and_is_alone_on_standard_output(application
     assert [fragment["id"] for fragment in plan["fragments"]] == ["by_hour", "by_day"]
     assert plan["channels"][0]["producer"] == "by_hour"
     assert "/elsewhere" in plan["operators"][0]["told"]
+    assert plan["late"]["at"] == ["by_hour", "by_day"]
 
 
 def test_plan_draws_its_picture(application_file: Path, command) -> None:

@@ -126,6 +126,11 @@ class Operation:
         return None
 
     @property
+    def has_late_messages(self) -> bool:
+        """Whether it leaves out messages that the clock has passed."""
+        return self.grouping_window is not None and self.grouping_window.kind != "global"
+
+    @property
     def emits_only_at_end(self) -> bool:
         """Whether only the batch that ends the input has results."""
         return False

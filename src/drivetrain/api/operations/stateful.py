@@ -32,6 +32,10 @@ class JoinStream(Operation):
         return True
 
     @property
+    def has_late_messages(self) -> bool:
+        return True
+
+    @property
     def result_lag_ms(self) -> int:
         """A message without a match is emitted when no match can come any more."""
         return self.within_ms + 1 if self.how == "left" else 0
@@ -54,6 +58,10 @@ class Deduplicate(Operation):
 
     @property
     def keeps_state(self) -> bool:
+        return True
+
+    @property
+    def has_late_messages(self) -> bool:
         return True
 
     @property

@@ -122,6 +122,10 @@ class Plan:
         """The channel of that id."""
         return next(c for c in self.channels if c.id == id)
 
+    def with_late_messages(self) -> tuple[str, ...]:
+        """The processors that leave out late messages; which are late is decided before each batch."""
+        return tuple(n.id for n in self.graph.nodes.values() if n.operation.has_late_messages)
+
     def outputs(self, fragment: str) -> tuple[PlannedChannel, ...]:
         """The channels that a fragment writes."""
         return tuple(c for c in self.channels if c.producer_fragment == fragment)
@@ -150,6 +154,7 @@ class Plan:
             "operators": [asdict(o) for o in self.operators.values()],
             "sinks": [asdict(s) for s in self.sinks],
             "edges": [list(e) for e in self.edges()],
+            "late": {"decided": "by the clock before each batch", "at": list(self.with_late_messages())},
         }
 
     def check(self) -> None:
