@@ -47,6 +47,7 @@ from drivetrain.cli import (
     show,
     state,
     submit,
+    versions,
     wait,
     warm_up,
 )
@@ -132,6 +133,7 @@ _commands: tuple[tuple[str, Callable[..., None]], ...] = (
     ("restart", restart.restart_command),
     ("replay", replay.replay_command),
     ("savepoint", savepoint.savepoint_command),
+    ("versions", versions.versions_command),
     ("local", local.local_command),
     ("master", cluster_commands.master_command),
     ("worker", cluster_commands.worker_command),

@@ -15,19 +15,23 @@ from typing import Annotated, Final
 
 import typer
 
+from drivetrain.api import Application
 from drivetrain.api.operations import How
 from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
     JsonOption,
     SetOption,
+    StateDirOption,
     load_config,
     parse_sets,
 )
+from drivetrain.cli.comparison import compare, show_comparison
 from drivetrain.cli.figures import show_counted
 from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
+from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedSink
@@ -62,32 +66,49 @@ CheckOption = Annotated[
 ]
 
 
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="APP|FILE",
+        help="Show what would change instead: for an application that has run here (its name or id), or "
+        "against another file. Exit code 2 if its state cannot continue.",
+    ),
+]
+
+
 def plan_command(
     file: FileArgument,
     sets: SetOption = None,
     config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
     picture: PictureOption = None,
     check: CheckOption = False,
+    against: AgainstOption = None,
 ) -> None:
     """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
+    given = parse_sets(sets, state_dir)
     with standard_output_reserved() as output:
-        plan = _plan_of(file, sets, config_file, picture, check=check)
+        config = load_config(config_file, given)
+        plan = _plan_of(load_application(file, given), config, picture, check=check)
+        compared = None if against is None else compare(plan, against, config, given)
         if as_json:
-            json.dump(plan.as_dict(), output)
+            told = plan.as_dict()
+            json.dump(told if compared is None else {**told, "against": compared.as_dict()}, output)
             output.write("\n")
-            return
-    show_plan(plan, Console())
-    if picture is not None:
-        print_line(f"picture: {picture}")
+    if not as_json:
+        if compared is None:
+            show_plan(plan, Console())
+        else:
+            show_comparison(compared, Console())
+        if picture is not None:
+            print_line(f"picture: {picture}")
+    if compared is not None and compared.difference.refused:
+        raise typer.Exit(2)
 
 
-def _plan_of(
-    file: str, sets: list[str] | None, config_file: Path | None, picture: Path | None, *, check: bool
-) -> Plan:
-    given = parse_sets(sets)
-    config = load_config(config_file, given)
-    application = load_application(file, given)
+def _plan_of(application: Application, config: Config, picture: Path | None, *, check: bool) -> Plan:
     if check:
         from drivetrain.spark.entry_points import analysed
 

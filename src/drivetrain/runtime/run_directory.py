@@ -7,12 +7,13 @@
         clearing             only while everything else is being deleted: the next run ends that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`
-        lives/<n>/           fragments and channels of a life that began with a replay (see
-        `core.replay.replay`) stores/<id>/         messages of sources that cannot be asked twice: a channel
-        for all lives sources/<id>/        what sources know of their messages, for all lives
+        lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
+        stores/<id>/         messages of sources that cannot be asked twice: a channel for all lives
+        sources/<id>/        what sources know of their messages, for all lives
         sinks/<id>/          the sinks' own notes, for all lives
         savepoints-wanted/   what others ask of the run: see `checkpoints.savepoint_requests`
         dead-letters/<id>/   messages that could not be processed, in whatever life: see `dead_letters`
+        versions/<n>         the graphs that have run here: see `graph_versions`
 
 The settings are part of the name, so the same command finds its state again and another input or
 output starts another application. application.json and prepared.json are durable files: after a crash
@@ -46,6 +47,8 @@ from typing import Any
 
 import msgspec
 
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.graph_version import state_shape, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
 from drivetrain.errors import InputError, UnavailableError, UserError
@@ -53,6 +56,7 @@ from drivetrain.private_files import Writers, make_private_directory, require_tr
 from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.fragment_lock import FragmentLock
+from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.run_notes import durable_notes, notes_in, read_notes, write_notes
 
 _WAIT_S = 0.05
@@ -288,6 +292,11 @@ class RunDirectory:
         return self._read()
 
     @property
+    def versions(self) -> GraphVersions:
+        """The versions of the graph that have run here."""
+        return GraphVersions(self.path, self.writers)
+
+    @property
     def finished(self) -> Mapping[str, Any] | None:
         """What the finished run said of itself, or None when it has not finished."""
         return self._read().get("finished")
@@ -307,23 +316,26 @@ class RunDirectory:
 
     def refuse_another_graph(self, plan: Plan) -> None:
         """Raise `UserError` if there is state here of a graph that does not fit; a life aside has none."""
-        shape, known = state_shape(plan), self._read()
-        if known and self._aside is None and known.get("state") != shape:
+        known = self._read()
+        if known and self._aside is None and known.get("state") != state_shape(plan):
             raise UserError(
-                "the application's graph has changed since its state was written",
+                "the application's graph has changed, and its state does not fit",
                 where=self.app_id,
-                expected=_told(known.get("state", {})),
-                got=_told(shape),
-                remedy="run with --fresh to start over, with --replay-from to begin a new life, or under "
-                "another application name to keep both",
+                got=self.versions.refusals(plan),
+                remedy="undo these changes (drivetrain plan FILE --against APP shows all of them), run with "
+                "--fresh to start over or with --replay-from to begin a new life, or use another application "
+                "name to keep both",
             )
 
     def begin(self, plan: Plan) -> None:
         """Note what runs here, before its first batch; a life that was made aside is the current one then.
 
+        The graph's version is recorded if it is another one than the last.
+
         Raises `UserError` as `refuse_another_graph`.
         """
         self.refuse_another_graph(plan)
+        self.versions.note(version_of(plan, fingerprint))
         if not self.started or self._aside is not None:
             write_notes(
                 self._notes,
@@ -379,15 +391,3 @@ class RunDirectory:
     def _read(self) -> dict[str, Any]:
         self._require_trusted()
         return {} if self._is_forgotten else read_notes(self._notes)
-
-
-def state_shape(plan: Plan) -> dict[str, Any]:
-    """What of a plan Spark's checkpoints depend on: inputs and trunk of every fragment."""
-    return {
-        f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].told}" for p in f.trunk)]
-        for f in plan.fragments
-    }
-
-
-def _told(shape: Mapping[str, Any]) -> str:
-    return "; ".join(f"{k}: {', '.join(v)}" for k, v in shape.items())

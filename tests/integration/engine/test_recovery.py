@@ -214,5 +214,6 @@ def test_another_graph_on_the_same_state_is_refused(drive: Harness) -> None:
     drive.run(app, listener=StopAfter(1))
     other = Application("changed")
     drive.sink(events(other, data, SCHEMA, "20 s").group_by("key").window(windows.tumbling("20 s")).count())
-    with pytest.raises(UserError, match="graph has changed"):
+    with pytest.raises(UserError, match="graph has changed") as refused:
         drive.run(other)
+    assert "was made with aggregate" in str(refused.value)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from drivetrain.api.moments import told_moment
+from drivetrain.core.change.graph_version import state_shape
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.errors import UserError
 from drivetrain.private_files import Writers, require_trusted_tree
@@ -40,7 +41,7 @@ from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.durable import sync, writing
-from drivetrain.runtime.run_directory import RunDirectory, state_shape
+from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import noted_entries
 from drivetrain.spark.checkpoints.publishing import abort_after
 

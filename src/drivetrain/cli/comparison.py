@@ -1,0 +1,127 @@
+"""What would change if an application continued with another graph: as data and as a table.
+
+Called by `drivetrain plan --against` and `drivetrain versions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from drivetrain.cli.figures import show_clock, show_counted
+from drivetrain.code.application_file import load_application
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.change.difference import Change, Difference, Fate, difference
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.errors import UserError
+from drivetrain.terminal import Console, Table, Text
+
+STYLES: Final = {
+    Fate.KEPT: "dim",
+    Fate.SWAPPED: "yellow",
+    Fate.STARTED: "green",
+    Fate.STOPPED: "magenta",
+    Fate.REFUSED: "bold red",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of a plan to `old`, which is called `against` for people."""
+
+    against: str
+    old: GraphVersion
+    difference: Difference
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data for `--json`."""
+        return {
+            "application": self.old.application,
+            "version": self.old.number or None,
+            "made_at_ms": self.old.made_at_ms or None,
+            "made_by": self.old.made_by or None,
+            "continues": not self.difference.refused,
+            "changes": [asdict(change) for change in self.difference.changes],
+        }
+
+
+def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -> Comparison:
+    """Compare a plan with an application that has run (name or id), or with one in a file.
+
+    Raises UserError when there is none, and what is wrong with the file.
+    """
+    old, shown = _old(against, config, sets)
+    return Comparison(shown, old, difference(old, version_of(plan, fingerprint)))
+
+
+def _old(against: str, config: Config, sets: Mapping[str, str]) -> tuple[GraphVersion, str]:
+    if against.partition(":")[0].endswith(".py") or Path(against).is_file():
+        application = load_application(against, sets)
+        plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+        return version_of(plan, fingerprint), against
+    from drivetrain.spark.run.find_application import directory_of
+
+    rundir = directory_of(against, config)
+    newest = rundir.versions.newest()
+    if newest is None:
+        raise UserError(
+            f"no version of {rundir.app_id} is recorded",
+            where=str(rundir.path),
+            expected="an application that has run",
+            remedy="compare with its file: --against FILE",
+        )
+    return newest, f"version {newest.number} of {rundir.app_id}, {_recorded(newest)}"
+
+
+def _recorded(version: GraphVersion) -> str:
+    by = f" by {version.made_by}" if version.made_by else ""
+    return f"{show_clock(version.made_at_ms)} UTC{by}"
+
+
+def show_comparison(compared: Comparison, console: Console) -> None:
+    """Print what becomes of every processor, and whether the application can continue."""
+    found = compared.difference
+    console.print(Text.assemble((compared.old.application, "bold"), f" against {compared.against}"))
+    if found.is_empty:
+        console.print("nothing changes")
+        return
+    kept = [change for change in found.changes if change.fate is Fate.KEPT]
+    table = Table()
+    table.add_names("processor", "", "why", "before", "after")
+    for change in found.changes:
+        if change not in kept:
+            fate = Text(change.fate, STYLES[change.fate])
+            table.add_row(change.id, fate, change.why, *_definitions(change))
+    console.print(table)
+    if kept:
+        console.print(Text(f"kept: {', '.join(change.id for change in kept)}", "dim"))
+    console.print(_verdict(found))
+
+
+def _definitions(change: Change) -> tuple[str, str]:
+    if change.before == change.after:
+        return "", ""
+    return change.before or "", change.after or ""
+
+
+def _verdict(found: Difference) -> str:
+    if not found.refused:
+        return "It continues with its state: run it again, and these changes apply from the next batch on."
+    return (
+        f"It cannot continue with its state: {show_counted(len(found.refused), 'processor')} refused. Undo "
+        "these changes, run it with --fresh to start over or with --replay-from to begin a new life, or use "
+        "another application name to keep both."
+    )
+
+
+def changed_in_short(found: Difference) -> str:
+    """The differences in a few words: how many processors have which fate."""
+    counts = {fate: sum(change.fate is fate for change in found.changes) for fate in Fate}
+    parts = [f"{count} {fate}" for fate, count in counts.items() if count and fate is not Fate.KEPT]
+    return ", ".join(parts) or "nothing"

@@ -1,0 +1,1 @@
+"""Versions of an application's graph, and what differs between two of them."""

@@ -1,0 +1,134 @@
+"""`drivetrain plan --against` and `drivetrain versions`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from drivetrain.code.application_file import load_application
+from drivetrain.core.plan.planner import plan
+from drivetrain.runtime.run_directory import RunDirectory
+
+SHOP = """
+from drivetrain import Application, agg, sinks, sources, windows
+
+app = Application("shop")
+orders = app.read(
+    sources.json("in", schema="at timestamp, item string, n bigint", event_time="at"), name="orders"
+)
+hourly = orders.group_by("item").window(windows.tumbling("1 h")).aggregate(step="hourly", n=agg.sum("n"))
+orders.filter("n > 5", name="large").sink(sinks.json("large"), name="large_out")
+hourly.sink(sinks.json("hourly"), name="hourly_out")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of an application, in an otherwise empty current directory."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "shop.py"
+    file.write_text(SHOP)
+    return file
+
+
+def begin(shop: Path, state: str = ".drivetrain") -> RunDirectory:
+    """What a run does before its first batch."""
+    application = load_application(str(shop), {})
+    rundir = RunDirectory(state, application.name, application.naming_settings)
+    rundir.acquire()
+    rundir.begin(plan(application.graph()))
+    rundir.release()
+    return rundir
+
+
+def test_what_changes_is_shown_processor_by_processor_against_a_file(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    shop.with_name("new.py").write_text(SHOP.replace("n > 5", "n > 6").replace("large_out", "big_out"))
+    result = command("plan", "new.py", "--against", "shop.py")
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "large swapped its arguments have changed filter n > 5 filter n > 6" in text
+    assert "big_out started" in text
+    assert "large_out stopped" in text
+    assert "kept: orders, hourly, hourly_out" in text
+    assert "It continues with its state" in text
+
+
+def test_it_is_compared_with_what_ran_last_under_the_name_and_says_when_that_was(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    begin(shop)
+    assert "nothing changes" in command("plan", "shop.py", "--against", "shop").stdout
+    shop.write_text(SHOP.replace("1 h", "2 h"))
+    result = command("plan", "shop.py", "--against", "shop")
+    assert result.exit_code == 2
+    text = " ".join(result.stdout.split())
+    assert "shop against version 1 of shop-" in text
+    assert "hourly refused the state of" in text
+    assert "It cannot continue with its state: 1 processor refused" in text
+
+
+def test_json_has_the_plan_and_the_comparison(shop: Path) -> None:
+    begin(shop, "elsewhere")
+    shop.write_text(SHOP.replace("n > 5", "n > 6"))
+    arguments = ["plan", "shop.py", "--against", "shop", "--json", "--state-dir", "elsewhere"]
+    line = [sys.executable, "-m", "drivetrain.cli", *arguments]
+    told = json.loads(subprocess.run(line, capture_output=True, text=True, timeout=120, check=True).stdout)
+    assert told["application"] == "shop"
+    assert told["against"]["version"] == 1
+    assert told["against"]["continues"] is True
+    changes = {change["id"]: change["fate"] for change in told["against"]["changes"]}
+    assert {id for id, fate in changes.items() if fate != "kept"} == {"large"}
+    assert changes["large"] == "swapped"
+
+
+def test_an_application_that_has_not_run_is_a_clear_error(shop: Path, command: Callable[..., Result]) -> None:
+    result = command("plan", "shop.py", "--against", "shop")
+    assert result.exit_code != 0
+    assert "no application 'shop' has state here" in result.stderr
+
+
+def test_versions_lists_what_changed_each_time(shop: Path, command: Callable[..., Result]) -> None:
+    begin(shop)
+    begin(shop)  # the same graph is the same version
+    shop.write_text(SHOP + '\nhourly.sink(sinks.none(), name="nowhere")\n')
+    begin(shop)
+    shop.write_text(SHOP.replace("n > 5", "n > 6"))
+    begin(shop)
+    result = command("versions", "shop")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert next(line for line in lines if line.startswith("2")).endswith("6 1 started")
+    assert next(line for line in lines if line.startswith("3")).endswith("5 1 swapped, 1 stopped")
+    told = json.loads(command("versions", "shop", "--json").stdout)["versions"]
+    assert [version["changes"] for version in told] == [
+        {},
+        {"nowhere": "started"},
+        {"large": "swapped", "nowhere": "stopped"},
+    ]
+
+
+def test_a_version_that_is_damaged_keeps_no_run_from_starting(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    rundir = begin(shop)
+    (rundir.path / "versions" / "1").write_text("torn")
+    begin(shop)
+    assert rundir.versions.numbers() == [1, 2]
+    assert rundir.versions.newest() is not None
+    result = command("versions", "shop")
+    assert "version 1 of an application's graph cannot be read" in result.stderr
+
+
+def test_only_the_newest_hundred_are_kept(shop: Path) -> None:
+    for threshold in range(104):
+        shop.write_text(SHOP.replace("n > 5", f"n > {threshold}"))
+        rundir = begin(shop)
+    assert rundir.versions.numbers() == list(range(5, 105))

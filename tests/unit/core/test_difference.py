@@ -1,0 +1,118 @@
+"""What becomes of processors between two versions, and when state does not allow it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import msgspec
+from graph_shapes import aggregate, filter_, graph, graphs, map_, node, read, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drivetrain.api import windows
+from drivetrain.api.graph import Graph, Node
+from drivetrain.api.operations import Operation
+from drivetrain.core.change.difference import Difference, Fate, difference
+from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
+from drivetrain.core.plan.planner import plan
+
+
+def kind_of(operation: Operation) -> str:
+    return type(operation).__name__
+
+
+def version(given: Graph) -> GraphVersion:
+    return version_of(plan(given), kind_of)
+
+
+def shop(*more: Node, counted: Operation | None = None, through: Operation | None = None) -> Graph:
+    return graph(
+        node("read", read()),
+        node("counted", counted or aggregate(), "read"),
+        node("shown", through or map_(), "counted"),
+        node("out", write(), "shown"),
+        *more,
+    )
+
+
+def fates(found: Difference) -> dict[str, Fate]:
+    return {change.id: change.fate for change in found.changes}
+
+
+def test_the_same_graph_keeps_everything() -> None:
+    found = difference(version(shop()), version(shop()))
+    assert found.is_empty
+    assert not found.refused
+
+
+def test_a_branch_may_be_new_and_another_one_gone() -> None:
+    found = difference(version(shop()), version(shop(node("more", write(), "counted"))))
+    assert fates(found)["more"] is Fate.STARTED
+    assert not found.refused
+    back = difference(version(shop(node("more", write(), "counted"))), version(shop()))
+    assert fates(back)["more"] is Fate.STOPPED
+    assert not back.refused
+    assert back.changes[-1].after is None
+
+
+def test_a_branch_is_swapped_for_its_kind_its_arguments_its_code_or_its_input() -> None:
+    assert fates(difference(version(shop()), version(shop(through=filter_()))))["shown"] is Fate.SWAPPED
+    coded = version_of(plan(shop()), lambda operation: kind_of(operation) + "!")
+    by_code = difference(version(shop()), coded)
+    assert set(fates(by_code).values()) == {Fate.SWAPPED}
+    assert "its state stays" in next(c.why for c in by_code.changes if c.id == "counted")
+    elsewhere = shop(node("more", write(), "shown"))
+    moved = difference(version(shop(node("more", write(), "counted"))), version(elsewhere))
+    assert (
+        next(c for c in moved.changes if c.id == "more").why == "it reads from shown, no longer from counted"
+    )
+
+
+def test_other_state_is_refused_and_names_what_the_state_was_made_with() -> None:
+    found = difference(version(shop()), version(shop(counted=aggregate(windows.tumbling("2 h")))))
+    assert [change.id for change in found.refused] == ["counted"]
+    assert "tumbling(1 h)" in found.refused[0].why
+    assert "tumbling(2 h)" in str(found.refused[0].after)
+
+
+def test_a_new_query_and_one_that_is_gone_are_refused() -> None:
+    more = (node("again", aggregate(), "counted"), node("end", write(), "again"))
+    found = difference(version(shop()), version(shop(*more)))
+    assert {change.id for change in found.refused} == {"again", "end"}
+    back = difference(version(shop(*more)), version(shop()))
+    assert {change.id for change in back.refused} == {"again", "end"}
+
+
+@given(graphs(), graphs())
+@settings(max_examples=150, deadline=None)
+def test_it_is_refused_exactly_if_the_shape_of_the_state_differs(old: Graph, new: Graph) -> None:
+    fits = state_shape(plan(old)) == state_shape(plan(new))
+    found = difference(version(old), version(new))
+    assert (not found.refused) == fits
+    assert {c.id for c in found.changes} == {*plan(old).graph.nodes, *plan(new).graph.nodes}
+    assert len(found.changes) == len(fates(found))
+
+
+@given(graphs(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_one_changed_processor_is_the_only_one_that_is_not_kept(given: Graph, data: st.DataObject) -> None:
+    planned = plan(given)
+    changed = data.draw(st.sampled_from(sorted(planned.graph.nodes)))
+    operation = planned.graph.nodes[changed].operation
+    new = version_of(planned, lambda other: "new" if other is operation else kind_of(other))
+    same = {id for id, n in planned.graph.nodes.items() if n.operation is operation}
+    found = difference(version(given), new)
+    assert {c.id for c in found.changes if c.fate is not Fate.KEPT} == same
+
+
+@given(graphs())
+@settings(max_examples=30, deadline=None)
+def test_a_version_survives_json_and_lines_do_not_make_another_graph(any_graph: Graph) -> None:
+    made = version(any_graph)
+    again = msgspec.json.decode(msgspec.json.encode(made), type=GraphVersion)
+    assert again.is_same_graph(made)
+    assert json.loads(msgspec.json.encode(made))["application"] == "app"
+    moved = {id: msgspec.structs.replace(record, line="x:99") for id, record in made.processors.items()}
+    assert made.is_same_graph(msgspec.structs.replace(made, processors=moved, number=7))
+    assert dataclasses.is_dataclass(difference(made, again))
