@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import MastersOption, connected
-from drivetrain.cli.figures import show_clock
 from drivetrain.config.references import shown
+from drivetrain.core.figures import show_clock
 from drivetrain.terminal import Console, Table, Text
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rich.console import RenderableType
 
-from drivetrain.cli.figures import show_clock, show_count, show_counted, show_size, show_span
+from drivetrain.core.figures import show_clock, show_count, show_counted, show_size, show_span
 from drivetrain.terminal import Table, Text
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ Called by `run_view` and `show`.
 
 from __future__ import annotations
 
-from drivetrain.cli.figures import show_clock, show_counted, show_size, show_span
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFailure, CheckpointFigures
+from drivetrain.core.figures import show_clock, show_counted, show_size, show_span
 
 
 def last_checkpoint(figures: CheckpointFigures, now_ms: int) -> str:

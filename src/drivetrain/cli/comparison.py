@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from drivetrain.cli.figures import show_clock, show_counted
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.difference import Change, Difference, Fate, difference
 from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.figures import show_clock, show_counted
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UserError

@@ -27,12 +27,12 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.comparison import compare, show_comparison
-from drivetrain.cli.figures import show_counted
 from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.figures import show_counted
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedSink
 from drivetrain.core.plan.planner import plan as make_plan

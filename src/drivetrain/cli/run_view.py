@@ -21,8 +21,8 @@ from rich.progress_bar import ProgressBar
 
 from drivetrain.cli.channel_view import attention, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
-from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.cli.run_state import FragmentView, RunState
+from drivetrain.core.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentState,

@@ -18,10 +18,10 @@ import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption, load_config
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
-from drivetrain.cli.figures import show_clock, show_counted, show_size
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.figures import show_clock, show_counted, show_size
 from drivetrain.terminal import print_line
 
 

@@ -15,14 +15,15 @@ from drivetrain.cli.apps import STATE_STYLES, view_as_data, workers_of
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
 from drivetrain.cli.as_data import as_data
 from drivetrain.cli.attached import how_to_come_back, watch
-from drivetrain.cli.channel_view import attention, channels_of, show_delay
+from drivetrain.cli.channel_view import channels_of, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
-from drivetrain.cli.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
+from drivetrain.cli.explain import finding_line
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.references import shown
-from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.core.diagnosis.diagnosis import diagnose
+from drivetrain.core.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.terminal import Console, Table, Text, print_line
 
 if TYPE_CHECKING:
@@ -73,10 +74,14 @@ def show_application(
     view: ApplicationView, status: JobStatus | None, workers: Sequence[WorkerView], console: Console
 ) -> None:
     """Print what the registry says, and what the application master says if there is one."""
+    from drivetrain.cluster.client.situation import situation_of
+
     console.print(
         Text.assemble((view.app_id, "bold"), " ", (view.state.value, STATE_STYLES[view.state.value]))
     )
     console.print(_facts(view, status, workers))
+    for finding in diagnose(situation_of(view, status, workers)):
+        console.print(finding_line(finding), soft_wrap=True)
     if status is None:
         if not view.state.is_over:
             console.print(Text("no application master answers right now; try again in a moment", "yellow"))
@@ -161,10 +166,6 @@ def _show_fragments(status: JobStatus, console: Console) -> None:
     channels = channels_of(status.fragments, console.width)
     if channels is not None:
         console.print(channels)
-    for fragment in status.fragments:
-        if fragment.state == ExecutionState.RUNNING.value:
-            for phrase in attention(fragment):
-                console.print(Text(f" {fragment.fragment}: {phrase}", "yellow"), soft_wrap=True)
 
 
 def _fragments(status: JobStatus, *, is_wide: bool) -> Table:

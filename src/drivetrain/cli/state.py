@@ -21,9 +21,9 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.figures import show_clock
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.config import split_sets
+from drivetrain.core.figures import show_clock
 from drivetrain.errors import UserError
 from drivetrain.terminal import Console, Table
 

@@ -18,9 +18,9 @@ from drivetrain.cli.arguments import (
 )
 from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.cli.comparison import changed_in_short
-from drivetrain.cli.figures import show_clock
 from drivetrain.core.change.difference import difference
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.figures import show_clock
 from drivetrain.terminal import Console, Table
 
 

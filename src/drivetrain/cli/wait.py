@@ -19,7 +19,7 @@ from drivetrain.api.durations import milliseconds
 from drivetrain.cli.apps import view_as_data
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
-from drivetrain.cli.figures import show_clock
+from drivetrain.core.figures import show_clock
 from drivetrain.terminal import print_line
 
 _TIMEOUT: Final = "1 h"

@@ -7,8 +7,8 @@ import json
 
 from drivetrain.cli.as_data import as_data
 from drivetrain.cli.channel_view import WIDE, attention, channels_of, show_delay
-from drivetrain.cli.figures import show_size
 from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.figures import show_size
 from drivetrain.core.job.run_progress import FragmentProgressed, RunOutcome
 from drivetrain.terminal import Console
 

@@ -76,6 +76,11 @@ wc-2 active
   application master  number 2 on w1
   job                 running, for 2.5 s, 42 % of its input
 
+ warning  lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the others
+ warning  out: 4 of 37 messages came too late
+ note  count: the clock stands, so no window ends: count waits for lines (for 12.0 s)
+ note  out: 2 messages could not be processed
+
  fragment   state     attempt   messages   messages/s   lag    batch   clock (UTC)           delay   executor
  ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  lines      running   2           12,345      1.5 k/s   700   250 ms   2013-01-01 05:00:00       –   x-1
@@ -86,10 +91,6 @@ wc-2 active
  channel           lag     bytes   behind   unacked   blocked   losses   replays   on disk   clock (UTC)
  ───────────────────────────────────────────────────────────────────────────────────────────────────────
  lines → count   1,234   12.3 MB        –         0         –        2         0       0 B   –
-
-
- count: its clock has stood for 12.0 s, waiting for lines
- count: from lines: 1,234 messages (12.3 MB) wait, 2 losses
 
 
  executor   state     worker   host   process   slots   Spark
@@ -182,6 +183,36 @@ def test_show_prints_states_attempts_clocks_rates_executors_errors_and_outputs(
     result = command("show", "wc-2", "--masters", running.masters)
     assert result.exit_code == 0, result.stderr
     assert lines(result.stdout) == lines(SHOW)
+
+
+def test_explain_says_what_is_wrong_why_and_what_to_do(running: ScriptedCluster, command) -> None:
+    result = command("explain", "wc-2", "--masters", running.masters)
+    assert result.exit_code == 0, result.stderr
+    printed = lines(result.stdout)
+    assert (
+        printed[0]
+        == "wc-2: lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the others"
+    )
+    assert "  → count waits for lines" in printed
+    assert "  figures: 1,234 messages from lines wait" in printed
+    assert "  remedy: look at them: drivetrain dead-letters" in printed
+    shown = command("show", "wc-2", "--masters", running.masters).stdout
+    assert all(line in shown for line in printed if line.startswith((" warning", " note", " critical")))
+
+
+def test_explain_as_json_and_its_exit_code(running: ScriptedCluster, command) -> None:
+    data = json.loads(command("explain", "wc-2", "--masters", running.masters, "--json").stdout)
+    assert [finding["rule"] for finding in data["findings"]] == [
+        "repair",
+        "late",
+        "clock-stands",
+        "dead-letters",
+    ]
+    assert data["findings"][2]["chain"] == ["count waits for lines"]
+    assert data["findings"][0]["severity"] == "warning"
+    waiting = command("explain", "wc-3", "--masters", running.masters)
+    assert waiting.exit_code == 0
+    assert "no application master answers" in waiting.stdout
 
 
 def test_show_as_json_names_every_field(running: ScriptedCluster, command) -> None:

@@ -7,11 +7,11 @@ import io
 import msgspec
 import pytest
 
-from drivetrain.cli.figures import show_clock, show_count, show_rate, show_share, show_span
 from drivetrain.cli.run_state import RunState
 from drivetrain.cli.run_view import LineView, LiveView
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Action, Phase
+from drivetrain.core.figures import show_clock, show_count, show_rate, show_share, show_span
 from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentProgressed,

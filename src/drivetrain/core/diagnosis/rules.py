@@ -1,0 +1,241 @@
+"""The rules of a diagnosis: each looks at a situation for one kind of trouble.
+
+Design: a rule is a function from a situation to findings. Thresholds are the constants below. Those about
+fragments that wait for others are in `waits`.
+
+Invariants:
+
+1. A rule changes nothing and asks nobody; the same situation gives the same findings.
+
+Called by `diagnosis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from drivetrain.core.diagnosis.finding import Finding, Severity
+from drivetrain.core.diagnosis.situation import Situation
+from drivetrain.core.diagnosis.waits import LONG_BATCH_MS, clock_stands, figures_of, is_blocked
+from drivetrain.core.figures import show_count, show_counted, show_rate, show_span
+
+Rule = Callable[[Situation], Iterator[Finding]]
+
+MANY_STARTS: Final = 3
+"""From so many starts of a fragment on it may be a loop."""
+LOOP_MS: Final = 600_000
+"""Unless more time than that passes from one start to the next."""
+OLD_CHECKPOINT: Final = 3
+"""A checkpoint that is running for so many times what the last one took is stuck."""
+SLOW_CHECKPOINT_MS: Final = 30_000
+FEW_PER_MILLE: Final = 10
+"""From so many late messages of a thousand on there are too many."""
+LITTLE_MEMORY: Final = 512 * 2**20
+LONG_CATCH_UP_S: Final = 600
+_SLOWEST: Final = 0.001
+"""Of a slower rate nothing follows: it has only just begun."""
+
+
+def ended(situation: Situation) -> Iterator[Finding]:
+    """The application has failed."""
+    if not situation.has_failed:
+        return
+    error = situation.error
+    what = situation.why or "it has failed" if error is None else error.what
+    place = f" ({error.where})" if error is not None and error.where else ""
+    remedy = (error and error.remedy) or "look at its logs: drivetrain logs " + situation.application
+    yield Finding("failed", Severity.CRITICAL, situation.application, f"it has failed: {what}{place}", remedy)
+
+
+def does_not_answer(situation: Situation) -> Iterator[Finding]:
+    """No application master answers."""
+    if not situation.is_over and not situation.answers and situation.waits_for is None:
+        yield Finding(
+            "no-application-master",
+            Severity.CRITICAL if situation.epoch > MANY_STARTS else Severity.WARNING,
+            situation.application,
+            "no application master answers: it is being started, or the machine that it ran on is gone",
+            "wait a moment; if it stays so, look at the workers (drivetrain apps) and at its logs",
+            evidence=(f"application master number {situation.epoch}",),
+        )
+
+
+def waits_to_start(situation: Situation) -> Iterator[Finding]:
+    """It does not process, because it waits for something of the cluster."""
+    waits_for = situation.waits_for
+    if situation.is_over or waits_for is None:
+        return
+    free = sum(machine.free_slots for machine in situation.machines)
+    slots = sum(machine.slots for machine in situation.machines)
+    if not waits_for.startswith("slots"):
+        yield Finding(
+            "not-processing",
+            Severity.NOTE,
+            situation.application,
+            f"it does not process yet: it waits for {waits_for}",
+            "none needed, unless it stays so",
+        )
+        return
+    remedy = "start another worker (drivetrain worker), or end an application that is not needed"
+    if not situation.machines:
+        remedy = "start a worker: drivetrain worker --masters …"
+    elif free:
+        remedy = "use fewer slots for each executor, or start a worker with more slots"
+    yield Finding(
+        "no-slots",
+        Severity.CRITICAL,
+        situation.application,
+        f"it waits for {waits_for}: {free} of {show_counted(slots, 'slot')} are free "
+        f"on {show_counted(len(situation.machines), 'worker')}",
+        remedy,
+    )
+
+
+def starts_again_and_again(situation: Situation) -> Iterator[Finding]:
+    """Fragments that fail and are started again, in a loop."""
+    for fragment in situation.fragments:
+        each_ms = (situation.runs_for_ms or 0) / fragment.attempt
+        if situation.is_over or fragment.attempt < MANY_STARTS or each_ms > LOOP_MS:
+            continue
+        error = fragment.error or (situation.recovered[-1] if situation.recovered else None)
+        because = "" if error is None else f"; the last error: {error.what}"
+        yield Finding(
+            "restart-loop",
+            Severity.CRITICAL if fragment.error is not None else Severity.WARNING,
+            fragment.id,
+            f"it was started {show_counted(fragment.attempt, 'time')}{because}",
+            (error and error.remedy) or f"look at its logs: drivetrain logs {situation.application}",
+        )
+
+
+def takes_long(situation: Situation) -> Iterator[Finding]:
+    """Batches that take long, and input that takes long to catch up with."""
+    for fragment in situation.fragments:
+        if situation.is_over or not fragment.is_running:
+            continue
+        if fragment.batch_ms >= LONG_BATCH_MS:
+            yield Finding(
+                "long-batches",
+                Severity.WARNING,
+                fragment.id,
+                f"its last batch took {show_span(fragment.batch_ms)}: results come that late",
+                "take less in a batch (run.max-batch-bytes, run.max-batch-rows), or give Spark more cores",
+                evidence=figures_of(fragment),
+            )
+        waiting_s = (fragment.lag_rows or 0) / fragment.rows_per_s if fragment.rows_per_s >= _SLOWEST else 0
+        if waiting_s >= LONG_CATCH_UP_S:
+            yield Finding(
+                "far-behind",
+                Severity.WARNING,
+                fragment.id,
+                f"{show_count(fragment.lag_rows)} messages wait: at {show_rate(fragment.rows_per_s)} that is "
+                f"{show_span(int(waiting_s * 1000))}, if nothing more came",
+                "give Spark more cores, or make what it does with each message cheaper",
+            )
+
+
+def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
+    """Checkpoints fail, or the present one does not come to its end."""
+    checkpoints = situation.checkpoints
+    if checkpoints is None or situation.is_over:
+        return
+    since_ms = checkpoints.last_ago_ms
+    last = "none has succeeded" if since_ms is None else f"the last one is {show_span(since_ms)} old"
+    if checkpoints.failures:
+        failure = checkpoints.failures[-1]
+        because = f" because of {', '.join(failure.fragments)}" if failure.fragments else ""
+        yield Finding(
+            "checkpoints-fail",
+            Severity.CRITICAL if len(checkpoints.failures) >= MANY_STARTS else Severity.WARNING,
+            situation.application,
+            f"{show_counted(len(checkpoints.failures), 'checkpoint')} failed{because}: "
+            f"{failure.reason}; {last}",
+            "what is not in a checkpoint is not published; mend what the reason names",
+            since_ms=since_ms,
+        )
+    running_ms, usual_ms = checkpoints.running_ms, max(checkpoints.last_took_ms or 0, SLOW_CHECKPOINT_MS)
+    if running_ms is not None and running_ms > OLD_CHECKPOINT * usual_ms:
+        yield Finding(
+            "checkpoint-stuck",
+            Severity.WARNING,
+            situation.application,
+            f"a checkpoint has been running for {show_span(running_ms)}; {last}",
+            "look for a fragment that is blocked or whose batches take long: barriers travel with messages",
+            since_ms=running_ms,
+        )
+
+
+def loses_messages(situation: Situation) -> Iterator[Finding]:
+    """Messages that were lost, made again, left out, late or put into the dead letters."""
+    if situation.lost:
+        yield Finding(
+            "lost-at-source",
+            Severity.CRITICAL,
+            situation.application,
+            f"{show_counted(situation.lost, 'message')} were gone before the sources read them",
+            "let the source keep messages for longer than the application may stand still",
+        )
+    for fragment in situation.fragments:
+        if fragment.left_out:
+            yield Finding(
+                "left-out",
+                Severity.NOTE,
+                fragment.id,
+                f"{show_counted(fragment.left_out, 'message')} left out after crashes: it runs at most once",
+                'set run.delivery="exactly once" if every message counts',
+            )
+    for channel in situation.channels():
+        if channel.losses > channel.replays:
+            yield Finding(
+                "repair",
+                Severity.WARNING,
+                f"{channel.producer} → {channel.subscriber}",
+                f"{show_counted(channel.losses, 'loss', 'losses')} found in the channel, "
+                f"{show_count(channel.replays)} repaired so far: {channel.subscriber} waits for the others",
+                "check the disk or file system that holds the state: files were damaged or removed",
+            )
+    for processor in situation.processors:
+        if processor.late * 1000 >= max(1, processor.taken) * FEW_PER_MILLE and processor.late:
+            yield Finding(
+                "late",
+                Severity.WARNING,
+                processor.id,
+                f"{show_count(processor.late)} of {show_counted(processor.taken, 'message')} came too late",
+                "raise max_disorder or allowed_lateness, or look at them: stream.late",
+            )
+        if processor.dead_lettered:
+            yield Finding(
+                "dead-letters",
+                Severity.NOTE,
+                processor.id,
+                f"{show_counted(processor.dead_lettered, 'message')} could not be processed",
+                "look at them: drivetrain dead-letters",
+            )
+
+
+def machines_run_out(situation: Situation) -> Iterator[Finding]:
+    """Workers with hardly any memory left."""
+    for machine in situation.machines:
+        if machine.memory_free is not None and machine.memory_free < LITTLE_MEMORY:
+            yield Finding(
+                "little-memory",
+                Severity.WARNING,
+                machine.name,
+                f"{machine.memory_free // 2**20} MiB of memory are free on this worker",
+                "lower spark.driver-memory, offer fewer slots there, or use a larger machine",
+            )
+
+
+ALL: Final[tuple[Rule, ...]] = (
+    ended,
+    does_not_answer,
+    waits_to_start,
+    starts_again_and_again,
+    is_blocked,
+    clock_stands,
+    takes_long,
+    checkpoints_fail,
+    loses_messages,
+    machines_run_out,
+)

@@ -1,0 +1,142 @@
+"""What is known of an application at one moment: the input of a diagnosis.
+
+Problem: whoever shows an application gets its figures from a different place. A diagnosis must be the same
+whoever asks, and must be tested without any of them.
+
+Design: frozen records of plain values, in the words of the user. What is not known is None.
+
+Made by `cluster.client.situation`; read by `diagnosis` and its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error: its stable code, what it says, and what to do."""
+
+    code: str
+    what: str
+    where: str | None = None
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class ChannelSituation:
+    """A channel between two fragments, as `core.channel.channel_progress.ChannelProgress`."""
+
+    producer: str
+    subscriber: str
+    lag_rows: int = 0
+    lag_ms: int | None = None
+    blocked_ms: int = 0
+    window_rows: int = 0
+    losses: int = 0
+    replays: int = 0
+
+
+@dataclass(frozen=True)
+class FragmentSituation:
+    """A fragment. `channels` are those that it reads.
+
+    `is_running`: its query runs. `attempt` counts its starts from 1. `stalled_ms` is for how long its clock
+    has stood (0: it moves) and `waiting_for` what it waits for; `blocked_by` is the fragment whose full
+    channel it waits for.
+    """
+
+    id: str
+    is_running: bool = True
+    state: str = "running"
+    attempt: int = 1
+    executor: str | None = None
+    batch_id: int = -1
+    batch_ms: int = 0
+    rows_per_s: float = 0.0
+    lag_rows: int | None = None
+    stalled_ms: int = 0
+    waiting_for: str | None = None
+    blocked_by: str | None = None
+    left_out: int = 0
+    error: Problem | None = None
+    channels: tuple[ChannelSituation, ...] = ()
+
+
+@dataclass(frozen=True)
+class FailedCheckpoint:
+    """A checkpoint that failed: how long ago (ms), because of which fragments, and why."""
+
+    ago_ms: int
+    fragments: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class CheckpointSituation:
+    """The checkpoints of an application; `last_ago_ms` is None before the first one.
+
+    `failures` are those since the last one that succeeded, oldest first; `running_ms` is for how long the
+    present one has been running.
+    """
+
+    completed: int = 0
+    last_ago_ms: int | None = None
+    last_took_ms: int | None = None
+    running_ms: int | None = None
+    failures: tuple[FailedCheckpoint, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProcessorCounts:
+    """The messages of a processor since the application began."""
+
+    id: str
+    taken: int = 0
+    late: int = 0
+    dead_lettered: int = 0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A worker of the cluster: its slots, and its free memory in bytes (None: not known)."""
+
+    name: str
+    slots: int
+    free_slots: int
+    memory_free: int | None = None
+
+
+@dataclass(frozen=True)
+class Situation:
+    """An application at one moment.
+
+    `is_over` and `has_failed` say how it ended, if it did. `answers`: its application master answers.
+    `waits_for` is what keeps it from processing, `why` what the cluster says of it. `epoch` counts its
+    application masters. `lost` are messages that were gone before the sources read them.
+    """
+
+    application: str
+    is_over: bool = False
+    has_failed: bool = False
+    answers: bool = True
+    epoch: int = 1
+    waits_for: str | None = None
+    why: str | None = None
+    runs_for_ms: int | None = None
+    error: Problem | None = None
+    recovered: tuple[Problem, ...] = ()
+    fragments: tuple[FragmentSituation, ...] = ()
+    processors: tuple[ProcessorCounts, ...] = ()
+    checkpoints: CheckpointSituation | None = None
+    machines: tuple[Machine, ...] = ()
+    lost: int = 0
+
+    def fragment(self, id: str) -> FragmentSituation | None:
+        """The fragment of that id."""
+        return next((fragment for fragment in self.fragments if fragment.id == id), None)
+
+    def channels(self) -> Sequence[ChannelSituation]:
+        """All channels."""
+        return [channel for fragment in self.fragments for channel in fragment.channels]

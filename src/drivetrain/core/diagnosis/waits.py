@@ -1,0 +1,158 @@
+"""The rules about waiting: who holds up whom, followed to the root.
+
+Problem: figures say that a fragment waits. It is rarely the one to look at: it waits for another one, which
+waits for a third.
+
+Design: the wait is followed from fragment to fragment. Findings are about the root, name every step, and
+judge it: it is being started again, or its batches take long, or its source gives nothing. All that wait for
+one root are one finding.
+
+Invariants:
+
+1. Following a wait ends, also where fragments wait for each other.
+
+Called by `rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Final
+
+from drivetrain.core.diagnosis.finding import Finding, Severity
+from drivetrain.core.diagnosis.situation import FragmentSituation, Situation
+from drivetrain.core.figures import show_counted, show_rate, show_span
+
+LONG_BATCH_MS: Final = 30_000
+LONG_STALL_MS: Final = 60_000
+"""A clock that has stood for so long is a warning; before, a note."""
+MUCH_BLOCKED_MS: Final = 5_000
+
+
+def is_blocked(situation: Situation) -> Iterator[Finding]:
+    """A fragment waits for room in a channel: the root is what does not take from it."""
+    roots: dict[str, list[FragmentSituation]] = {}
+    for fragment in situation.fragments:
+        if fragment.blocked_by is not None and not situation.is_over:
+            roots.setdefault(_chain(situation, fragment, _blocker)[-1].id, []).append(fragment)
+    for root, blocked in roots.items():
+        chain = max((_chain(situation, fragment, _blocker) for fragment in blocked), key=len)
+        since_ms = max((c.blocked_ms for c in situation.channels() if c.producer in _ids(blocked)), default=0)
+        why, remedy = _why_slow(chain[-1])
+        yield Finding(
+            "blocked",
+            Severity.WARNING if since_ms >= MUCH_BLOCKED_MS else Severity.NOTE,
+            root,
+            f"{', '.join(_ids(blocked))} must wait, because {root} does not keep up: {why}",
+            remedy,
+            (
+                *(f"{a.id} waits for room in front of {b.id}" for a, b in pairwise(chain)),
+                why,
+            ),
+            figures_of(chain[-1]),
+            since_ms or None,
+        )
+
+
+def clock_stands(situation: Situation) -> Iterator[Finding]:
+    """The clock of a fragment stands; those after it stand because of it, and are not named apart."""
+    if situation.is_over:
+        return
+    roots: dict[str, list[FragmentSituation]] = {}
+    for fragment in situation.fragments:
+        if fragment.stalled_ms:
+            roots.setdefault(_chain(situation, fragment, _held_by)[-1].id, []).append(fragment)
+    for root, standing in roots.items():
+        chain = max((_chain(situation, fragment, _held_by) for fragment in standing), key=len)
+        held = chain[-1]
+        if held.blocked_by is not None:
+            continue  # that is why, and `is_blocked` says so
+        since_ms = max(fragment.stalled_ms for fragment in standing)
+        why, remedy = _why_held(held)
+        yield Finding(
+            "clock-stands",
+            Severity.WARNING if since_ms >= LONG_STALL_MS else Severity.NOTE,
+            root,
+            f"the clock stands, so no window ends: {root} waits for {why}",
+            remedy,
+            (
+                *(f"{a.id} waits for {b.id}" for a, b in pairwise(chain)),
+                f"{root} waits for {why}",
+            ),
+            figures_of(held),
+            since_ms,
+        )
+
+
+def figures_of(fragment: FragmentSituation) -> tuple[str, ...]:
+    """How fast a fragment is, and what waits for it."""
+    found = [] if not fragment.batch_ms else [f"last batch {show_span(fragment.batch_ms)}"]
+    found += [] if not fragment.rows_per_s else [f"takes {show_rate(fragment.rows_per_s)}"]
+    for channel in fragment.channels:
+        if channel.lag_rows:
+            behind = "" if channel.lag_ms is None else f", {show_span(channel.lag_ms)} behind"
+            found.append(f"{show_counted(channel.lag_rows, 'message')} from {channel.producer} wait{behind}")
+    return tuple(found)
+
+
+# -- following a wait --------------------------------------------------------------------------------
+
+
+def _chain(
+    situation: Situation,
+    fragment: FragmentSituation,
+    next_of: Callable[[Situation, FragmentSituation], FragmentSituation | None],
+) -> list[FragmentSituation]:
+    """From a fragment to the one that it waits for in the end, both included."""
+    chain = [fragment]
+    while (following := next_of(situation, chain[-1])) is not None and following not in chain:
+        chain.append(following)
+    return chain
+
+
+def _blocker(situation: Situation, fragment: FragmentSituation) -> FragmentSituation | None:
+    return None if fragment.blocked_by is None else situation.fragment(fragment.blocked_by)
+
+
+def _held_by(situation: Situation, fragment: FragmentSituation) -> FragmentSituation | None:
+    waits_for = fragment.waiting_for or ""
+    return (
+        situation.fragment(waits_for.removeprefix("fragment ")) if waits_for.startswith("fragment ") else None
+    )
+
+
+def _why_slow(root: FragmentSituation) -> tuple[str, str]:
+    """Why the fragment at the root of a block does not take what waits for it, and what to do."""
+    if not root.is_running:
+        return f"it is {root.state}", "wait until it runs again; its error says why, if it stays so"
+    if root.batch_ms >= LONG_BATCH_MS:
+        return (
+            f"its batches take {show_span(root.batch_ms)}",
+            "make its work for each message cheaper, give Spark more cores, or look at what it writes to",
+        )
+    return (
+        f"it takes {show_rate(root.rows_per_s)}",
+        "give Spark more cores, make its work for each message cheaper, or look at what it writes to",
+    )
+
+
+def _why_held(root: FragmentSituation) -> tuple[str, str]:
+    """What the fragment at the root of a standing clock waits for, and what to do."""
+    waits_for = root.waiting_for or "data of its source"
+    if waits_for.startswith("partition"):
+        return waits_for, "if that partition may be silent, set idle_timeout at event_time"
+    if waits_for.startswith("data"):
+        return (
+            waits_for,
+            "none needed if the source is silent; otherwise check that it can be reached and read",
+        )
+    if waits_for.startswith("its own work"):
+        return waits_for, "wait for the batch to end, or take less in a batch (run.max-batch-bytes)"
+    if not root.is_running or waits_for.startswith("its"):
+        return waits_for, "wait until it runs; its error says why, if it stays so"
+    return waits_for, "see what it waits for"
+
+
+def _ids(fragments: list[FragmentSituation]) -> list[str]:
+    return [fragment.id for fragment in fragments]
