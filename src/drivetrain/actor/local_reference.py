@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.kernel_messages import Message, require_message
+from drivetrain.actor.message import Message, require_message
 from drivetrain.actor.path import ASKS
 from drivetrain.actor.reference import ActorRef
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
     from drivetrain.actor.path import ActorPath
-    from drivetrain.actor.system import ActorSystem
+    from drivetrain.actor.system_views import KernelView, SystemView
 
 
 class LocalRef(ActorRef):
@@ -36,7 +36,7 @@ class LocalRef(ActorRef):
         return path
 
     @property
-    def system(self) -> ActorSystem:
+    def system(self) -> KernelView:
         """The system that the actor lives in."""
         return self.cell.system
 
@@ -65,7 +65,7 @@ class MissingRef(ActorRef):
 
     __slots__ = ("_path", "_system")
 
-    def __init__(self, system: ActorSystem, path: ActorPath) -> None:
+    def __init__(self, system: SystemView, path: ActorPath) -> None:
         self._system = system
         self._path = path
 
@@ -75,7 +75,7 @@ class MissingRef(ActorRef):
         return self._path
 
     @property
-    def system(self) -> ActorSystem:
+    def system(self) -> SystemView:
         """The system that the actor would live in."""
         return self._system
 

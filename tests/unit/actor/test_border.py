@@ -30,7 +30,7 @@ from drivetrain.actor import (
     UnreachableError,
 )
 from drivetrain.actor.kernel_messages import Unwatch, Watch
-from drivetrain.actor.provider import RemoteRef
+from drivetrain.actor.remote_reference import RemoteRef
 from drivetrain.errors import InternalError
 from drivetrain.testing import Simulation
 

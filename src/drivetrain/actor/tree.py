@@ -1,0 +1,74 @@
+"""The tree of cells: starting children, and finding who is there.
+
+Invariant: a name belongs to one child of a parent at a time, also while that child stops.
+
+Called by `Context` and by the system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from drivetrain.actor.actor_errors import (
+    ContextError,
+    InvalidPathError,
+    NameTakenError,
+    SystemStoppedError,
+)
+from drivetrain.actor.path import ANY_UID, ActorPath, is_actor_name
+
+if TYPE_CHECKING:
+    from drivetrain.actor.cell import Cell
+    from drivetrain.actor.receiver import Factory
+
+
+def start_child(parent: Cell, factory: Factory, name: str | None, capacity: int | None) -> Cell:
+    """Start a child of `parent`, a cell of the same kind; see `Context.spawn`."""
+    if not parent.is_active:
+        error = SystemStoppedError if parent.is_guardian else ContextError
+        raise error("no actor can be started here any more: its parent stops", where=str(parent.path))
+    system = parent.system
+    uid = system.next_uid()
+    if name is None:
+        name = f"${uid}"
+    elif name.startswith("$") or not is_actor_name(name):
+        raise InvalidPathError(
+            "not a name for an actor",
+            where=str(parent.path),
+            expected='letters, digits and _.+=,:@~-, beginning with a letter, digit or "_"',
+            got=repr(name),
+        )
+    if capacity is not None and capacity < 1:
+        raise ContextError("a mailbox needs room for a message", where=name, got=f"capacity {capacity}")
+    if parent.children is None:
+        parent.children = {}
+    elif name in parent.children:
+        raise NameTakenError(
+            f"there is a child named {name!r} already",
+            where=str(parent.path),
+            remedy="wait for its Terminated if it is stopping, or choose another name",
+        )
+    room = system.mailbox_capacity if capacity is None else capacity
+    child = parent.children[name] = type(parent)(system, parent, name, uid, factory, room)
+    child.schedule()
+    return child
+
+
+def find_cell(root: Cell, path: ActorPath) -> Cell | None:
+    """Return the living cell at `path`, whatever its address; None if another has its name now."""
+    cell = root
+    for name in path.names:
+        child = (cell.children or {}).get(name)
+        if child is None:
+            return None
+        cell = child
+    return cell if path.uid in (ANY_UID, cell.uid) and not cell.is_stopped else None
+
+
+def cells_below(root: Cell) -> Iterator[Cell]:
+    """Yield `root` and every cell below it, parents first."""
+    line = [root]
+    for cell in line:
+        yield cell
+        line.extend((cell.children or {}).values())
