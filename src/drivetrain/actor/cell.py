@@ -19,14 +19,14 @@ Called by references and by the modules named above.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.actor.actor_errors import ContextError
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.kernel_messages import Terminated
 from drivetrain.actor.mailbox import Queue, Signal, split_entry
 from drivetrain.actor.path import ActorPath
-from drivetrain.actor.phase import RUNNING, STARTING, STOPPED, STOPPING, Phase
 from drivetrain.core.liveness.supervision import ChildName
 
 if TYPE_CHECKING:
@@ -39,6 +39,23 @@ if TYPE_CHECKING:
     from drivetrain.actor.system_views import KernelView
     from drivetrain.actor.timers import Timers
     from drivetrain.core.liveness.supervision import Supervisor
+
+
+class Phase(Enum):
+    """Where an actor is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+STARTING: Final = Phase.STARTING
+RUNNING: Final = Phase.RUNNING
+RESTARTING: Final = Phase.RESTARTING
+STOPPING: Final = Phase.STOPPING
+STOPPED: Final = Phase.STOPPED
 
 
 class Cell(ABC):
@@ -88,7 +105,7 @@ class Cell(ABC):
         self.uid = uid
         self.factory = factory
         # The life
-        self.phase = Phase.STARTING
+        self.phase = STARTING
         self.actor: Receiver | None = None
         self.behaviour: Behaviour | None = None
         self.started = False  # the first hook of this instance has succeeded

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivetrain.actor.cell import RESTARTING, RUNNING
 from drivetrain.actor.mailbox import KERNEL_ENTRIES
-from drivetrain.actor.phase import RESTARTING, RUNNING
 from drivetrain.actor.watch import check_remote_watches, check_watches
 from drivetrain.errors import InternalError
 

@@ -30,14 +30,23 @@ the same step in which it happens, so there is no suspended phase.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from drivetrain.actor.actor_errors import ActorStateError
-from drivetrain.actor.phase import RESTARTING, RUNNING, STARTING, STOPPED, STOPPING, TRANSITIONS, Phase
+from drivetrain.actor.cell import RESTARTING, RUNNING, STARTING, STOPPED, STOPPING, Cell, Phase
 from drivetrain.actor.watch import unwatch_all
 
-if TYPE_CHECKING:
-    from drivetrain.actor.cell import Cell
+TRANSITIONS: Final[Mapping[Phase, tuple[Phase, ...]]] = MappingProxyType(
+    {
+        STARTING: (RUNNING, RESTARTING, STOPPING),
+        RUNNING: (RESTARTING, STOPPING),
+        RESTARTING: (STARTING, STOPPING),
+        STOPPING: (STOPPED,),
+        STOPPED: (),
+    }
+)
 
 
 def enter(cell: Cell, phase: Phase) -> None:

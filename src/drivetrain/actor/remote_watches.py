@@ -76,11 +76,11 @@ def _add(index: _Index, remote: ActorRef, local: ActorRef) -> None:
 def _remove(index: _Index, remote: ActorRef, local: ActorRef) -> bool:
     address = remote.path.address
     by_remote = index.get(address, {})
-    locals_ = by_remote.get(remote, {})
-    if local not in locals_:
+    ours = by_remote.get(remote, {})
+    if local not in ours:
         return False
-    del locals_[local]
-    if not locals_:
+    del ours[local]
+    if not ours:
         del by_remote[remote]
         if not by_remote:
             del index[address]
@@ -88,13 +88,13 @@ def _remove(index: _Index, remote: ActorRef, local: ActorRef) -> bool:
 
 
 def _drop(index: _Index, address: Address) -> list[tuple[ActorRef, ActorRef]]:
-    return [(remote, local) for remote, locals_ in index.pop(address, {}).items() for local in locals_]
+    return [(remote, local) for remote, ours in index.pop(address, {}).items() for local in ours]
 
 
 def _pairs(index: _Index) -> _Pairs:
     return {
         (remote, local)
         for by_remote in index.values()
-        for remote, locals_ in by_remote.items()
-        for local in locals_
+        for remote, ours in by_remote.items()
+        for local in ours
     }

@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.actor.cell import STARTING
 from drivetrain.actor.lifecycle import restart, stop
-from drivetrain.actor.phase import STARTING
 from drivetrain.core.liveness.supervision import (
     ChildName,
     EscalateFailure,

@@ -18,17 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from drivetrain.actor import inbound, lifecycle
-from drivetrain.actor.actor_errors import (
-    ContextError,
-    InvalidPathError,
-    StuckActorsError,
-    SystemStoppedError,
-)
+from drivetrain.actor.actor_errors import ContextError, InvalidPathError, StuckActorsError, SystemStoppedError
 from drivetrain.actor.ask import Asks
 from drivetrain.actor.blocking import BlockingPool
 from drivetrain.actor.carrier import Carriers
@@ -40,7 +35,6 @@ from drivetrain.actor.guardian import SYSTEM, USER, Guardian, RootGuardian
 from drivetrain.actor.invariants import check_cells
 from drivetrain.actor.kernel_messages import Terminated
 from drivetrain.actor.local_reference import LocalRef, MissingRef
-from drivetrain.actor.lookup import lookup
 from drivetrain.actor.mailbox import SpareQueues
 from drivetrain.actor.message import Message
 from drivetrain.actor.path import ASKS, ActorPath, Address, is_system_name
@@ -50,7 +44,7 @@ from drivetrain.actor.receiver import Factory
 from drivetrain.actor.reference import ActorRef
 from drivetrain.actor.remote_reference import RemoteRef
 from drivetrain.actor.remote_watches import RemoteWatches
-from drivetrain.actor.tree import cells_below, find_cell, start_child
+from drivetrain.actor.tree import cells_below, find_cell, lookup, start_child
 from drivetrain.actor.turns import ActorCell
 from drivetrain.actor.watch import system_terminated
 from drivetrain.actor.witness import wait_stopped
@@ -59,9 +53,6 @@ from drivetrain.config.catalog import actor as keys
 from drivetrain.core.liveness.supervision import SupervisionPolicy
 from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.errors import InternalError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 T = TypeVar("T")
 
@@ -124,13 +115,11 @@ class ActorSystem:
         self._failure: BaseException | None = None
         self._terminated: Final[asyncio.Future[None]] = self.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
-        self.root: Final[Cell] = ActorCell(
-            self, None, "", self.next_uid(), RootGuardian, self.mailbox_capacity
-        )
+        self.root: Final = ActorCell(self, None, "", self.next_uid(), RootGuardian, self.mailbox_capacity)
         self.root.schedule()  # before its children, so that it watches them before they can stop
         policy = supervision if supervision is not None else SupervisionPolicy()
-        self._user: Final = self._start_guardian(USER, policy)
-        self._kernel: Final = self._start_guardian(SYSTEM, policy)
+        self._user: Final = start_child(self.root, lambda: Guardian(policy), USER, None)
+        self._kernel: Final = start_child(self.root, lambda: Guardian(policy), SYSTEM, None)
         if provider is not None:
             self.attach_provider(provider)
 
@@ -249,7 +238,7 @@ class ActorSystem:
             await asyncio.wait_for(asyncio.shield(self._terminated), timeout_ms / 1000)
         except TimeoutError:
             stuck = [str(cell.path) for cell in self.cells() if cell.work is not None]
-            self._begin_to_close()
+            self.begin_to_close()
             await asyncio.shield(self._terminated)
             raise StuckActorsError(
                 f"{len(stuck)} actors did not stop within {timeout_ms} ms",
@@ -285,9 +274,10 @@ class ActorSystem:
         self._last_uid += 1
         return self._last_uid
 
-    def root_stopped(self) -> None:
-        """End what is left of the system: its last cell has stopped."""
-        self._begin_to_close()
+    def begin_to_close(self) -> None:
+        """Close what serves the actors: there are none left, or they are stuck."""
+        if self._closing is None:
+            self._closing = self.loop.create_task(self._close(), name="actor-system-close")
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell, parents first."""
@@ -300,13 +290,6 @@ class ActorSystem:
         self.purgatory.check()
         if self.is_terminated and self.root.is_stopped and (self.asks.open or self.carriers.total):
             raise InternalError("system invariant 2: something outlived the system", where=self.name)
-
-    def _start_guardian(self, name: str, policy: SupervisionPolicy) -> Cell:
-        return start_child(self.root, lambda: Guardian(policy), name, None)
-
-    def _begin_to_close(self) -> None:
-        if self._closing is None:
-            self._closing = self.loop.create_task(self._close(), name="actor-system-close")
 
     async def _close(self) -> None:
         try:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from drivetrain.actor.reference import Asker
+
 if TYPE_CHECKING:
     import asyncio
     import contextvars
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SystemView(Protocol):
+class SystemView(Asker, Protocol):
     """What actors may use of their system; `ActorSystem` describes each."""
 
     @property
@@ -83,16 +85,6 @@ class SystemView(Protocol):
 
     async def wait_stopped(self, actor: ActorRef, *, timeout_ms: int | None = None) -> Terminated:
         """Wait until an actor has terminated."""
-
-    async def ask(
-        self,
-        asked: ActorRef,
-        message: Message,
-        reply: type[Message] | None = None,
-        *,
-        timeout_ms: int | None = None,
-    ) -> Message:
-        """Send a message and wait for the answer."""
 
     def reference(self, path: ActorPath) -> ActorRef:
         """Return the reference that a path means."""
@@ -149,5 +141,5 @@ class KernelView(SystemView, Protocol):
     def fail(self, failure: BaseException) -> None:
         """Note a failure that nobody below the root could handle."""
 
-    def root_stopped(self) -> None:
-        """End what is left of the system: its last cell has stopped."""
+    def begin_to_close(self) -> None:
+        """Close what serves the actors: there are none left."""

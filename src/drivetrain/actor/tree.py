@@ -1,5 +1,8 @@
 """The tree of cells: starting children, and finding who is there.
 
+Design: a path of this system is followed from the root; for a path of any other, whoever is there is asked to
+name itself.
+
 Invariant: a name belongs to one child of a parent at a time, also while that child stops.
 
 Called by `Context` and by the system.
@@ -11,16 +14,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from drivetrain.actor.actor_errors import (
+    ActorNotFoundError,
+    AskTimeoutError,
     ContextError,
     InvalidPathError,
+    LookupTimeoutError,
     NameTakenError,
     SystemStoppedError,
 )
-from drivetrain.actor.path import ANY_UID, ActorPath, is_actor_name
+from drivetrain.actor.kernel_messages import Identified, Identify
+from drivetrain.actor.path import ANY_UID, SCHEME, ActorPath, is_actor_name
+from drivetrain.actor.remote_reference import RemoteRef
+from drivetrain.config.catalog import actor as keys
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
     from drivetrain.actor.receiver import Factory
+    from drivetrain.actor.reference import ActorRef
+    from drivetrain.actor.system_views import KernelView
 
 
 def start_child(parent: Cell, factory: Factory, name: str | None, capacity: int | None) -> Cell:
@@ -72,3 +83,26 @@ def cells_below(root: Cell) -> Iterator[Cell]:
     for cell in line:
         yield cell
         line.extend((cell.children or {}).values())
+
+
+async def lookup(system: KernelView, root: Cell, path: str, timeout_ms: int | None) -> ActorRef:
+    """Find the actor at `path` now, in the tree below `root` or elsewhere; see `ActorSystem.lookup`."""
+    parsed = ActorPath.parse(f"{system.address}{path}" if not path.startswith(SCHEME) else path)
+    if parsed.address.matches(system.address):
+        cell = find_cell(root, parsed)
+        found: ActorRef | None = None if cell is None else cell.ref
+    else:
+        if timeout_ms is None:
+            timeout_ms = system.config[keys.LOOKUP_TIMEOUT]
+        try:
+            answer = await RemoteRef(system, parsed).ask(Identify(), Identified, timeout_ms=timeout_ms)
+        except AskTimeoutError as error:
+            raise LookupTimeoutError(
+                f"the system at this address did not answer within {timeout_ms} ms",
+                where=path,
+                remedy="check that it runs, and that its host and port are right",
+            ) from error
+        found = answer.actor
+    if found is None:
+        raise ActorNotFoundError("there is no actor at this path", where=path)
+    return found

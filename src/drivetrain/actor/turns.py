@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.actor.actor import Actor
 from drivetrain.actor.actor_errors import ActorCancelledError, ActorStoppedError, AskError, ContextError
-from drivetrain.actor.cell import Cell
+from drivetrain.actor.cell import RESTARTING, RUNNING, STARTING, STOPPED, STOPPING, Cell
 from drivetrain.actor.context import Context
 from drivetrain.actor.dispatch import BATCH
 from drivetrain.actor.kernel_messages import Failure
 from drivetrain.actor.lifecycle import enter, started
 from drivetrain.actor.local_reference import LocalRef
-from drivetrain.actor.phase import RESTARTING, RUNNING, STARTING, STOPPED, STOPPING
 from drivetrain.actor.signals import SIGNALS
 from drivetrain.actor.supervising import supervise
 from drivetrain.actor.watch import notify_watchers
@@ -218,7 +217,7 @@ class ActorCell(Cell):
         self.actor = self.behaviour = self.supervisor = self.restart_cause = None
         notify_watchers(self)
         if self.parent is None:
-            self.system.root_stopped()
+            self.system.begin_to_close()
         else:
             self.parent.child_stopped(self)
 

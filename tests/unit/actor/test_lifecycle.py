@@ -22,8 +22,8 @@ from drivetrain.actor import (
     Terminated,
 )
 from drivetrain.actor.actor_errors import ActorStateError
-from drivetrain.actor.lifecycle import enter
-from drivetrain.actor.phase import TRANSITIONS, Phase
+from drivetrain.actor.cell import Phase
+from drivetrain.actor.lifecycle import TRANSITIONS, enter
 from drivetrain.actor.tree import start_child
 from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 
