@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.actor_errors import (
     ActorFailedError,
     ActorStoppedError,
@@ -38,7 +39,6 @@ from drivetrain.actor.message import Message, require_message
 from drivetrain.actor.path import ASKS, ActorPath, Address
 from drivetrain.actor.purgatory import ThreadSafePurgatory
 from drivetrain.actor.reference import ActorRef
-from drivetrain.actor.remote_reference import RemoteRef
 from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.errors import InternalError
 

@@ -5,15 +5,16 @@ while every rule of the life cycle, supervision, watching and stashing holds.
 
 Design: a `Cell` is one object with slots; what most actors do not use (children, queue, stash, timers,
 watches) is None until it is. Here is what a cell is: its place in the tree, its phase, its mailbox, and what
-it holds for the modules that look after each. How it takes one message after another is `turns`: every cell
-is an `ActorCell`, of which most modules need to know no more than this class.
+it holds for the modules that look after each; and its reference, which puts messages in. How it takes one
+message after another is `turns`: every cell is an `ActorCell`, of which most modules need to know no more
+than this class.
 
 Invariants:
 1. Children and parent agree: `parent.children[name] is child` until the child has stopped.
 
 and those of `turns`, `lifecycle`, `mailbox`, `timers` and `watch`; `invariants` checks all.
 
-Called by references and by the modules named above.
+Called by whoever has a reference, and by the modules named above.
 """
 
 from __future__ import annotations
@@ -26,16 +27,15 @@ from drivetrain.actor.actor_errors import ContextError
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.kernel_messages import Terminated
 from drivetrain.actor.mailbox import Queue, Signal, split_entry
+from drivetrain.actor.message import Message, require_message
 from drivetrain.actor.path import ActorPath
-from drivetrain.core.liveness.supervision import ChildName
+from drivetrain.actor.reference import ActorRef
 
 if TYPE_CHECKING:
     import asyncio
 
     from drivetrain.actor.carrier import Carrier
-    from drivetrain.actor.message import Message
     from drivetrain.actor.receiver import Behaviour, Factory, Receiver
-    from drivetrain.actor.reference import ActorRef
     from drivetrain.actor.system_views import KernelView
     from drivetrain.actor.timers import Timers
     from drivetrain.core.liveness.supervision import Supervisor
@@ -93,9 +93,6 @@ class Cell(ABC):
         "work",
     )
 
-    ref: ActorRef
-    """The one reference of this actor."""
-
     def __init__(
         self, system: KernelView, parent: Cell | None, name: str, uid: int, factory: Factory, capacity: int
     ) -> None:
@@ -104,6 +101,7 @@ class Cell(ABC):
         self.name = name
         self.uid = uid
         self.factory = factory
+        self.ref = LocalRef(self)
         # The life
         self.phase = STARTING
         self.actor: Receiver | None = None
@@ -251,15 +249,44 @@ class Cell(ABC):
         else:
             self.wants_interrupt = True
 
-    # ---- the family
 
-    def child_stopped(self, child: Cell) -> None:
-        """Forget a child; its name is free again."""
-        assert self.children is not None
-        del self.children[child.name]
-        if self.supervisor is not None:
-            self.supervisor.forget(ChildName(child.name))
-        if not self.children:
-            self.children = None
-            if not self.is_active:
-                self.schedule()
+class LocalRef(ActorRef):
+    """The one reference of a cell, also after it has stopped."""
+
+    __slots__ = ("_path", "cell")
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self._path: ActorPath | None = None
+
+    @property
+    def path(self) -> ActorPath:
+        """The actor's path; the address in it is final once a provider is attached."""
+        path = self._path
+        if path is None or path.address is not self.cell.system.address:
+            path = self._path = self.cell.path
+        return path
+
+    @property
+    def system(self) -> KernelView:
+        """The system that the actor lives in."""
+        return self.cell.system
+
+    # The hot path of the whole kernel: no call that can be avoided.
+    def tell(self, message: Message, sender: ActorRef | None = None) -> None:
+        """Put the message into the mailbox; see `ActorRef.tell`."""
+        if not isinstance(message, Message):
+            require_message(message)  # type: ignore[unreachable]  # callers need not be type-checked
+        cell = self.cell
+        queue = cell.queue
+        if queue is None:
+            queue = cell.borrow_queue()
+        if len(queue) >= cell.limit:
+            cell.refuse(message, sender)
+            return
+        queue.append(message if sender is None else (message, sender))
+        if cell.is_open and not cell.scheduled:
+            cell.schedule()
+
+    def __hash__(self) -> int:
+        return self.cell.uid

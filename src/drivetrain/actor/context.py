@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from drivetrain.actor import lifecycle
 from drivetrain.actor.actor_errors import ActorCancelledError, ContextError, DeathPactError
+from drivetrain.actor.cell import LocalRef
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.kernel_messages import Terminated
-from drivetrain.actor.local_reference import LocalRef
 from drivetrain.actor.mailbox import FailureSignal
 from drivetrain.actor.message import Message
 from drivetrain.actor.timers import Timers

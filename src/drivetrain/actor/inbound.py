@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.kernel_messages import (
     Identified,
@@ -24,7 +25,6 @@ from drivetrain.actor.kernel_messages import (
 )
 from drivetrain.actor.path import ActorPath
 from drivetrain.actor.provider import Envelope, UndeliverableReason
-from drivetrain.actor.remote_reference import RemoteRef
 from drivetrain.actor.tree import find_cell
 from drivetrain.actor.watch import add_watcher, remote_terminated, remove_watcher
 

@@ -3,9 +3,9 @@
 Problem: code must not care where an actor lives, and must never touch the actor's object.
 
 Design: an `ActorRef` has a path and `tell` and `ask`. There are four kinds: of a living or dead cell of
-this system (`LocalRef`) or an actor that it does not have, or no longer (`MissingRef`), both in
-`local_reference`; of an actor elsewhere (`RemoteRef` in `remote_reference`); and of an ask that waits for its
-reply (`PromiseRef` in `ask`).
+this system (`LocalRef` in `cell`), of an actor elsewhere and of one of this system that no longer exists
+(`RemoteRef` and `MissingRef` in `absent_references`), and of an ask that waits for its reply (`PromiseRef` in
+`ask`).
 References are values: equal when their paths, with uid and incarnation, are equal. In a message they
 travel as the text of their path.
 

@@ -23,18 +23,18 @@ from contextvars import copy_context
 from typing import Final, TypeVar
 
 from drivetrain.actor import inbound, lifecycle
+from drivetrain.actor.absent_references import MissingRef, RemoteRef
 from drivetrain.actor.actor_errors import ContextError, InvalidPathError, StuckActorsError, SystemStoppedError
 from drivetrain.actor.ask import Asks
 from drivetrain.actor.blocking import BlockingPool
 from drivetrain.actor.carrier import Carriers
-from drivetrain.actor.cell import Cell
+from drivetrain.actor.cell import Cell, LocalRef
 from drivetrain.actor.codec import MessageCodec
 from drivetrain.actor.dead_letters import DeadLetters
 from drivetrain.actor.dispatch import Dispatcher
 from drivetrain.actor.guardian import SYSTEM, USER, Guardian, RootGuardian
 from drivetrain.actor.invariants import check_cells
 from drivetrain.actor.kernel_messages import Terminated
-from drivetrain.actor.local_reference import LocalRef, MissingRef
 from drivetrain.actor.mailbox import SpareQueues
 from drivetrain.actor.message import Message
 from drivetrain.actor.path import ASKS, ActorPath, Address, is_system_name
@@ -42,7 +42,6 @@ from drivetrain.actor.provider import Envelope, RemoteProvider, UndeliverableRea
 from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock
 from drivetrain.actor.receiver import Factory
 from drivetrain.actor.reference import ActorRef
-from drivetrain.actor.remote_reference import RemoteRef
 from drivetrain.actor.remote_watches import RemoteWatches
 from drivetrain.actor.tree import cells_below, find_cell, lookup, start_child
 from drivetrain.actor.turns import ActorCell

@@ -1,11 +1,11 @@
-"""The tree of cells: starting children, and finding who is there.
+"""The tree of cells: children that come and go, and finding who is there.
 
 Design: a path of this system is followed from the root; for a path of any other, whoever is there is asked to
 name itself.
 
 Invariant: a name belongs to one child of a parent at a time, also while that child stops.
 
-Called by `Context` and by the system.
+Called by `Context`, by cells that stop, and by the system.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.actor_errors import (
     ActorNotFoundError,
     AskTimeoutError,
@@ -24,8 +25,8 @@ from drivetrain.actor.actor_errors import (
 )
 from drivetrain.actor.kernel_messages import Identified, Identify
 from drivetrain.actor.path import ANY_UID, SCHEME, ActorPath, is_actor_name
-from drivetrain.actor.remote_reference import RemoteRef
 from drivetrain.config.catalog import actor as keys
+from drivetrain.core.liveness.supervision import ChildName
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
@@ -64,6 +65,18 @@ def start_child(parent: Cell, factory: Factory, name: str | None, capacity: int 
     child = parent.children[name] = type(parent)(system, parent, name, uid, factory, room)
     child.schedule()
     return child
+
+
+def forget_child(parent: Cell, child: Cell) -> None:
+    """Note that a child has stopped; its name is free again."""
+    assert parent.children is not None
+    del parent.children[child.name]
+    if parent.supervisor is not None:
+        parent.supervisor.forget(ChildName(child.name))
+    if not parent.children:
+        parent.children = None
+        if not parent.is_active:
+            parent.schedule()
 
 
 def find_cell(root: Cell, path: ActorPath) -> Cell | None:

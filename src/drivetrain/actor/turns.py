@@ -31,17 +31,15 @@ from drivetrain.actor.context import Context
 from drivetrain.actor.dispatch import BATCH
 from drivetrain.actor.kernel_messages import Failure
 from drivetrain.actor.lifecycle import enter, started
-from drivetrain.actor.local_reference import LocalRef
 from drivetrain.actor.signals import SIGNALS
 from drivetrain.actor.supervising import supervise
+from drivetrain.actor.tree import forget_child
 from drivetrain.actor.watch import notify_watchers
 from drivetrain.errors import DrivetrainError
 
 if TYPE_CHECKING:
     from drivetrain.actor.mailbox import Queue
     from drivetrain.actor.path import ActorPath
-    from drivetrain.actor.receiver import Factory
-    from drivetrain.actor.system_views import KernelView
 
 _log: Final = logging.getLogger("drivetrain.actor")
 
@@ -53,12 +51,6 @@ class ActorCell(Cell):
     """A cell that runs an actor."""
 
     __slots__ = ()
-
-    def __init__(
-        self, system: KernelView, parent: Cell | None, name: str, uid: int, factory: Factory, capacity: int
-    ) -> None:
-        super().__init__(system, parent, name, uid, factory, capacity)
-        self.ref = LocalRef(self)
 
     # ---- messages
 
@@ -219,7 +211,7 @@ class ActorCell(Cell):
         if self.parent is None:
             self.system.begin_to_close()
         else:
-            self.parent.child_stopped(self)
+            forget_child(self.parent, self)
 
     def _run_last_hook(self, hook: Callable[[], Awaitable[None] | None]) -> bool:
         """Run `pre_restart` or `post_stop`; return False when it waits for something."""

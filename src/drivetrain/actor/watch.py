@@ -24,10 +24,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.actor_errors import ContextError
+from drivetrain.actor.cell import LocalRef
 from drivetrain.actor.kernel_messages import Terminated, TerminationCause
-from drivetrain.actor.local_reference import LocalRef
-from drivetrain.actor.remote_reference import RemoteRef
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
