@@ -15,7 +15,8 @@ import msgspec
 from msgspec import inspect as types
 
 from drivetrain.actor import ActorPath, ActorRef, ActorSystem, Failure, Message, Terminated
-from drivetrain.actor.kernel_messages import Identified, Identify, Unwatch, Watch, tag_of
+from drivetrain.actor.kernel_messages import Identified, Identify, Unwatch, Watch
+from drivetrain.actor.message import tag_of
 from drivetrain.actor.path import Address
 from drivetrain.actor.provider import Envelope
 from drivetrain.actor.remote import MessageTooLargeError, RemoteSettings, attach_remote

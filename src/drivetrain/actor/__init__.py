@@ -27,11 +27,13 @@ from drivetrain.actor.actor_errors import (
 )
 from drivetrain.actor.context import Context
 from drivetrain.actor.dead_letters import DeadLetter, DeadLetterReason, DeadLetters
-from drivetrain.actor.kernel_messages import Failure, Message, PoisonPill, Terminated, TerminationCause
+from drivetrain.actor.kernel_messages import Failure, PoisonPill, Terminated, TerminationCause
+from drivetrain.actor.message import Message
 from drivetrain.actor.path import ActorPath, Address
 from drivetrain.actor.provider import Envelope, RemoteProvider, UndeliverableReason
 from drivetrain.actor.reference import ActorRef
 from drivetrain.actor.system import ActorSystem
+from drivetrain.actor.system_views import SystemView
 from drivetrain.actor.timers import Timers
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "StillRunningError",
     "StuckActorsError",
     "SystemStoppedError",
+    "SystemView",
     "Terminated",
     "TerminationCause",
     "Timers",

@@ -24,19 +24,16 @@ Called by the kernel only: user code never calls the methods of another actor.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from drivetrain.core.liveness.supervision import SupervisionPolicy
+from drivetrain.actor.receiver import Receiver
 
 if TYPE_CHECKING:
     from drivetrain.actor.context import Context
-    from drivetrain.actor.kernel_messages import Message
 
 
-class Actor(ABC):
-    """The base of all actors.
+class Actor(Receiver):
+    """The base of all actors: `receive` and the hooks of `Receiver`, and a `context`.
 
     `context` is there from `pre_start` on, not yet in `__init__`. `supervision` says what happens when a
     child fails: by default it restarts, and stops when it fails more than ten times within a minute.
@@ -45,24 +42,3 @@ class Actor(ABC):
     __slots__ = ("context",)
 
     context: Context
-    supervision: SupervisionPolicy = SupervisionPolicy()
-
-    @abstractmethod
-    def receive(self, message: Message) -> Awaitable[None] | None:
-        """Handle one message. What it raises is a failure, and the parent decides."""
-
-    def pre_start(self) -> Awaitable[None] | None:
-        """Get ready; called before the first message."""
-        return None
-
-    def post_stop(self) -> Awaitable[None] | None:
-        """Clean up; called after the last message, when all children have stopped."""
-        return None
-
-    def pre_restart(self, cause: BaseException) -> Awaitable[None] | None:
-        """Clean up before this instance is replaced because of `cause`; by default as `post_stop`."""
-        return self.post_stop()
-
-    def post_restart(self, cause: BaseException) -> Awaitable[None] | None:
-        """Get ready after the instance before this one failed with `cause`; by default as `pre_start`."""
-        return self.pre_start()

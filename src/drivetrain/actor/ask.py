@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.actor_errors import (
     ActorFailedError,
     ActorStoppedError,
@@ -33,16 +34,16 @@ from drivetrain.actor.actor_errors import (
     UnreachableError,
 )
 from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.kernel_messages import Failure, Message, require_message
+from drivetrain.actor.kernel_messages import Failure
+from drivetrain.actor.message import Message, require_message
 from drivetrain.actor.path import ASKS, ActorPath, Address
-from drivetrain.actor.provider import RemoteRef
 from drivetrain.actor.purgatory import ThreadSafePurgatory
 from drivetrain.actor.reference import ActorRef
 from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
-    from drivetrain.actor.system import ActorSystem
+    from drivetrain.actor.system_views import KernelView
 
 _ERRORS: Final[Mapping[str, type[AskError]]] = MappingProxyType(
     {
@@ -108,7 +109,7 @@ class PromiseRef(ActorRef):
         return ActorPath(self._asks.system.address, (ASKS, f"${self.uid}"), self.uid)
 
     @property
-    def system(self) -> ActorSystem:
+    def system(self) -> KernelView:
         """The asker's system."""
         return self._asks.system
 
@@ -129,7 +130,7 @@ class PromiseRef(ActorRef):
 class Asks:
     """The open asks of one system; they wait in `purgatory`."""
 
-    def __init__(self, system: ActorSystem, purgatory: ThreadSafePurgatory[DelayedOperation]) -> None:
+    def __init__(self, system: KernelView, purgatory: ThreadSafePurgatory[DelayedOperation]) -> None:
         self.system: Final = system
         self._purgatory: Final = purgatory
         self._open: Final[dict[int, AskOperation]] = {}

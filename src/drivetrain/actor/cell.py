@@ -4,60 +4,61 @@ Problem: a hundred thousand idle actors must fit into 200 MiB, and a message mus
 while every rule of the life cycle, supervision, watching and stashing holds.
 
 Design: a `Cell` is one object with slots; what most actors do not use (children, queue, stash, timers,
-watches) is None until it is. A cell takes turns: the dispatcher calls `take_turn`, which does what the
-phase needs (`lifecycle.advance`), then handles messages until there are none, the batch is over, the
-phase changes, or a handler waits. A handler that waits is carried on by a `Carrier`; until it is done the
-cell is not open, and its mailbox fills.
+watches) is None until it is. Here is what a cell is: its place in the tree, its phase, its mailbox, and what
+it holds for the modules that look after each; and its reference, which puts messages in. How it takes one
+message after another is `turns`: every cell is an `ActorCell`, of which most modules need to know no more
+than this class.
 
 Invariants:
-1. One thing at a time: between the call of a handler or hook and its end, no other of this cell begins.
-2. Messages are handled in the order in which they were put in; a failed one is not handled again.
-3. An open cell with messages is scheduled or taking its turn.
-4. Children and parent agree: `parent.children[name] is child` until the child has stopped.
+1. Children and parent agree: `parent.children[name] is child` until the child has stopped.
 
-and those of `lifecycle`, `mailbox`, `timers` and `watch`; `invariants` checks all.
+and those of `turns`, `lifecycle`, `mailbox`, `timers` and `watch`; `invariants` checks all.
 
-Called by references, the dispatcher and the modules named above.
+Called by whoever has a reference, and by the modules named above.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from types import CoroutineType
+from abc import ABC, abstractmethod
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from drivetrain.actor import lifecycle
-from drivetrain.actor.actor_errors import ActorCancelledError, ActorStoppedError, AskError, ContextError
-from drivetrain.actor.context import Context
+from drivetrain.actor.actor_errors import ContextError
 from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.dispatch import BATCH
-from drivetrain.actor.kernel_messages import Failure, Message, Terminated
-from drivetrain.actor.lifecycle import FAILURES, RUNNING, STARTING, STOPPED, STOPPING, Phase
-from drivetrain.actor.local_reference import LocalRef
+from drivetrain.actor.kernel_messages import Terminated
 from drivetrain.actor.mailbox import Queue, Signal, split_entry
+from drivetrain.actor.message import Message, require_message
 from drivetrain.actor.path import ActorPath
-from drivetrain.actor.signals import SIGNALS
-from drivetrain.actor.supervising import supervise
-from drivetrain.actor.timers import Timers
-from drivetrain.core.liveness.supervision import ChildName
-from drivetrain.errors import DrivetrainError
+from drivetrain.actor.reference import ActorRef
 
 if TYPE_CHECKING:
-    from drivetrain.actor.actor import Actor
+    import asyncio
+
     from drivetrain.actor.carrier import Carrier
-    from drivetrain.actor.reference import ActorRef
-    from drivetrain.actor.system import ActorSystem
+    from drivetrain.actor.receiver import Behaviour, Factory, Receiver
+    from drivetrain.actor.system_views import KernelView
+    from drivetrain.actor.timers import Timers
     from drivetrain.core.liveness.supervision import Supervisor
 
-_log: Final = logging.getLogger("drivetrain.actor")
 
-Factory = Callable[[], "Actor"]
-Behaviour = Callable[[Message], "Awaitable[None] | None"]
+class Phase(Enum):
+    """Where an actor is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
 
 
-class Cell:
+STARTING: Final = Phase.STARTING
+RUNNING: Final = Phase.RUNNING
+RESTARTING: Final = Phase.RESTARTING
+STOPPING: Final = Phase.STOPPING
+STOPPED: Final = Phase.STOPPED
+
+
+class Cell(ABC):
     """One actor: its place in the tree, its phase, its mailbox and its present instance."""
 
     __slots__ = (
@@ -93,7 +94,7 @@ class Cell:
     )
 
     def __init__(
-        self, system: ActorSystem, parent: Cell | None, name: str, uid: int, factory: Factory, capacity: int
+        self, system: KernelView, parent: Cell | None, name: str, uid: int, factory: Factory, capacity: int
     ) -> None:
         self.system = system
         self.parent = parent
@@ -102,8 +103,8 @@ class Cell:
         self.factory = factory
         self.ref = LocalRef(self)
         # The life
-        self.phase = Phase.STARTING
-        self.actor: Actor | None = None
+        self.phase = STARTING
+        self.actor: Receiver | None = None
         self.behaviour: Behaviour | None = None
         self.started = False  # the first hook of this instance has succeeded
         self.in_last_hook = False
@@ -229,78 +230,15 @@ class Cell:
 
     # ---- turns
 
-    def give_context(self, actor: Actor) -> None:
-        """Connect an instance with this cell."""
-        actor.context = Context(self)
-
     def schedule(self) -> None:
         """See to it that a turn comes."""
         if not self.scheduled:
             self.scheduled = True
             self.system.dispatcher.enqueue(self)
 
+    @abstractmethod
     def take_turn(self) -> int:
         """Do what there is to do, up to a batch of messages; return about how much that was."""
-        self.scheduled = False
-        if self.phase is not RUNNING:
-            lifecycle.advance(self)
-        if not (self.is_open and self.queue):
-            return 1
-        self.scheduled = True  # a message to itself needs no second place in the line
-        used = self._handle_batch(self.queue)
-        self.scheduled = False
-        if self.phase is not RUNNING or (self.is_open and self.queue):
-            self.schedule()
-        return used
-
-    def _handle_batch(self, queue: Queue) -> int:
-        actor = self.actor
-        assert actor is not None
-        left = BATCH
-        while queue and left and self.is_open:
-            left -= 1
-            entry = queue.popleft()
-            message: Any  # a message, or a signal that becomes one or nothing
-            if entry.__class__ is tuple:
-                message, self.sender = entry
-            else:
-                message = entry
-                self.sender = None
-            try:
-                take = SIGNALS.get(message.__class__)
-                if take is not None:
-                    message = take(self, message)
-                    if message is None:
-                        continue
-                self.message = message
-                behaviour = self.behaviour
-                result = actor.receive(message) if behaviour is None else behaviour(message)
-                if result is not None:
-                    self.run(result)
-            except FAILURES as error:
-                self.fail(error)
-        if self.work is None:
-            self.message = self.sender = None
-        if not queue and self.queue is queue:
-            self.queue = None
-            self.system.spare_queues.give_back(queue)
-        return BATCH - left
-
-    def run(self, result: Awaitable[None] | None) -> bool:
-        """Carry out what a handler or hook returned; return False when it waits for something.
-
-        Raises what the coroutine raises before it waits.
-        """
-        if result is None:
-            return True
-        coroutine = result if isinstance(result, CoroutineType) else _await(result, self.path)
-        work = self.work = self.system.carriers.step(coroutine, self._work_done)
-        if work is None:
-            return True
-        self.is_open = False
-        if self.wants_interrupt and not self.in_last_hook:
-            work.cancel()
-        return False
 
     def interrupt(self) -> None:
         """Cancel the handler or first hook in hand; the last hooks are left to finish."""
@@ -311,69 +249,44 @@ class Cell:
         else:
             self.wants_interrupt = True
 
-    def _work_done(self, error: BaseException | None) -> None:
-        """Go on after a handler or hook that waited."""
-        self.work = None
-        if self.in_last_hook:
-            if error is not None:
-                _log.error("%s failed in its last hook", self.path, exc_info=error)
-        elif error is not None:
-            self.fail(error)
-        elif not self.started:
-            lifecycle.started(self)
-        self.message = self.sender = None
-        self.is_open = self.phase is RUNNING
-        self.schedule()
 
-    def fail(self, error: BaseException) -> None:
-        """Let the parent decide about a failure of a handler or first hook; an asker is told."""
-        sender, message = self.sender, self.message
-        self.message = self.sender = None
-        stopping = not self.is_active
-        if isinstance(error, asyncio.CancelledError) and not stopping:
-            cause, error = (
-                error,
-                ActorCancelledError(
-                    "what the actor waited for was cancelled by someone else", where=str(self.path)
-                ),
-            )
-            error.__cause__ = cause
-        if sender is not None and sender.expects_answer:
-            sender.tell(self._failure(error))
-        if not stopping:
-            self.system.failures += 1
-            supervise(self.parent, self, error, message)
-        elif not isinstance(error, asyncio.CancelledError):
-            _log.error(
-                "%s failed while %s, handling %r", self.path, self.phase.value, message, exc_info=error
-            )
+class LocalRef(ActorRef):
+    """The one reference of a cell, also after it has stopped."""
 
-    def _failure(self, error: BaseException) -> Failure:
-        # The code of an ask that failed inside the actor would look like the outcome of the one outside.
-        if isinstance(error, DrivetrainError) and not isinstance(error, AskError):
-            return Failure(error.code, error.what, str(self.path), error.remedy)
-        if isinstance(error, asyncio.CancelledError):
-            return Failure(
-                ActorStoppedError.code, "the actor stopped while it handled the message", str(self.path)
-            )
-        what = error.what if isinstance(error, DrivetrainError) else error
-        return Failure("actor-failed", f"{type(error).__qualname__}: {what}", str(self.path))
+    __slots__ = ("_path", "cell")
 
-    # ---- the family
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self._path: ActorPath | None = None
 
-    def child_stopped(self, child: Cell) -> None:
-        """Forget a child; its name is free again."""
-        assert self.children is not None
-        del self.children[child.name]
-        if self.supervisor is not None:
-            self.supervisor.forget(ChildName(child.name))
-        if not self.children:
-            self.children = None
-            if not self.is_active:
-                self.schedule()
+    @property
+    def path(self) -> ActorPath:
+        """The actor's path; the address in it is final once a provider is attached."""
+        path = self._path
+        if path is None or path.address is not self.cell.system.address:
+            path = self._path = self.cell.path
+        return path
 
+    @property
+    def system(self) -> KernelView:
+        """The system that the actor lives in."""
+        return self.cell.system
 
-async def _await(result: object, path: ActorPath) -> None:
-    if not isinstance(result, Awaitable):
-        raise TypeError(f"{path}: a handler must return None or a coroutine, not {type(result).__qualname__}")
-    await result
+    # The hot path of the whole kernel: no call that can be avoided.
+    def tell(self, message: Message, sender: ActorRef | None = None) -> None:
+        """Put the message into the mailbox; see `ActorRef.tell`."""
+        if not isinstance(message, Message):
+            require_message(message)  # type: ignore[unreachable]  # callers need not be type-checked
+        cell = self.cell
+        queue = cell.queue
+        if queue is None:
+            queue = cell.borrow_queue()
+        if len(queue) >= cell.limit:
+            cell.refuse(message, sender)
+            return
+        queue.append(message if sender is None else (message, sender))
+        if cell.is_open and not cell.scheduled:
+            cell.schedule()
+
+    def __hash__(self) -> int:
+        return self.cell.uid

@@ -29,7 +29,7 @@ from drivetrain.actor.actor_errors import (
     NotAMessageError,
     UnknownMessageError,
 )
-from drivetrain.actor.kernel_messages import Message, message_class, require_message, tag_of
+from drivetrain.actor.message import Message, message_class, require_message, tag_of
 from drivetrain.actor.path import ActorPath
 from drivetrain.actor.reference import ActorRef
 

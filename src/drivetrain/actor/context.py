@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from drivetrain.actor import lifecycle
 from drivetrain.actor.actor_errors import ActorCancelledError, ContextError, DeathPactError
+from drivetrain.actor.cell import LocalRef
 from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.kernel_messages import Message, Terminated
-from drivetrain.actor.local_reference import LocalRef
+from drivetrain.actor.kernel_messages import Terminated
 from drivetrain.actor.mailbox import FailureSignal
+from drivetrain.actor.message import Message
 from drivetrain.actor.timers import Timers
+from drivetrain.actor.tree import start_child
 from drivetrain.actor.watch import unwatch, watch
 
 if TYPE_CHECKING:
-    from drivetrain.actor.cell import Behaviour, Cell, Factory
+    from drivetrain.actor.cell import Cell
+    from drivetrain.actor.receiver import Behaviour, Factory
     from drivetrain.actor.reference import ActorRef
-    from drivetrain.actor.system import ActorSystem
+    from drivetrain.actor.system_views import SystemView
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -48,7 +51,7 @@ class Context:
         return self._cell.ref
 
     @property
-    def system(self) -> ActorSystem:
+    def system(self) -> SystemView:
         """The system it lives in."""
         return self._cell.system
 
@@ -130,7 +133,7 @@ class Context:
         `factory` is called again at each restart; a class whose `__init__` needs nothing will do. Raises
         `NameTakenError`, `InvalidPathError`, and `ContextError` while this actor stops or restarts.
         """
-        return self._cell.system.start_cell(self._cell, factory, name, mailbox_capacity).ref
+        return start_child(self._cell, factory, name, mailbox_capacity).ref
 
     def stop(self, child: ActorRef | None = None) -> None:
         """Stop a child, or this actor itself after the message in hand; what waits becomes dead letters.
@@ -165,9 +168,10 @@ class Context:
     @property
     def timers(self) -> Timers:
         """Messages to itself at a later time."""
-        timers = self._cell.timers
+        cell = self._cell
+        timers = cell.timers
         if timers is None:
-            timers = self._cell.timers = Timers(self._cell)
+            timers = cell.timers = Timers(cell, cell.system.loop, cell.system.async_context)
         return timers
 
     async def blocking(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -31,7 +31,8 @@ from drivetrain.actor.actor_errors import (
     UnhandledMessageError,
     UnreachableError,
 )
-from drivetrain.actor.kernel_messages import Failure, Message
+from drivetrain.actor.kernel_messages import Failure
+from drivetrain.actor.message import Message
 from drivetrain.actor.path import ActorPath
 from drivetrain.actor.reference import ActorRef
 

@@ -20,15 +20,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextvars import Context
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from drivetrain.errors import InternalError
 
-if TYPE_CHECKING:
-    from drivetrain.actor.cell import Cell
-
 BATCH: Final = 128
 TURN_BUDGET: Final = 1024
+
+
+class TakesTurns(Protocol):
+    """What stands in the line: a cell, of which nothing else matters here."""
+
+    scheduled: bool
+    """Whether it stands in the line, or takes its turn."""
+
+    def take_turn(self) -> int:
+        """Do what there is to do, up to a batch of messages; return about how much that was."""
 
 
 class Dispatcher:
@@ -39,7 +46,7 @@ class Dispatcher:
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self._loop = loop
         self._context = context
-        self._line: deque[Cell] = deque()
+        self._line: deque[TakesTurns] = deque()
         self._armed = False
         self._turn_callback = self._turn
 
@@ -48,7 +55,7 @@ class Dispatcher:
         """How many cells wait for a turn."""
         return len(self._line)
 
-    def enqueue(self, cell: Cell) -> None:
+    def enqueue(self, cell: TakesTurns) -> None:
         """Let `cell` take a turn soon; the caller sees to it that it does not stand in the line yet."""
         self._line.append(cell)
         if not self._armed:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.actor.actor import Actor
-from drivetrain.actor.kernel_messages import Message, Terminated
+from drivetrain.actor.kernel_messages import Terminated
+from drivetrain.actor.message import Message
 from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 
 USER: Final = "user"

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.dead_letters import DeadLetterReason
 from drivetrain.actor.kernel_messages import (
     Identified,
@@ -23,12 +24,14 @@ from drivetrain.actor.kernel_messages import (
     Watch,
 )
 from drivetrain.actor.path import ActorPath
-from drivetrain.actor.provider import Envelope, RemoteRef, UndeliverableReason
+from drivetrain.actor.provider import Envelope, UndeliverableReason
+from drivetrain.actor.tree import find_cell
 from drivetrain.actor.watch import add_watcher, remote_terminated, remove_watcher
 
 if TYPE_CHECKING:
+    from drivetrain.actor.cell import Cell
     from drivetrain.actor.reference import ActorRef
-    from drivetrain.actor.system import ActorSystem
+    from drivetrain.actor.system_views import SystemView
 
 _REASONS: Final[Mapping[UndeliverableReason, DeadLetterReason]] = MappingProxyType(
     {
@@ -42,19 +45,19 @@ _REASONS: Final[Mapping[UndeliverableReason, DeadLetterReason]] = MappingProxyTy
 _KERNEL: Final[frozenset[type]] = frozenset({Watch, Unwatch, Terminated, Identify})
 
 
-def deliver(system: ActorSystem, envelope: Envelope) -> None:
-    """Deliver a message from another system."""
+def deliver(system: SystemView, root: Cell, envelope: Envelope) -> None:
+    """Deliver a message from another system to the actors below `root`."""
     target, message = envelope.target, envelope.message
     sender = None if envelope.sender is None else system.reference(envelope.sender)
     if type(message) in _KERNEL:
-        _handle(system, target, message, sender)
+        _handle(system, root, target, message, sender)
     elif target.address != system.address:
         system.dead_letters.put(message, sender, target, DeadLetterReason.STALE)
     else:
         system.reference(target).tell(message, sender)
 
 
-def take_back(system: ActorSystem, envelope: Envelope, reason: UndeliverableReason) -> None:
+def take_back(system: SystemView, envelope: Envelope, reason: UndeliverableReason) -> None:
     """Make a dead letter of what could not be sent; the kernel's own requests are repeated elsewhere."""
     if isinstance(envelope.message, Watch | Unwatch):
         return
@@ -62,8 +65,10 @@ def take_back(system: ActorSystem, envelope: Envelope, reason: UndeliverableReas
     system.dead_letters.put(envelope.message, sender, envelope.target, _REASONS[reason])
 
 
-def _handle(system: ActorSystem, target: ActorPath, message: object, sender: ActorRef | None) -> None:
-    cell = system.find_cell(target) if target.address.matches(system.address) else None
+def _handle(
+    system: SystemView, root: Cell, target: ActorPath, message: object, sender: ActorRef | None
+) -> None:
+    cell = find_cell(root, target) if target.address.matches(system.address) else None
     match message:
         case Identify():
             if sender is not None:
@@ -72,12 +77,7 @@ def _handle(system: ActorSystem, target: ActorPath, message: object, sender: Act
             if not isinstance(watcher, RemoteRef):
                 return
             if cell is None:
-                gone = (
-                    system.reference(target)
-                    if target.address == system.address
-                    else RemoteRef(system, target)
-                )
-                watcher.tell(Terminated(gone, TerminationCause.NEVER_EXISTED))
+                watcher.tell(Terminated(system.reference(target), TerminationCause.NEVER_EXISTED))
             else:
                 add_watcher(cell, watcher)
         case Unwatch(watcher):

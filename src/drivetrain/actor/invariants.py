@@ -2,7 +2,7 @@
 
 Problem: a broken invariant shows itself late and elsewhere; a test wants to see it at once.
 
-Design: `check_system` looks at the present state only, from outside; between two callbacks of the loop every
+Design: `check_cells` looks at the present state only, from outside; between two callbacks of the loop every
 invariant holds. Each is reported with the module that states it and its number there.
 
 Called by `ActorSystem.check`, which tests call at their end and whenever they like.
@@ -12,30 +12,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivetrain.actor.lifecycle import RESTARTING, RUNNING
-from drivetrain.actor.mailbox import check_mailbox
-from drivetrain.actor.watch import check_watches
+from drivetrain.actor.cell import RESTARTING, RUNNING
+from drivetrain.actor.mailbox import KERNEL_ENTRIES
+from drivetrain.actor.watch import check_remote_watches, check_watches
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
-    from drivetrain.actor.system import ActorSystem
+    from drivetrain.actor.system_views import KernelView
 
 
-def check_system(system: ActorSystem) -> None:
-    """Verify every part of `system`; raises `InternalError` naming the first invariant that is broken."""
-    cells = list(system.cells())
+def check_cells(system: KernelView, cells: list[Cell]) -> None:
+    """Verify all cells of `system` and what they share; raises `InternalError` naming what is broken."""
     for cell in cells:
         check_cell(cell)
     system.dispatcher.check()
     system.carriers.check()
-    system.remote_watches.check(cells)
-    system.asks.check()
-    system.purgatory.check()
+    check_remote_watches(system.remote_watches, cells)
     if len({cell.uid for cell in cells}) != len(cells):
         raise InternalError("system invariant 1: a uid is used twice", where=system.name)
-    if system.is_terminated and system.root.is_stopped and (system.asks.open or system.carriers.total):
-        raise InternalError("system invariant 2: something outlived the system", where=system.name)
 
 
 def check_cell(cell: Cell) -> None:
@@ -43,13 +38,13 @@ def check_cell(cell: Cell) -> None:
     where = str(cell.path)
     if cell.parent is not None and not cell.is_stopped:
         if (cell.parent.children or {}).get(cell.name) is not cell:
-            raise InternalError("cell invariant 4: the parent does not know this child", where=where)
+            raise InternalError("cell invariant 1: the parent does not know this child", where=where)
         if not cell.parent.is_active and not cell.is_ending:
             raise InternalError("lifecycle invariant 3: it outlives its parent's instance", where=where)
     if cell.is_open != (cell.phase is RUNNING and cell.work is None):
         raise InternalError("lifecycle invariant 4: open and closed at once", where=where)
     if cell.is_open and cell.queue and not cell.scheduled:
-        raise InternalError("cell invariant 3: messages wait and no turn comes", where=where)
+        raise InternalError("turns invariant 3: messages wait and no turn comes", where=where)
     holds = (cell.children, cell.work, cell.actor, cell.watchers, cell.watching, cell.timers, cell.pipes)
     if cell.is_stopped and any(part is not None for part in holds):
         raise InternalError("lifecycle invariant 2: it has stopped and still holds on", where=where)
@@ -63,3 +58,19 @@ def check_cell(cell: Cell) -> None:
         cell.timers.check()
     if cell.supervisor is not None:
         cell.supervisor.check()
+
+
+def check_mailbox(cell: Cell) -> None:
+    """Verify the invariants of one cell's mailbox; raises `InternalError`."""
+    entries = [*(cell.queue or ()), *(cell.stashed or ())]
+    ordinary = sum(not isinstance(entry, KERNEL_ENTRIES) for entry in entries)
+    where = str(cell.path)
+    if cell.is_ending and entries:
+        raise InternalError("mailbox invariant 1: a stopping actor has messages", where=where)
+    if ordinary > cell.capacity + 1:
+        raise InternalError(
+            f"mailbox invariant 2: {ordinary} messages, capacity {cell.capacity}", where=where
+        )
+    expected = 0 if cell.is_ending else cell.capacity - len(cell.stashed or ())
+    if cell.limit != expected:
+        raise InternalError(f"mailbox invariant 2: limit {cell.limit}, expected {expected}", where=where)

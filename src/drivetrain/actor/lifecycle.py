@@ -1,12 +1,12 @@
-"""The life of an actor: how it starts, restarts and stops, as a table of phases.
+"""The life of an actor: what happens to it, and which phases follow.
 
 Problem: starting, stopping and restarting take time, since hooks may wait and children must end first, and
 meanwhile anything can happen: the parent stops too, a sibling's failure restarts both, a hook fails.
 
 Design: a cell is in one `Phase`; `TRANSITIONS` says which may follow. What happens *to* a cell (`stop`,
-`restart`, `fail`) changes its phase at once, passes it on to its children, and runs no user code. What the
-phase then needs is done by `advance` in the cell's own turn, as far as possible each time: it looks at the
-state, not at how it came about, so it may be called too often but never too late.
+`restart`) changes its phase at once, passes it on to its children, and runs no user code. What the phase then
+needs is done in the cell's own turn (`turns`), as far as possible each time: that looks at the state, not at
+how it came about, so it may come too often but never too late.
 
 Hooks, and when they run:
 
@@ -23,45 +23,20 @@ Invariants:
 3. All children of a cell that restarts or stops are stopping.
 4. Only a running cell without work in hand is open for messages.
 
-Called by cells, `Context`, guardians and the system.
+Called by cells' turns, `Context`, supervision and the system.
 Source: Akka's actor life cycle. Here children always stop with a restart, and a child's failure is decided in
 the same step in which it happens, so there is no suspended phase.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from drivetrain.actor.actor import Actor
-from drivetrain.actor.actor_errors import ActorStateError, ContextError
-from drivetrain.actor.watch import notify_watchers, unwatch_all
-
-if TYPE_CHECKING:
-    from drivetrain.actor.cell import Cell
-
-_log: Final = logging.getLogger("drivetrain.actor")
-
-
-class Phase(Enum):
-    """Where an actor is in its life."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    RESTARTING = "restarting"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-
-
-STARTING: Final = Phase.STARTING
-RUNNING: Final = Phase.RUNNING
-RESTARTING: Final = Phase.RESTARTING
-STOPPING: Final = Phase.STOPPING
-STOPPED: Final = Phase.STOPPED
+from drivetrain.actor.actor_errors import ActorStateError
+from drivetrain.actor.cell import RESTARTING, RUNNING, STARTING, STOPPED, STOPPING, Cell, Phase
+from drivetrain.actor.watch import unwatch_all
 
 TRANSITIONS: Final[Mapping[Phase, tuple[Phase, ...]]] = MappingProxyType(
     {
@@ -72,9 +47,6 @@ TRANSITIONS: Final[Mapping[Phase, tuple[Phase, ...]]] = MappingProxyType(
         STOPPED: (),
     }
 )
-
-# What a supervisor sees as a failure: a cancellation that nobody here asked for is one too.
-FAILURES: Final = (Exception, asyncio.CancelledError)
 
 
 def enter(cell: Cell, phase: Phase) -> None:
@@ -123,18 +95,6 @@ def restart(cell: Cell, cause: BaseException, delay_ms: int) -> None:
         cell.restart_timer = loop.call_at(due_s, _restart_due, cell, context=cell.system.async_context)
 
 
-def advance(cell: Cell) -> None:
-    """Do what the cell's phase needs next, as far as possible now; runs user code."""
-    if cell.work is not None:
-        return
-    if cell.phase is STARTING:
-        _start(cell)
-    elif cell.phase is RESTARTING and not cell.children:
-        _replace(cell)
-    elif cell.phase is STOPPING and not cell.children:
-        _finish(cell)
-
-
 def started(cell: Cell) -> None:
     """Note that the first hook of the instance has succeeded."""
     cell.started = True
@@ -166,59 +126,3 @@ def _leave(cell: Cell, phase: Phase) -> None:
 def _restart_due(cell: Cell) -> None:
     cell.restart_timer = None
     cell.schedule()
-
-
-def _start(cell: Cell) -> None:
-    cell.in_last_hook = cell.wants_interrupt = False
-    try:
-        actor = cell.actor = cell.factory()
-        if not isinstance(actor, Actor):
-            raise ContextError(
-                "the factory did not make an actor",
-                where=str(cell.path),
-                expected="an instance of a class derived from drivetrain.actor.Actor",
-                got=repr(actor)[:200],
-            )
-        cell.give_context(actor)
-        cause = cell.restart_cause
-        if cell.run(actor.pre_start() if cause is None else actor.post_restart(cause)):
-            started(cell)
-    except FAILURES as error:
-        cell.fail(error)
-
-
-def _replace(cell: Cell) -> None:
-    actor, cause = cell.actor, cell.restart_cause
-    if cell.started and actor is not None and cause is not None:
-        cell.started = False
-        if not _run_last_hook(cell, lambda: actor.pre_restart(cause)):
-            return
-    if cell.restart_timer is not None or cell.phase is not RESTARTING:
-        return
-    cell.actor = cell.behaviour = None
-    enter(cell, STARTING)
-    _start(cell)
-
-
-def _finish(cell: Cell) -> None:
-    actor = cell.actor
-    if cell.started and actor is not None:
-        cell.started = False
-        if not _run_last_hook(cell, actor.post_stop):
-            return
-    enter(cell, STOPPED)
-    cell.actor = cell.behaviour = cell.supervisor = cell.restart_cause = None
-    notify_watchers(cell)
-    cell.system.cell_stopped(cell)
-    if cell.parent is not None:
-        cell.parent.child_stopped(cell)
-
-
-def _run_last_hook(cell: Cell, hook: Callable[[], Awaitable[None] | None]) -> bool:
-    """Run `pre_restart` or `post_stop`; return False when it waits for something."""
-    cell.in_last_hook = True
-    try:
-        return cell.run(hook())
-    except FAILURES:
-        _log.exception("%s failed in its last hook; it goes on %s", cell.path, cell.phase.value)
-        return True

@@ -13,7 +13,7 @@ Design: a mailbox is a deque of entries; an idle actor has none at all, the dequ
 pool. An entry is the message itself, or (message, sender) when there is a sender: fewer objects, and the
 common case is the cheap one.
 
-Invariants (per cell, checked by `check_mailbox`):
+Invariants (per cell; `invariants` checks them):
 1. A cell that is stopping or stopped has no entries.
 2. Ordinary entries, waiting and stashed, are at most the capacity, plus the one in hand when stashed.
 3. Entries of one sender leave in the order in which they came, stashed ones before those that came later.
@@ -24,27 +24,16 @@ Called by cells and references.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from drivetrain.actor.kernel_messages import Message, Terminated
-from drivetrain.errors import InternalError
+from drivetrain.actor.kernel_messages import Terminated
+from drivetrain.actor.message import Message
+from drivetrain.actor.timers import TimerSignal
 
 if TYPE_CHECKING:
-    from drivetrain.actor.cell import Cell
     from drivetrain.actor.reference import ActorRef
-    from drivetrain.actor.timers import Timer
 
 MAX_SPARE: Final = 1024
-
-
-class TimerSignal:
-    """The entry of a timer that fired; it is worth its message only while that timer is still current."""
-
-    __slots__ = ("timer",)
-
-    def __init__(self, timer: Timer) -> None:
-        self.timer = timer
 
 
 class FailureSignal:
@@ -86,26 +75,3 @@ def split_entry(entry: Entry) -> tuple[Message | None, ActorRef | None]:
     if isinstance(entry, tuple):
         return entry
     return (None if isinstance(entry, KERNEL_ENTRIES) else entry), None
-
-
-def entries_of(cell: Cell) -> Iterator[Entry]:
-    """Yield what waits and then what is stashed."""
-    if cell.queue is not None:
-        yield from cell.queue
-    if cell.stashed is not None:
-        yield from cell.stashed
-
-
-def check_mailbox(cell: Cell) -> None:
-    """Verify the invariants of one cell's mailbox; raises `InternalError`."""
-    ordinary = sum(not isinstance(entry, KERNEL_ENTRIES) for entry in entries_of(cell))
-    where = str(cell.path)
-    if cell.is_ending and any(True for _ in entries_of(cell)):
-        raise InternalError("mailbox invariant 1: a stopping actor has messages", where=where)
-    if ordinary > cell.capacity + 1:
-        raise InternalError(
-            f"mailbox invariant 2: {ordinary} messages, capacity {cell.capacity}", where=where
-        )
-    expected = 0 if cell.is_ending else cell.capacity - len(cell.stashed or ())
-    if cell.limit != expected:
-        raise InternalError(f"mailbox invariant 2: limit {cell.limit}, expected {expected}", where=where)

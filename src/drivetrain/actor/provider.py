@@ -41,7 +41,7 @@ What the provider finds on `ActorSystem`: `name`, `address` (final after `attach
 `reference(path)`, `deliver_inbound(envelope)`, `undeliverable(envelope, reason)` and
 `address_terminated(address)`.
 
-Called by the kernel (`RemoteProvider`) and by the remote layer (`Envelope`, `RemoteRef`).
+Called by the kernel and by the remote layer.
 """
 
 from __future__ import annotations
@@ -51,12 +51,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from drivetrain.actor.kernel_messages import Message
-from drivetrain.actor.path import ASKS, ActorPath
-from drivetrain.actor.reference import ActorRef
+from drivetrain.actor.message import Message
+from drivetrain.actor.path import ActorPath
 
 if TYPE_CHECKING:
-    from drivetrain.actor.system import ActorSystem
+    from drivetrain.actor.reference import ActorRef
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -111,35 +110,3 @@ class RemoteProvider(Protocol):
         answered as undeliverable.
         """
         ...
-
-
-class RemoteRef(ActorRef):
-    """The reference of an actor in another system; only `ActorSystem.reference` makes them."""
-
-    __slots__ = ("_path", "_system")
-
-    def __init__(self, system: ActorSystem, path: ActorPath) -> None:
-        self._system = system
-        self._path = path
-
-    def __hash__(self) -> int:
-        return self._path.uid
-
-    @property
-    def path(self) -> ActorPath:
-        """The actor's path in its own system."""
-        return self._path
-
-    @property
-    def system(self) -> ActorSystem:
-        """The local system that sends for this reference."""
-        return self._system
-
-    @property
-    def expects_answer(self) -> bool:
-        """Whether this is an ask in the other system."""
-        return self._path.names[:1] == (ASKS,)
-
-    def tell(self, message: Message, sender: ActorRef | None = None) -> None:
-        """Hand the message to the remote layer; see `ActorRef.tell`."""
-        self._system.deliver_outbound(Envelope(self._path, message, None if sender is None else sender.path))

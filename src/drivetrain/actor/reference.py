@@ -3,8 +3,9 @@
 Problem: code must not care where an actor lives, and must never touch the actor's object.
 
 Design: an `ActorRef` has a path and `tell` and `ask`. There are four kinds: of a living or dead cell of
-this system (`LocalRef` in `cell.py`), of an actor elsewhere (`RemoteRef`), of an ask that waits for its
-reply (`PromiseRef` in `ask.py`), and of an actor of this system that no longer exists (`MissingRef`).
+this system (`LocalRef` in `cell`), of an actor elsewhere and of one of this system that no longer exists
+(`RemoteRef` and `MissingRef` in `absent_references`), and of an ask that waits for its reply (`PromiseRef` in
+`ask`).
 References are values: equal when their paths, with uid and incarnation, are equal. In a message they
 travel as the text of their path.
 
@@ -20,14 +21,27 @@ Source: Akka's actor references.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
-    from drivetrain.actor.kernel_messages import Message
+    from drivetrain.actor.message import Message
     from drivetrain.actor.path import ActorPath
-    from drivetrain.actor.system import ActorSystem
 
 R = TypeVar("R", bound="Message")
+
+
+class Asker(Protocol):
+    """What a reference asks of its system."""
+
+    async def ask(
+        self,
+        asked: ActorRef,
+        message: Message,
+        reply: type[Message] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Message:
+        """Send `message` to `asked` and wait for the answer; see `ActorRef.ask`."""
 
 
 class ActorRef(ABC):
@@ -42,7 +56,7 @@ class ActorRef(ABC):
 
     @property
     @abstractmethod
-    def system(self) -> ActorSystem:
+    def system(self) -> Asker:
         """The local system through which this reference sends."""
 
     @property

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.actor import lifecycle
 from drivetrain.actor.dead_letters import DeadLetterReason
-from drivetrain.actor.kernel_messages import Message, PoisonPill, Terminated
-from drivetrain.actor.mailbox import FailureSignal, TimerSignal
+from drivetrain.actor.kernel_messages import PoisonPill, Terminated
+from drivetrain.actor.mailbox import FailureSignal
+from drivetrain.actor.message import Message
+from drivetrain.actor.timers import TimerSignal
 from drivetrain.actor.watch import take_terminated
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.actor.lifecycle import STARTING, restart, stop
+from drivetrain.actor.cell import STARTING
+from drivetrain.actor.lifecycle import restart, stop
 from drivetrain.core.liveness.supervision import (
     ChildName,
     EscalateFailure,
@@ -27,7 +28,7 @@ from drivetrain.core.liveness.supervision import (
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
-    from drivetrain.actor.kernel_messages import Message
+    from drivetrain.actor.message import Message
 
 _log: Final = logging.getLogger("drivetrain.actor")
 

@@ -18,56 +18,40 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from drivetrain.actor import inbound, lifecycle
-from drivetrain.actor.actor_errors import (
-    ActorNotFoundError,
-    AskTimeoutError,
-    ContextError,
-    InvalidPathError,
-    LookupTimeoutError,
-    NameTakenError,
-    StillRunningError,
-    StuckActorsError,
-    SystemStoppedError,
-)
+from drivetrain.actor.absent_references import MissingRef, RemoteRef
+from drivetrain.actor.actor_errors import ContextError, InvalidPathError, StuckActorsError, SystemStoppedError
 from drivetrain.actor.ask import Asks
 from drivetrain.actor.blocking import BlockingPool
 from drivetrain.actor.carrier import Carriers
-from drivetrain.actor.cell import Cell, Factory
+from drivetrain.actor.cell import Cell, LocalRef
 from drivetrain.actor.codec import MessageCodec
 from drivetrain.actor.dead_letters import DeadLetters
 from drivetrain.actor.dispatch import Dispatcher
 from drivetrain.actor.guardian import SYSTEM, USER, Guardian, RootGuardian
-from drivetrain.actor.invariants import check_system
-from drivetrain.actor.kernel_messages import Identified, Identify, Message, Terminated
-from drivetrain.actor.local_reference import LocalRef, MissingRef
+from drivetrain.actor.invariants import check_cells
+from drivetrain.actor.kernel_messages import Terminated
 from drivetrain.actor.mailbox import SpareQueues
-from drivetrain.actor.path import (
-    ANY_UID,
-    ASKS,
-    SCHEME,
-    ActorPath,
-    Address,
-    is_actor_name,
-    is_system_name,
-)
-from drivetrain.actor.provider import Envelope, RemoteProvider, RemoteRef, UndeliverableReason
+from drivetrain.actor.message import Message
+from drivetrain.actor.path import ASKS, ActorPath, Address, is_system_name
+from drivetrain.actor.provider import Envelope, RemoteProvider, UndeliverableReason
 from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock
+from drivetrain.actor.receiver import Factory
 from drivetrain.actor.reference import ActorRef
-from drivetrain.actor.watch import RemoteWatches, system_terminated
-from drivetrain.actor.witness import Witness
+from drivetrain.actor.remote_watches import RemoteWatches
+from drivetrain.actor.tree import cells_below, find_cell, lookup, start_child
+from drivetrain.actor.turns import ActorCell
+from drivetrain.actor.watch import system_terminated
+from drivetrain.actor.witness import wait_stopped
 from drivetrain.config import Config
 from drivetrain.config.catalog import actor as keys
 from drivetrain.core.liveness.supervision import SupervisionPolicy
 from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.errors import InternalError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 T = TypeVar("T")
 
@@ -125,16 +109,16 @@ class ActorSystem:
         self._reaper.start()
         self.asks: Final = Asks(self, self.purgatory)
         self._blocking: Final = BlockingPool(self.loop, blocking_threads)
-        self._capacity: Final = self.config[keys.MAILBOX_CAPACITY]
+        self.mailbox_capacity: Final = self.config[keys.MAILBOX_CAPACITY]
         self._last_uid = 0
         self._failure: BaseException | None = None
         self._terminated: Final[asyncio.Future[None]] = self.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
-        self.root: Final = Cell(self, None, "", self.next_uid(), RootGuardian, self._capacity)
+        self.root: Final = ActorCell(self, None, "", self.next_uid(), RootGuardian, self.mailbox_capacity)
         self.root.schedule()  # before its children, so that it watches them before they can stop
         policy = supervision if supervision is not None else SupervisionPolicy()
-        self._user: Final = self._start_guardian(USER, policy)
-        self._kernel: Final = self._start_guardian(SYSTEM, policy)
+        self._user: Final = start_child(self.root, lambda: Guardian(policy), USER, None)
+        self._kernel: Final = start_child(self.root, lambda: Guardian(policy), SYSTEM, None)
         if provider is not None:
             self.attach_provider(provider)
 
@@ -147,11 +131,11 @@ class ActorSystem:
         self, factory: Factory, name: str | None = None, *, mailbox_capacity: int | None = None
     ) -> ActorRef:
         """Start a top-level actor, below `/user`; see `Context.spawn`."""
-        return self.start_cell(self._user, factory, name, mailbox_capacity).ref
+        return start_child(self._user, factory, name, mailbox_capacity).ref
 
     def spawn_kernel(self, factory: Factory, name: str | None = None) -> ActorRef:
         """Start an actor that serves the system, below `/system`: it stops after all of the user's."""
-        return self.start_cell(self._kernel, factory, name, None).ref
+        return start_child(self._kernel, factory, name, None).ref
 
     def stop(self, actor: ActorRef) -> None:
         """Stop a local actor, whoever its parent is; a handler that waits is cancelled."""
@@ -169,18 +153,7 @@ class ActorSystem:
         `timeout_ms` None means for ever. Raises `StillRunningError` after that, or `SystemStoppedError`
         when this system ends first.
         """
-        future: asyncio.Future[Terminated] = self.loop.create_future()
-        witness = self.spawn_kernel(lambda: Witness(actor, future))
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await future
-        except TimeoutError:
-            raise StillRunningError(
-                f"the actor has not stopped within {timeout_ms} ms", where=str(actor.path)
-            ) from None
-        finally:
-            future.cancel()
-            self.stop(witness)
+        return await wait_stopped(self, actor, timeout_ms)
 
     async def ask(
         self,
@@ -203,7 +176,7 @@ class ActorSystem:
             return RemoteRef(self, path)
         if path.names[:1] == (ASKS,):
             return self.asks.find(path.uid) or MissingRef(self, path)
-        cell = self.find_cell(path)
+        cell = find_cell(self.root, path)
         return MissingRef(self, path) if cell is None else cell.ref
 
     async def lookup(self, path: str, *, timeout_ms: int | None = None) -> ActorRef:
@@ -212,25 +185,7 @@ class ActorSystem:
         `timeout_ms` None means `actor.lookup.timeout`, shorter than an ask's. Raises `InvalidPathError`,
         `ActorNotFoundError`, `LookupTimeoutError`, or `UnreachableError`.
         """
-        parsed = ActorPath.parse(f"{self.address}{path}" if not path.startswith(SCHEME) else path)
-        if parsed.address.matches(self.address):
-            cell = self.find_cell(parsed)
-            found: ActorRef | None = None if cell is None else cell.ref
-        else:
-            if timeout_ms is None:
-                timeout_ms = self.config[keys.LOOKUP_TIMEOUT]
-            try:
-                answer = await RemoteRef(self, parsed).ask(Identify(), Identified, timeout_ms=timeout_ms)
-            except AskTimeoutError as error:
-                raise LookupTimeoutError(
-                    f"the system at this address did not answer within {timeout_ms} ms",
-                    where=path,
-                    remedy="check that it runs, and that its host and port are right",
-                ) from error
-            found = answer.actor
-        if found is None:
-            raise ActorNotFoundError("there is no actor at this path", where=path)
-        return found
+        return await lookup(self, self.root, path, timeout_ms)
 
     def run_blocking(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a blocking function in a thread; see `Context.blocking`."""
@@ -258,7 +213,7 @@ class ActorSystem:
 
     def deliver_inbound(self, envelope: Envelope) -> None:
         """Take a message from another system."""
-        inbound.deliver(self, envelope)
+        inbound.deliver(self, self.root, envelope)
 
     def undeliverable(self, envelope: Envelope, reason: UndeliverableReason) -> None:
         """Take back a message that could not be sent."""
@@ -266,7 +221,7 @@ class ActorSystem:
 
     def address_terminated(self, address: Address) -> None:
         """Note that another system is dead."""
-        system_terminated(self, address)
+        system_terminated(self.remote_watches, address)
         self.asks.system_terminated(address)
 
     # ---- the end
@@ -282,7 +237,7 @@ class ActorSystem:
             await asyncio.wait_for(asyncio.shield(self._terminated), timeout_ms / 1000)
         except TimeoutError:
             stuck = [str(cell.path) for cell in self.cells() if cell.work is not None]
-            self._begin_to_close()
+            self.begin_to_close()
             await asyncio.shield(self._terminated)
             raise StuckActorsError(
                 f"{len(stuck)} actors did not stop within {timeout_ms} ms",
@@ -318,72 +273,22 @@ class ActorSystem:
         self._last_uid += 1
         return self._last_uid
 
-    def find_cell(self, path: ActorPath) -> Cell | None:
-        """Return the living cell at `path`, whatever its address; None if another has its name now."""
-        cell = self.root
-        for name in path.names:
-            child = (cell.children or {}).get(name)
-            if child is None:
-                return None
-            cell = child
-        return cell if path.uid in (ANY_UID, cell.uid) and not cell.is_stopped else None
-
-    def start_cell(self, parent: Cell, factory: Factory, name: str | None, capacity: int | None) -> Cell:
-        """Start a child of `parent`; see `Context.spawn`."""
-        if not parent.is_active:
-            error = SystemStoppedError if parent.is_guardian else ContextError
-            raise error("no actor can be started here any more: its parent stops", where=str(parent.path))
-        uid = self.next_uid()
-        if name is None:
-            name = f"${uid}"
-        elif name.startswith("$") or not is_actor_name(name):
-            raise InvalidPathError(
-                "not a name for an actor",
-                where=str(parent.path),
-                expected='letters, digits and _.+=,:@~-, beginning with a letter, digit or "_"',
-                got=repr(name),
-            )
-        if capacity is not None and capacity < 1:
-            raise ContextError("a mailbox needs room for a message", where=name, got=f"capacity {capacity}")
-        if parent.children is None:
-            parent.children = {}
-        elif name in parent.children:
-            raise NameTakenError(
-                f"there is a child named {name!r} already",
-                where=str(parent.path),
-                remedy="wait for its Terminated if it is stopping, or choose another name",
-            )
-        cell = Cell(self, parent, name, uid, factory, self._capacity if capacity is None else capacity)
-        parent.children[name] = cell
-        cell.schedule()
-        return cell
-
-    def cell_stopped(self, cell: Cell) -> None:
-        """Close everything when the root has stopped."""
-        if cell is self.root:
-            self._begin_to_close()
+    def begin_to_close(self) -> None:
+        """Close what serves the actors: there are none left, or they are stuck."""
+        if self._closing is None:
+            self._closing = self.loop.create_task(self._close(), name="actor-system-close")
 
     def cells(self) -> Iterator[Cell]:
         """Yield every cell, parents first."""
-        line = [self.root]
-        for cell in line:
-            yield cell
-            line.extend((cell.children or {}).values())
+        return cells_below(self.root)
 
     def check(self) -> None:
         """Verify the invariants of every part; raises `InternalError` naming the first that is broken."""
-        check_system(self)
-
-    def _start_guardian(self, name: str, policy: SupervisionPolicy) -> Cell:
-        cell = Cell(self, self.root, name, self.next_uid(), lambda: Guardian(policy), self._capacity)
-        self.root.children = self.root.children or {}
-        self.root.children[name] = cell
-        cell.schedule()
-        return cell
-
-    def _begin_to_close(self) -> None:
-        if self._closing is None:
-            self._closing = self.loop.create_task(self._close(), name="actor-system-close")
+        check_cells(self, list(self.cells()))
+        self.asks.check()
+        self.purgatory.check()
+        if self.is_terminated and self.root.is_stopped and (self.asks.open or self.carriers.total):
+            raise InternalError("system invariant 2: something outlived the system", where=self.name)
 
     async def _close(self) -> None:
         try:

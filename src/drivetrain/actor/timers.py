@@ -19,26 +19,48 @@ Source: Akka's timers.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextvars import Context
+from typing import Protocol
 
 from drivetrain.actor.actor_errors import ContextError
-from drivetrain.actor.kernel_messages import Message, require_message
-from drivetrain.actor.mailbox import TimerSignal
+from drivetrain.actor.message import Message, require_message
+from drivetrain.actor.path import ActorPath
 from drivetrain.errors import InternalError
 
-if TYPE_CHECKING:
-    from drivetrain.actor.cell import Cell
+
+class TimerOwner(Protocol):
+    """What timers ask of the cell that they belong to."""
+
+    @property
+    def path(self) -> ActorPath:
+        """Whose they are, for errors."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether timers may be started."""
+
+    def put_signal(self, signal: TimerSignal) -> None:
+        """Put the entry of a timer that fired into the mailbox."""
+
+
+class TimerSignal:
+    """The entry of a timer that fired; it is worth its message only while that timer is still current."""
+
+    __slots__ = ("timer",)
+
+    def __init__(self, timer: Timer) -> None:
+        self.timer = timer
 
 
 class Timer:
     """One running timer; `interval_s` None means once."""
 
-    __slots__ = ("cell", "due_s", "handle", "interval_s", "is_signalled", "key", "message")
+    __slots__ = ("due_s", "handle", "interval_s", "is_signalled", "key", "message", "timers")
 
     def __init__(
-        self, cell: Cell, key: str, message: Message, due_s: float, interval_s: float | None
+        self, timers: Timers, key: str, message: Message, due_s: float, interval_s: float | None
     ) -> None:
-        self.cell = cell
+        self.timers = timers
         self.key = key
         self.message = message
         self.interval_s = interval_s
@@ -51,25 +73,30 @@ class Timer:
         self.handle = None
         if not self.is_signalled:
             self.is_signalled = True
-            self.cell.put_signal(TimerSignal(self))
+            self.timers.owner.put_signal(TimerSignal(self))
         if self.interval_s is not None:
-            now_s = self.cell.system.loop.time()
+            now_s = self.timers.loop.time()
             beats = max(1, int((now_s - self.due_s) // self.interval_s) + 1)
             self.due_s += beats * self.interval_s
             self.handle = self._arm()
 
     def _arm(self) -> asyncio.TimerHandle:
-        system = self.cell.system
-        return system.loop.call_at(self.due_s, self.fire, context=system.async_context)
+        timers = self.timers
+        return timers.loop.call_at(self.due_s, self.fire, context=timers.context)
 
 
 class Timers:
-    """The timers of one actor, keyed by name; they end when it stops or restarts."""
+    """The timers of one actor, keyed by name; they end when it stops or restarts.
 
-    __slots__ = ("_by_key", "_cell")
+    They fire on `loop`, in `context`.
+    """
 
-    def __init__(self, cell: Cell) -> None:
-        self._cell = cell
+    __slots__ = ("_by_key", "context", "loop", "owner")
+
+    def __init__(self, owner: TimerOwner, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        self.owner = owner
+        self.loop = loop
+        self.context = context
         self._by_key: dict[str, Timer] = {}
 
     def start_once(self, key: str, message: Message, *, delay_ms: float) -> None:
@@ -126,7 +153,7 @@ class Timers:
         for key, timer in self._by_key.items():
             armed = timer.handle is not None and not timer.handle.cancelled()
             if not armed and not timer.is_signalled:
-                raise InternalError(f"a timer neither runs nor has fired: {key}", where=str(self._cell.path))
+                raise InternalError(f"a timer neither runs nor has fired: {key}", where=str(self.owner.path))
 
     def _start(self, key: str, message: Message, delay_ms: float, interval_ms: float | None) -> None:
         require_message(message)
@@ -134,11 +161,10 @@ class Timers:
             raise ContextError(
                 "a timer cannot fire in the past", where=key, expected="0 ms or more", got=f"{delay_ms}"
             )
-        cell = self._cell
-        if not cell.is_active:
+        if not self.owner.is_active:
             raise ContextError("a timer cannot be started while its actor stops or restarts", where=key)
         self.cancel(key)
-        due_s = cell.system.loop.time() + delay_ms / 1000
+        due_s = self.loop.time() + delay_ms / 1000
         self._by_key[key] = Timer(
-            cell, key, message, due_s, None if interval_ms is None else interval_ms / 1000
+            self, key, message, due_s, None if interval_ms is None else interval_ms / 1000
         )

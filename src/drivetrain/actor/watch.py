@@ -22,76 +22,19 @@ Source: Akka's DeathWatch; Flink relies on it to find dead workers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.actor_errors import ContextError
+from drivetrain.actor.cell import LocalRef
 from drivetrain.actor.kernel_messages import Terminated, TerminationCause
-from drivetrain.actor.local_reference import LocalRef
-from drivetrain.actor.provider import RemoteRef
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:
     from drivetrain.actor.cell import Cell
     from drivetrain.actor.path import Address
     from drivetrain.actor.reference import ActorRef
-    from drivetrain.actor.system import ActorSystem
-
-
-class RemoteWatches:
-    """The watches between this system and others, by the other's address."""
-
-    __slots__ = ("_inbound", "_outbound")
-
-    def __init__(self) -> None:
-        # target's address -> target -> local watchers
-        self._outbound: Final[dict[Address, dict[ActorRef, dict[Cell, None]]]] = {}
-        # watcher's address -> watcher -> local targets
-        self._inbound: Final[dict[Address, dict[ActorRef, dict[Cell, None]]]] = {}
-
-    @property
-    def open(self) -> int:
-        """How many watches from here to other systems are open."""
-        return sum(len(cells) for targets in self._outbound.values() for cells in targets.values())
-
-    def add_outbound(self, target: ActorRef, watcher: Cell) -> None:
-        """The cell `watcher` watches `target`."""
-        _add(self._outbound, target, watcher)
-
-    def remove_outbound(self, target: ActorRef, watcher: Cell) -> bool:
-        """End it; tell whether it was open."""
-        return _remove(self._outbound, target, watcher)
-
-    def add_inbound(self, watcher: ActorRef, target: Cell) -> None:
-        """The cell `target` is watched by `watcher`."""
-        _add(self._inbound, watcher, target)
-
-    def remove_inbound(self, watcher: ActorRef, target: Cell) -> bool:
-        """End it; tell whether it was open."""
-        return _remove(self._inbound, watcher, target)
-
-    def end_address(self, address: Address) -> list[tuple[ActorRef, Cell]]:
-        """Drop everything about a dead system; return the (target, local watcher) pairs that were open."""
-        ended = [
-            (target, cell) for target, cells in self._outbound.pop(address, {}).items() for cell in cells
-        ]
-        for watcher, cells in self._inbound.pop(address, {}).items():
-            for cell in cells:
-                if cell.watchers is not None:
-                    cell.watchers.pop(watcher, None)
-        return ended
-
-    def check(self, cells: list[Cell]) -> None:
-        """Verify invariant 3 against all cells; raises `InternalError`."""
-        outbound = {(cell, target) for cell in cells for target in cell.watching or () if _is_remote(target)}
-        inbound = {
-            (cell, watcher) for cell in cells for watcher in cell.watchers or () if _is_remote(watcher)
-        }
-        indexed_out = _pairs(self._outbound)
-        for cell, target in outbound - indexed_out:
-            if not has_terminated(cell, target):
-                raise InternalError(f"watch invariant 3: {target} is not in the index", where=str(cell.path))
-        if indexed_out - outbound or _pairs(self._inbound) != inbound:
-            raise InternalError("watch invariant 3: the index and the cells disagree")
+    from drivetrain.actor.remote_watches import RemoteWatches
 
 
 def watch(cell: Cell, target: ActorRef) -> None:
@@ -116,7 +59,7 @@ def watch(cell: Cell, target: ActorRef) -> None:
     elif system.provider is None:
         cell.put_signal(Terminated(target, TerminationCause.UNREACHABLE))
     else:
-        system.remote_watches.add_outbound(target, cell)
+        system.remote_watches.add_outbound(target, cell.ref)
         system.provider.watch(target, cell.ref)
 
 
@@ -140,7 +83,7 @@ def add_watcher(cell: Cell, watcher: ActorRef) -> None:
         cell.watchers = {}
     cell.watchers[watcher] = None
     if _is_remote(watcher):
-        cell.system.remote_watches.add_inbound(watcher, cell)
+        cell.system.remote_watches.add_inbound(watcher, cell.ref)
 
 
 def remove_watcher(cell: Cell, watcher: ActorRef) -> None:
@@ -148,7 +91,7 @@ def remove_watcher(cell: Cell, watcher: ActorRef) -> None:
     if cell.watchers is not None:
         cell.watchers.pop(watcher, None)
     if _is_remote(watcher):
-        cell.system.remote_watches.remove_inbound(watcher, cell)
+        cell.system.remote_watches.remove_inbound(watcher, cell.ref)
 
 
 def notify_watchers(cell: Cell) -> None:
@@ -159,23 +102,28 @@ def notify_watchers(cell: Cell) -> None:
         if isinstance(watcher, LocalRef):
             watcher.cell.put_signal(terminated)
         else:
-            cell.system.remote_watches.remove_inbound(watcher, cell)
+            cell.system.remote_watches.remove_inbound(watcher, cell.ref)
             watcher.tell(terminated)
 
 
 def remote_terminated(cell: Cell, terminated: Terminated) -> None:
     """Take a `Terminated` that came from another system; one that nobody waits for is dropped."""
     system = cell.system
-    if system.remote_watches.remove_outbound(terminated.actor, cell):
+    if system.remote_watches.remove_outbound(terminated.actor, cell.ref):
         if system.provider is not None:
             system.provider.unwatch(terminated.actor, cell.ref)
         cell.put_signal(terminated)
 
 
-def system_terminated(system: ActorSystem, address: Address) -> None:
+def system_terminated(remote_watches: RemoteWatches, address: Address) -> None:
     """End all watches to and from a dead system, telling its watchers here."""
-    for target, cell in system.remote_watches.end_address(address):
-        cell.put_signal(Terminated(target, TerminationCause.UNREACHABLE))
+    outbound, inbound = remote_watches.end_address(address)
+    for watcher, target in inbound:
+        if isinstance(target, LocalRef) and target.cell.watchers is not None:
+            target.cell.watchers.pop(watcher, None)
+    for target, watcher in outbound:
+        if isinstance(watcher, LocalRef):
+            watcher.cell.put_signal(Terminated(target, TerminationCause.UNREACHABLE))
 
 
 def take_terminated(cell: Cell, terminated: Terminated) -> Terminated | None:
@@ -206,35 +154,29 @@ def check_watches(cell: Cell) -> None:
             raise InternalError(f"watch invariant 1: {watcher} does not watch", where=where)
 
 
+def check_remote_watches(index: RemoteWatches, cells: list[Cell]) -> None:
+    """Verify invariant 3 against all cells; raises `InternalError`."""
+    watching = {
+        (target, cell.ref): cell for cell in cells for target in cell.watching or () if _is_remote(target)
+    }
+    watched = {
+        (watcher, cell.ref) for cell in cells for watcher in cell.watchers or () if _is_remote(watcher)
+    }
+    outbound = index.outbound
+    for pair, cell in watching.items():
+        if pair not in outbound and not has_terminated(cell, pair[0]):
+            raise InternalError(f"watch invariant 3: {pair[0]} is not in the index", where=str(cell.path))
+    if outbound - watching.keys() or index.inbound != watched:
+        raise InternalError("watch invariant 3: the index and the cells disagree")
+
+
 def _detach(cell: Cell, target: ActorRef) -> None:
     if isinstance(target, LocalRef):
         if not target.cell.is_stopped:
             remove_watcher(target.cell, cell.ref)
-    elif cell.system.remote_watches.remove_outbound(target, cell) and cell.system.provider is not None:
+    elif cell.system.remote_watches.remove_outbound(target, cell.ref) and cell.system.provider is not None:
         cell.system.provider.unwatch(target, cell.ref)
 
 
 def _is_remote(ref: ActorRef) -> bool:
     return isinstance(ref, RemoteRef)
-
-
-def _add(index: dict[Address, dict[ActorRef, dict[Cell, None]]], remote: ActorRef, cell: Cell) -> None:
-    index.setdefault(remote.path.address, {}).setdefault(remote, {})[cell] = None
-
-
-def _remove(index: dict[Address, dict[ActorRef, dict[Cell, None]]], remote: ActorRef, cell: Cell) -> bool:
-    address = remote.path.address
-    by_remote = index.get(address, {})
-    cells = by_remote.get(remote, {})
-    if cell not in cells:
-        return False
-    del cells[cell]
-    if not cells:
-        del by_remote[remote]
-        if not by_remote:
-            del index[address]
-    return True
-
-
-def _pairs(index: dict[Address, dict[ActorRef, dict[Cell, None]]]) -> set[tuple[Cell, ActorRef]]:
-    return {(cell, ref) for by_remote in index.values() for ref, cells in by_remote.items() for cell in cells}

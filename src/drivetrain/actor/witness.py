@@ -8,11 +8,16 @@ Called by `ActorSystem.wait_stopped`.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from drivetrain.actor.actor import Actor
-from drivetrain.actor.actor_errors import SystemStoppedError
-from drivetrain.actor.kernel_messages import Message, Terminated
+from drivetrain.actor.actor_errors import StillRunningError, SystemStoppedError
+from drivetrain.actor.kernel_messages import Terminated
+from drivetrain.actor.message import Message
 from drivetrain.actor.reference import ActorRef
+
+if TYPE_CHECKING:
+    from drivetrain.actor.system_views import KernelView
 
 
 class Witness(Actor):
@@ -43,3 +48,19 @@ class Witness(Actor):
             self._future.set_exception(
                 SystemStoppedError("the actor system ended first", where=str(self._actor.path))
             )
+
+
+async def wait_stopped(system: KernelView, actor: ActorRef, timeout_ms: int | None) -> Terminated:
+    """Wait, outside of any actor, until `actor` has terminated; see `ActorSystem.wait_stopped`."""
+    future: asyncio.Future[Terminated] = system.loop.create_future()
+    witness = system.spawn_kernel(lambda: Witness(actor, future))
+    try:
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            return await future
+    except TimeoutError:
+        raise StillRunningError(
+            f"the actor has not stopped within {timeout_ms} ms", where=str(actor.path)
+        ) from None
+    finally:
+        future.cancel()
+        system.stop(witness)

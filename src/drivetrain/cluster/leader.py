@@ -33,6 +33,7 @@ from drivetrain.actor import (
     Context,
     LookupTimeoutError,
     Message,
+    SystemView,
     Terminated,
 )
 from drivetrain.actor.remote import HandshakeError, Remote
@@ -78,7 +79,7 @@ class LookNow(Message, frozen=True, tag="dt.local.cluster.leader-look"):
 class LeaderSearch:
     """Asks the masters (HOST:PORT each) who leads."""
 
-    def __init__(self, system: ActorSystem, masters: Sequence[str]) -> None:
+    def __init__(self, system: SystemView, masters: Sequence[str]) -> None:
         self._system: Final = system
         self._found: Final[dict[str, ActorRef]] = {}
         self.masters: Final = tuple(masters)

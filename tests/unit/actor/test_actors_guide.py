@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drivetrain.actor import actor, kernel_messages
+from drivetrain.actor import actor, message
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "actors.md"
 
@@ -23,7 +23,7 @@ def test_the_code_in_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_examples_in_docstrings_run() -> None:
-    for module in (actor, kernel_messages):
+    for module in (actor, message):
         result = doctest.testmod(module)
         assert result.attempted > 0
         assert result.failed == 0

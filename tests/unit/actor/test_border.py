@@ -29,8 +29,8 @@ from drivetrain.actor import (
     UndeliverableReason,
     UnreachableError,
 )
+from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.kernel_messages import Unwatch, Watch
-from drivetrain.actor.provider import RemoteRef
 from drivetrain.errors import InternalError
 from drivetrain.testing import Simulation
 

@@ -25,7 +25,7 @@ from drivetrain.actor import (
     UnknownMessageError,
 )
 from drivetrain.actor.codec import MessageCodec
-from drivetrain.actor.kernel_messages import message_class, tag_of
+from drivetrain.actor.message import message_class, tag_of
 
 ADDRESS = Address("s", "127.0.0.1", 7070, 5)
 

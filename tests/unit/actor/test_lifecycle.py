@@ -22,7 +22,9 @@ from drivetrain.actor import (
     Terminated,
 )
 from drivetrain.actor.actor_errors import ActorStateError
-from drivetrain.actor.lifecycle import TRANSITIONS, Phase, enter
+from drivetrain.actor.cell import Phase
+from drivetrain.actor.lifecycle import TRANSITIONS, enter
+from drivetrain.actor.tree import start_child
 from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 
 
@@ -485,9 +487,7 @@ async def test_nobody_else_can_stop_a_guardian(system: ActorSystem) -> None:
 
 @in_system
 async def test_an_impossible_transition_raises_and_changes_nothing(system: ActorSystem) -> None:
-    cell = system.start_cell(
-        system.find_cell((await system.lookup("/user")).path), lambda: Recorder([]), "x", None
-    )  # type: ignore[arg-type]
+    cell = start_child(system.root, lambda: Recorder([]), "x", None)
     await quiet()
     assert cell.phase is Phase.RUNNING
     for phase in Phase:

@@ -8,7 +8,8 @@ from itertools import product
 import pytest
 
 from drivetrain.actor import ActorPath, Message
-from drivetrain.actor.kernel_messages import Identify, PoisonPill, tag_of
+from drivetrain.actor.kernel_messages import Identify, PoisonPill
+from drivetrain.actor.message import tag_of
 from drivetrain.actor.path import Address
 from drivetrain.actor.remote.arrivals import Arrival
 from drivetrain.cluster.access.keyring import Keyring

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from drivetrain.actor.kernel_messages import Message
+from drivetrain.actor.message import Message
 from drivetrain.actor.path import ActorPath, Address
 
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from drivetrain.actor.kernel_messages import Message
+from drivetrain.actor.message import Message
 from drivetrain.actor.path import ANY_INCARNATION, ActorPath, Address
 from drivetrain.actor.provider import Envelope
 from drivetrain.actor.remote.handshake import Agreement

@@ -30,7 +30,8 @@ from functools import lru_cache
 from typing import Final
 
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
-from drivetrain.actor.kernel_messages import Identified, Identify, Unwatch, Watch, tag_of
+from drivetrain.actor.kernel_messages import Identified, Identify, Unwatch, Watch
+from drivetrain.actor.message import tag_of
 from drivetrain.actor.remote.arrivals import Arrival, Guard
 from drivetrain.cluster.access.system_names import ProcessName, Role, read_name, request_prefix
 from drivetrain.cluster.messages import (

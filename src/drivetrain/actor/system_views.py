@@ -1,0 +1,145 @@
+"""An actor system as those inside it see it: its actors, and the kernel's own modules.
+
+Problem: the system is made of cells, asks and references, and each of them needs something of the system. If
+they named `ActorSystem`, every module of the kernel would import every other one.
+
+Design: two protocols, which `ActorSystem` satisfies. `SystemView` is what the code of actors may use, as
+`Context.system`; it cannot end the system or change its border. `KernelView` is what the kernel's modules ask
+besides: what all cells share, and the few things that only the system can do. Neither names a cell.
+
+Called by whatever is below the system: cells, contexts, references, asks, watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from drivetrain.actor.reference import Asker
+
+if TYPE_CHECKING:
+    import asyncio
+    import contextvars
+    import random
+
+    from drivetrain.actor.carrier import Carriers
+    from drivetrain.actor.dead_letters import DeadLetters
+    from drivetrain.actor.dispatch import Dispatcher
+    from drivetrain.actor.kernel_messages import Terminated
+    from drivetrain.actor.mailbox import SpareQueues
+    from drivetrain.actor.message import Message
+    from drivetrain.actor.path import ActorPath, Address
+    from drivetrain.actor.provider import Envelope, RemoteProvider
+    from drivetrain.actor.purgatory import ThreadSafePurgatory
+    from drivetrain.actor.receiver import Factory
+    from drivetrain.actor.reference import ActorRef
+    from drivetrain.actor.remote_watches import RemoteWatches
+    from drivetrain.config import Config
+    from drivetrain.core.waiting.purgatory import DelayedOperation
+
+T = TypeVar("T")
+
+
+class SystemView(Asker, Protocol):
+    """What actors may use of their system; `ActorSystem` describes each."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that it runs on, which also has its time."""
+
+    @property
+    def rng(self) -> random.Random:
+        """Its only source of randomness."""
+
+    @property
+    def config(self) -> Config:
+        """Its settings."""
+
+    @property
+    def address(self) -> Address:
+        """Its address; final once a provider is attached."""
+
+    @property
+    def provider(self) -> RemoteProvider | None:
+        """What connects it to other systems, if anything."""
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What could not be delivered."""
+
+    @property
+    def purgatory(self) -> ThreadSafePurgatory[DelayedOperation]:
+        """Where asks wait, and whatever else has a condition and a timeout."""
+
+    def spawn(
+        self, factory: Factory, name: str | None = None, *, mailbox_capacity: int | None = None
+    ) -> ActorRef:
+        """Start a top-level actor."""
+
+    def stop(self, actor: ActorRef) -> None:
+        """Stop a local actor."""
+
+    async def wait_stopped(self, actor: ActorRef, *, timeout_ms: int | None = None) -> Terminated:
+        """Wait until an actor has terminated."""
+
+    def reference(self, path: ActorPath) -> ActorRef:
+        """Return the reference that a path means."""
+
+    async def lookup(self, path: str, *, timeout_ms: int | None = None) -> ActorRef:
+        """Find the actor at a path now."""
+
+    def run_blocking(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run a blocking function in a thread."""
+
+    def tell_threadsafe(self, actor: ActorRef, message: Message, sender: ActorRef | None = None) -> None:
+        """Tell from a thread other than the loop's."""
+
+
+class KernelView(SystemView, Protocol):
+    """What the kernel's own modules ask of the system besides."""
+
+    failures: int
+    """How many failures of actors were decided by supervisors."""
+
+    @property
+    def async_context(self) -> contextvars.Context:
+        """What callbacks and tasks of the kernel run in, rather than in that of whoever caused them."""
+
+    @property
+    def mailbox_capacity(self) -> int:
+        """How many messages fit into a mailbox, unless its actor was started with another number."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The line of cells that wait for a turn."""
+
+    @property
+    def carriers(self) -> Carriers:
+        """What carries on handlers that wait."""
+
+    @property
+    def spare_queues(self) -> SpareQueues:
+        """Where idle cells leave their queues."""
+
+    @property
+    def remote_watches(self) -> RemoteWatches:
+        """The watches between this system and others."""
+
+    def spawn_kernel(self, factory: Factory, name: str | None = None) -> ActorRef:
+        """Start an actor that serves the system."""
+
+    def next_uid(self) -> int:
+        """Return a number that was never used in this incarnation."""
+
+    def deliver_outbound(self, envelope: Envelope) -> None:
+        """Give a message for another system to the provider."""
+
+    def fail(self, failure: BaseException) -> None:
+        """Note a failure that nobody below the root could handle."""
+
+    def begin_to_close(self) -> None:
+        """Close what serves the actors: there are none left."""
