@@ -13,7 +13,7 @@ Invariants:
 2. A report to the leader says what was to be persisted when the report was made; nothing later counts with
 it.
 
-Called by `stream_app_master`.
+Called by `running_job`, and by `stream_app_master` for what the registry and followers see.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants:
 1. There are no checkpoints before all fragments run.
 2. Executors hear once that an attempt has moved away from them.
 
-Called by `stream_app_master`.
+Called by `stream_app_master`, and by `running_job` when fragments run or move.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants:
 1. What a closed attempt counted does not change any more.
 2. The clock never goes back.
 
-Called by `stream_app_master`.
+Called by `running_job`, and by `stream_status` for what followers see.
 """
 
 from __future__ import annotations
