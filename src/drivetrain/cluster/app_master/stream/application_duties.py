@@ -5,8 +5,8 @@ application is prepared and the registry knows it.
 
 Design: the order of things. The first executor that joins is asked to `Prepare`; the job begins when all
 executors are there, or a moment later; when all fragments have finished, an executor is asked to `Conclude`.
-Each step may be taken at any time, and does nothing unless it is time for it; who was asked, and what counts as
-the answer, is kept by `errands`.
+Each step may be taken at any time, and does nothing unless it is time for it; who was asked, and what counts
+as the answer, is kept by `errands`.
 
 Invariants:
 1. The state is forgotten (`fresh`), or begun anew by a replay, once each time it is asked for: that it was is

@@ -2,9 +2,9 @@
 
 Problem: see `core.job.job` for what must become of fragments; somebody has to tell executors, and to listen.
 
-Design: a shell over `Job`, with the progress and the clock that belong to it. What executors say becomes events
-of the job, and its effects are performed here. What is told may be lost: `Deploy` and `CancelFragment` are told
-again by `beat` until the executor speaks of the attempt.
+Design: a shell over `Job`, with the progress and the clock that belong to it. What executors say becomes
+events of the job, and its effects are performed here. What is told may be lost: `Deploy` and `CancelFragment`
+are told again by `beat` until the executor speaks of the attempt.
 
 Invariants:
 1. An executor that does not stop its fragments in time is ended with its process.

@@ -4,9 +4,9 @@ Problem: an application is loaded, prepared, run on executors that come and go, 
 of all of them arrive in any order.
 
 Design: the hooks of the base class, each handed to the part that it concerns. Registered, the user's file is
-loaded and planned in a thread; from then on there are the job with its executors (`running_job`), what is done
-once for the whole application (`application_duties`), and what followers see (`stream_status`). Checkpoints and
-the way back to one are there from the beginning.
+loaded and planned in a thread; from then on there are the job with its executors (`running_job`), what is
+done once for the whole application (`application_duties`), and what followers see (`stream_status`).
+Checkpoints and the way back to one are there from the beginning.
 
 Invariant: before the application is loaded nothing that executors say has an effect; they are not asked for.
 
