@@ -33,7 +33,7 @@ from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.executor.report_outbox import STALE_EPOCH, Outbox
 from drivetrain.cluster.executor.spark_work import Work
-from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointTold, FragmentMoved
 from drivetrain.cluster.messages.executing import (
@@ -95,19 +95,6 @@ class EndNow(Message, frozen=True, tag="dt.local.executor-end-now"):
     why: str
 
 
-_FROM_OUTSIDE: Final = (
-    FlowTold,
-    CheckpointTold,
-    FragmentMoved,
-    Prepare,
-    Deploy,
-    CancelFragment,
-    Conclude,
-    EndExecutor,
-)
-"""What other processes may send. What the executor tells itself must not fail: then it ends, and says so."""
-
-
 class Executor(GuardedActor):
     """`/user/executor`. `end` is called once with the exit code, when all of its attempts are over."""
 
@@ -138,12 +125,9 @@ class Executor(GuardedActor):
             lambda error: EndNow(f"not registered: {error}"),
         )
 
-    def receive(self, message: Message) -> Awaitable[None] | None:
-        """Handle one message; one from outside that raises is refused, and the fragments run on."""
-        if isinstance(message, _FROM_OUTSIDE):
-            return super().receive(message)
-        self.act(message)
-        return None
+    def ends_with(self, message: Message, error: Exception) -> bool:
+        """What the executor tells itself must not fail, nor its end: then it ends, and says so."""
+        return is_own(message) or isinstance(message, Terminated)
 
     def act(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
         """Handle one message."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from drivetrain.actor import Failure, Message, Terminated
-from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.messages.launching import Launch, ReadLog, StopProcess
 from drivetrain.cluster.worker.launch_requests import Launcher, Surroundings
 from drivetrain.cluster.worker.launches import Launches
@@ -131,6 +131,10 @@ class Worker(GuardedActor):
                     log.warning("%s", failure)
             case _:
                 self.context.unhandled(message)
+
+    def ends_with(self, message: Message, error: Exception) -> bool:
+        """Only a broken invariant in what the worker tells itself ends it, and all that runs here."""
+        return is_own(message) and super().ends_with(message, error)
 
     def check(self) -> None:
         """Verify the invariants of the launches and of the registration; raises InternalError."""

@@ -49,6 +49,12 @@ class Duties:
         self._checkpoints: Final = checkpoints
         self.errands: Final = Errands(owner.ask, owner.config[keys.PREPARE_TIMEOUT])
 
+    def take_up(self) -> None:
+        """Do what it is time for: prepare, begin the job, conclude."""
+        self.prepare()
+        self.open()
+        self.conclude()
+
     def prepare(self) -> None:
         """Have an executor prepare the application, unless it is prepared or this is under way."""
         owner, ready, errands = self._owner, self._owner.pool.ready, self.errands

@@ -59,6 +59,8 @@ class _Loaded:
 class StreamAppMaster(ApplicationMaster):
     """`load` gives the planned application; it is called in a thread, and may raise."""
 
+    are_hooks_ours = True
+
     def __init__(self, setup: Setup, load: LoadPlan) -> None:
         super().__init__(setup)
         self._load: Final = load
@@ -93,6 +95,11 @@ class StreamAppMaster(ApplicationMaster):
             lambda error: Call(functools.partial(self.end, ApplicationState.FAILED, error_view(error))),
         )
 
+    def recovered(self) -> None:
+        """Take up what the handling of a message that was refused may have left undone."""
+        if self._loaded is not None and self.end_state is None:
+            self._loaded.duties.take_up()
+
     def _begin(self, planned: Planned) -> None:
         if self.end_state is not None:
             return
@@ -111,11 +118,8 @@ class StreamAppMaster(ApplicationMaster):
         """An executor takes fragments, once somebody has prepared the application."""
         if self._loaded is None:
             return
-        duties = self._loaded.duties
         self._loaded.running.executor_joined(member)
-        duties.prepare()
-        duties.open()
-        duties.conclude()
+        self._loaded.duties.take_up()
 
     def executor_lost(self, member: Member, why: str) -> None:
         """Its fragments have failed; they go on elsewhere, or when another one is there."""
