@@ -88,7 +88,7 @@ class ApplicationMaster(Actor):
         self._end_error: ErrorView | None = None
         self._end_since_ms = 0
         self._is_stopping = False
-        self._boundary = MessageBoundary(self, self.context, are_hooks_ours=self.are_hooks_ours)
+        self.boundary = MessageBoundary(self, self.context, are_hooks_ours=self.are_hooks_ours)
         self._followers = Followers(self.context)
         self._registrar = Registrar(self.setup, self.context, self)
         self._executors = Executors(self.setup, self.context, self._registrar, self)
@@ -268,11 +268,11 @@ class ApplicationMaster(Actor):
 
     def receive(self, message: Message) -> None:
         """Handle one message; see `message_boundary` for what becomes of an exception."""
-        self._boundary.take(message, self._handle)
+        self.boundary.take(message, self._handle)
 
     def call_hook(self, hook: Callable[[], None]) -> None:
         """Call a hook because of another process."""
-        self._boundary.call_hook(hook)
+        self.boundary.call_hook(hook)
 
     def fail(self, error: Exception) -> None:
         """The application has failed with this; it is noted also after the end."""

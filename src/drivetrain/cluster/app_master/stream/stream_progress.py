@@ -29,6 +29,7 @@ from drivetrain.core.job.accumulators import Accumulators, Number
 from drivetrain.core.job.fragment_execution import Execution, ExecutionState
 from drivetrain.core.job.job import Job
 
+_TOO_LARGE: Final = 2**63
 _COUNTS: Final = ("out", "into", "late", "dead")
 
 
@@ -79,8 +80,8 @@ class StreamProgress:
     # ---- what there is
 
     def accumulators(self) -> dict[str, Number]:
-        """The user's counters."""
-        return self._counters.totals()
+        """The user's counters; as a float, a sum of integers that does not fit a message any more."""
+        return {name: n if abs(n) < _TOO_LARGE else float(n) for name, n in self._counters.totals().items()}
 
     def counts(self) -> dict[str, tuple[int, int, int, int]]:
         """Messages in, out, late, dead-lettered by processor."""
