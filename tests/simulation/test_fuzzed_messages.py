@@ -34,7 +34,7 @@ from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.own_messages import Standing
 from drivetrain.cluster.messages.applications import ApplicationSpec
-from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointTold
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
 from drivetrain.cluster.messages.executing import (
     EndExecutor,
     ExecutorRegistered,
@@ -467,7 +467,7 @@ async def _registered_executor(
         work: Any = SimpleNamespace(
             flow=quiet,
             checkpoint_ways=None,
-            hear=hear,
+            take_command=hear,
             prepare=lambda **told: Prepared(False, False, "local"),
             conclude=lambda message: "done",
         )
@@ -542,7 +542,7 @@ async def test_an_executor_goes_on_though_handling_its_application_masters_word_
     async def tell() -> None:
         executor = await made["am system"].lookup(f"{made['system'].address}/user/executor", timeout_ms=2_000)
         for _ in range(3):
-            executor.tell(CheckpointTold(1, "f", "i", Command(Action.PREPARE, 1, 0, 1)))
+            executor.tell(CheckpointCommand(1, "f", "i", Command(Action.PREPARE, 1, 0, 1)))
 
     await simulation.node("am").run(tell)
     await simulation.sleep(2)

@@ -384,7 +384,7 @@ class RunDirectory:
 def state_shape(plan: Plan) -> dict[str, Any]:
     """What of a plan Spark's checkpoints depend on: inputs and trunk of every fragment."""
     return {
-        f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].told}" for p in f.trunk)]
+        f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].text}" for p in f.trunk)]
         for f in plan.fragments
     }
 

@@ -70,7 +70,7 @@ class ApplicationClock:
 
     # ---- events
 
-    def heard(self, report: ExecutorReport) -> None:
+    def take_report(self, report: ExecutorReport) -> None:
         """An executor says how far its fragments are."""
         for told in report.fragments:
             event = FragmentReported(told.fragment, told.attempt, told.settled_clock_ms, told.waiting_for)

@@ -119,7 +119,7 @@ class RunningJob:
 
     def take_report(self, report: ExecutorReport) -> None:
         """An executor says how far its fragments are."""
-        self.clock.heard(report)
+        self.clock.take_report(report)
         for fragment in self.progress.take(report):
             self.perform(self.job.data_came(fragment))
         self._owner.changed()

@@ -37,7 +37,7 @@ from drivetrain.cluster.app_master.stream.stream_status import status_of, waitin
 from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.executing import ExecutorReport, FragmentChanged, Known
-from drivetrain.cluster.messages.flow import FlowTold
+from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.config.catalog import application as keys
@@ -147,7 +147,7 @@ class StreamAppMaster(ApplicationMaster):
                 self.changed()
             case WaitClock():
                 self._wait_clock()
-            case FlowTold(epoch, word):
+            case RelayedWord(epoch, word):
                 if epoch == self.setup.epoch:
                     self._relay(word.to, message)
             case _:

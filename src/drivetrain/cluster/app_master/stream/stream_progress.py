@@ -39,7 +39,7 @@ class StreamProgress:
     def __init__(self, job: Job, planned: Planned) -> None:
         self._job: Final = job
         self._planned: Final = planned
-        self._reports_heard = 0
+        self._reports_taken = 0
         self._progress: dict[str, FragmentProgress] = {}
         self._failures: dict[str, ErrorView] = {}
         self._counters: Final = Accumulators()  # the user's
@@ -49,8 +49,8 @@ class StreamProgress:
 
     def take(self, report: ExecutorReport) -> list[str]:
         """Take a report; returns the fragments that have given data."""
-        self._reports_heard += 1
-        order, gave = self._reports_heard, []
+        self._reports_taken += 1
+        order, gave = self._reports_taken, []
         for progress in report.fragments:
             execution = self._job.execution(progress.fragment)
             if (
