@@ -532,9 +532,9 @@ class SimulatedExecutor(Actor):
         while True:
             try:
                 answer = await self.app_master.ask(change, Known, timeout_ms=1_000)
-            except (ActorStoppedError, ActorFailedError):
+            except ActorStoppedError:
                 return
-            except AskError:
+            except AskError:  # as `report_outbox`: what was refused is said again
                 await asyncio.sleep(0.3)
                 continue
             if answer.known and outcome is not FragmentOutcome.RUNNING:

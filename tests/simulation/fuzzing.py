@@ -1,14 +1,19 @@
 """Messages that nobody would send: of every type, with random, extreme and missing fields, from anybody.
 
 `Generator` makes them from the types' own descriptions, so that new messages and fields are covered by
-themselves. `Adversary` is an actor system with the keys of some process, with wrong ones or with none.
+themselves. `Adversary` is an actor system with the keys of some process, with wrong ones or with none. `fuzz`
+is `simulate` for tests that send them: `DRIVETRAIN_FUZZ` says how many messages all of them together send.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +21,7 @@ from msgspec import inspect as types
 
 from drivetrain.actor import ActorPath, ActorRef, ActorSystem, Failure, Message, Terminated
 from drivetrain.actor.kernel_messages import Identified, Identify, Unwatch, Watch
-from drivetrain.actor.message import tag_of
+from drivetrain.actor.message import message_class, tag_of
 from drivetrain.actor.path import Address
 from drivetrain.actor.provider import Envelope
 from drivetrain.actor.remote import MessageTooLargeError, RemoteSettings, attach_remote
@@ -24,7 +29,7 @@ from drivetrain.actor.remote.remote import Remote
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import MESSAGE_MODULES, TAKEN
 from drivetrain.cluster.access.system_names import Role, read_name, request_prefix
-from drivetrain.testing import Node
+from drivetrain.testing import Node, simulate
 
 CLASSES: Final[tuple[type[Message], ...]] = (
     *(
@@ -49,17 +54,40 @@ UNKNOWN: Final = ("dt.poison-pill", "dt.local.poison-pill", "no.such.message", "
 
 _DEEPEST: Final = 4
 
+_type_info: Final = functools.cache(types.type_info)  # most of the time, if it were asked for each message
+
+VARIABLE: Final = "DRIVETRAIN_FUZZ"
+TESTS: Final = 7
+"""How many tests share the messages."""
+
+
+def fuzz(*, messages: int) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """`simulate` a scenario that sends so many messages: two seeds, or its share of `DRIVETRAIN_FUZZ`."""
+    wanted = os.environ.get(VARIABLE)
+    seeds = 2 if not wanted else max(1, -(-int(wanted) // (TESTS * messages)))
+    return simulate(seeds=seeds, at_most=seeds)
+
 
 class Generator:
-    """Makes messages; `words` are texts that mean something to the receiver, `likely` are sent more often."""
+    """Makes messages; `words` are texts that mean something to the receiver, `likely` are sent more often.
+
+    `by_field` has values that a field of that name mostly takes, so that some messages mean something.
+    """
 
     def __init__(
-        self, random: Random, words: Sequence[str], paths: Sequence[str], likely: Sequence[type[Message]] = ()
+        self,
+        random: Random,
+        words: Sequence[str],
+        paths: Sequence[str],
+        likely: Sequence[type[Message]] = (),
+        by_field: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> None:
+        self._by_field = by_field
         self._random = random
         self._likely = tuple(likely)
         self._words = tuple(words)
         self._paths = tuple(paths)
+        self._extreme = 0.4
 
     def message(self) -> tuple[str, bytes]:
         """A tag and a body."""
@@ -69,6 +97,8 @@ class Generator:
         kind = random.choice(self._likely if self._likely and random.random() < 0.7 else CLASSES)
         tag = tag_of(kind)
         how = random.random()
+        # A message with many numbers is hardly ever taken if each of them may be out of range.
+        self._extreme = random.choice((0.0, 0.02, 0.4))
         if how < 0.02:
             return tag, random.randbytes(random.randrange(40))
         # The tag that msgspec looks for is the class's own; see `codec`.
@@ -83,9 +113,14 @@ class Generator:
             return tag, msgspec.msgpack.encode(values[:1])
 
     def _fields(self, kind: type[Any], wild: float, depth: int = 0) -> list[Any]:
-        info = types.type_info(kind)
+        info = _type_info(kind)
         assert isinstance(info, types.StructType)
-        return [self._value(field.type, wild, depth) for field in info.fields]
+        return [
+            self._random.choice(self._by_field[field.name])
+            if field.name in self._by_field and self._random.random() < 0.8
+            else self._value(field.type, wild, depth)
+            for field in info.fields
+        ]
 
     def _value(self, kind: types.Type, wild: float, depth: int) -> Any:  # noqa: C901 - a table
         random = self._random
@@ -93,7 +128,7 @@ class Generator:
             return random.choice(JUNK)
         match kind:
             case types.IntType():
-                return random.choice(INTEGERS) if random.random() < 0.4 else random.randrange(5)
+                return random.choice(INTEGERS) if random.random() < self._extreme else random.randrange(5)
             case types.FloatType():
                 return random.choice(FLOATS)
             case types.StrType():
@@ -190,13 +225,23 @@ class Adversary:
         """Its own address."""
         return self.system.address
 
-    def send(self, generator: Generator, random: Random, target: Address, paths: Sequence[str]) -> None:
-        """Send one message to one of the paths there, from whomever."""
+    def send(
+        self,
+        generator: Generator,
+        random: Random,
+        target: Address,
+        paths: Sequence[str],
+        is_end: Callable[[Message], bool],
+    ) -> None:
+        """Send one message to one of the paths there, from whomever, but none that is to end the target."""
         tag, body = generator.message()
+        while (made := decoded(tag, body)) is not None and is_end(made):
+            tag, body = generator.message()
         path = ActorPath.parse(f"{target}{random.choice(paths)}")
+        me = ActorPath(self.address, ("user", "nobody"), 3)
         senders = (
             None,
-            ActorPath(self.address, ("user", "nobody"), 3),
+            *(me,) * 6,
             ActorPath(self.address, ("asks", "$9"), 9),
             ActorPath(target, path.names, path.uid),
             ActorPath.parse("drivetrain://master@elsewhere:7~5/user/master#5"),
@@ -206,6 +251,16 @@ class Adversary:
             self._remote._places.find(target).deliver(envelope, tag, body)
         except MessageTooLargeError:
             return
+
+
+def decoded(tag: str, body: bytes) -> Message | None:
+    """What the receiver makes of a message; None when that is nothing."""
+    kind = message_class(tag)
+    if kind is None:
+        return None
+    with contextlib.suppress(msgspec.MsgspecError, ValueError, OverflowError):
+        return msgspec.msgpack.decode(body, type=kind, dec_hook=lambda _, value: value)
+    return None
 
 
 class _NoKeys:

@@ -1,22 +1,26 @@
 """Masters, workers, application masters and executors take messages of every type, with any fields, from
 anybody who reaches them: nobody stops, nobody resigns, and memory stays bounded.
 
-What a process may do by its role it may do here, too: those who speak for a role are left out where their
-messages are to have effects (another master, for masters; an executor's own application master)."""
+What a process may do by its role it may do here, too: another master, for masters, is left out, as its
+messages are to have effects; of a target's own peers (an application's executors and workers, an executor's
+application master) only those messages are left out that are to end it."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import worker_sim
+from app_master_world import APP, GRAPH
 from app_master_world import World as AppMasterWorld
-from fuzzing import Adversary, Generator
+from fuzzing import Adversary, Generator, decoded, fuzz
 from test_app_master_under_faults import check_the_end, tended
 
-from drivetrain.actor import Actor, ActorSystem, Message
+from drivetrain.actor import Actor, ActorRef, ActorSystem, Message, Terminated
 from drivetrain.actor.path import Address
 from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.cluster.access.keyring import Keyring
@@ -24,21 +28,41 @@ from drivetrain.cluster.access.permissions import guard_of
 from drivetrain.cluster.access.system_names import Role, app_master_name, executor_name
 from drivetrain.cluster.client.open_client import open_client
 from drivetrain.cluster.executor.executor import Executor
+from drivetrain.cluster.executor.fragment_attempt import AttemptChanged
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.own_messages import Standing
 from drivetrain.cluster.messages.applications import ApplicationSpec
-from drivetrain.cluster.messages.checkpoints import CheckpointTold
-from drivetrain.cluster.messages.executing import ExecutorRegistered, RegisterExecutor
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
+from drivetrain.cluster.messages.executing import (
+    EndExecutor,
+    ExecutorRegistered,
+    ExecutorReport,
+    FragmentChanged,
+    FragmentOutcome,
+    Known,
+    Prepared,
+    RegisterExecutor,
+)
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.config import Config
-from drivetrain.core.checkpoint.transaction import Action, Command
+from drivetrain.core.checkpoint.transaction import Action, Command, Transaction
+from drivetrain.core.clock.clock_service import (
+    ClockedFragment,
+    ClockPersisted,
+    Effect,
+    FragmentReported,
+    PersistClock,
+)
+from drivetrain.runtime.checkpoints.coordinator_actor import CheckpointActor, CheckpointEvent, CheckpointHost
+from drivetrain.runtime.clock_actor import ClockActor, ClockEvent
 from drivetrain.testing import Node, Simulation, simulate
 
 SECRET = worker_sim.SECRET
 PORT = worker_sim.PORT
-MESSAGES = 400
+HALF = 400
+"""Messages that are sent before, and after, the memory that they take is measured."""
 MOST_OBJECTS = 60_000
 """How many objects may be added by twice as many messages; each message would leave some."""
 
@@ -69,10 +93,23 @@ WORDS = (
 
 
 class Attack:
-    """Adversaries of all kinds who send to one target."""
+    """Adversaries of all kinds who send to one target; none sends what `is_end` says that ends it by right.
 
-    def __init__(self, simulation: Simulation, names: Sequence[str], role: Role, main: str) -> None:
-        self.simulation, self.role, self.main = simulation, role, [main]
+    `by_field` has the values that fields of a name mostly take.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        names: Sequence[str],
+        role: Role,
+        main: str,
+        *,
+        is_end: Callable[[Message], bool] = lambda message: False,
+        by_field: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        self.simulation, self.role, self.main, self.is_end = simulation, role, [main], is_end
+        self.by_field = by_field or {}
         nodes = simulation.nodes(*(f"evil{number}" for number in range(len(names) + 1)))
         self.adversaries = [
             Adversary(node, name, PORT, SECRET) for node, name in zip(nodes, names, strict=False)
@@ -91,13 +128,16 @@ class Attack:
             adversary = random.choice(self.adversaries)
             own = f"{adversary.address}/user/nobody#3"
             words = (*WORDS, *adversary.own_words * 8)
-            generator = Generator(random, words, [own] * 30 + all_paths, adversary.taken_by(self.role))
-            adversary.send(generator, random, target, self.main if random.random() < 0.7 else paths)
+            generator = Generator(
+                random, words, [own] * 30 + all_paths, adversary.taken_by(self.role), self.by_field
+            )
+            chosen = self.main if random.random() < 0.7 else paths
+            adversary.send(generator, random, target, chosen, self.is_end)
             if number % 20 == 0:
                 await self.simulation.sleep(0.05)
         await self.simulation.sleep(1.0)
 
-    async def run_twice(self, target: Address, paths: Sequence[str], count: int = MESSAGES) -> None:
+    async def run_twice(self, target: Address, paths: Sequence[str], count: int = HALF) -> None:
         """As `run`, and look that the second half leaves no more than the first one."""
         await self.run(target, paths, count)
         gc.collect()
@@ -156,7 +196,7 @@ class Masters:
         return leading[0] if len(leading) == 1 else None
 
 
-@simulate(seeds=2)
+@fuzz(messages=3 * HALF)
 async def test_masters_go_on_and_none_resigns(simulation: Simulation) -> None:
     masters = Masters(simulation)
     await masters.start()
@@ -168,9 +208,7 @@ async def test_masters_go_on_and_none_resigns(simulation: Simulation) -> None:
     await attack.start()
     for name in (leader, *sorted(set(masters.systems) - {leader})):
         system = masters.systems[name]
-        await attack.run_twice(
-            system.address, paths_of(system), MESSAGES if name == leader else MESSAGES // 4
-        )
+        await attack.run_twice(system.address, paths_of(system), HALF if name == leader else HALF // 4)
     assert masters.leader() == leader, "the leader still leads"
     assert {one.election.term for one in masters.standings.values()} == {term}, "nobody resigned"
     for system in masters.systems.values():
@@ -208,7 +246,7 @@ async def _lists(simulation: Simulation, places: Sequence[str]) -> bool:
 # ---- workers
 
 
-@simulate(seeds=2)
+@fuzz(messages=4 * HALF)
 async def test_a_worker_goes_on(simulation: Simulation) -> None:
     world = worker_sim.World(simulation)
     await world.start()
@@ -218,7 +256,7 @@ async def test_a_worker_goes_on(simulation: Simulation) -> None:
     attack = Attack(simulation, (*NAMES, "master"), Role.WORKER, "/user/worker")
     await attack.start()
     system = worker.context.system
-    await attack.run_twice(address, paths_of(system), 2 * MESSAGES)
+    await attack.run_twice(address, paths_of(system), 2 * HALF)
     await simulation.wait_until(
         lambda: not world.launcher.running and world.is_known_to("m1"),
         "what it held has ended",  # type: ignore[union-attr]
@@ -233,7 +271,7 @@ async def test_a_worker_goes_on(simulation: Simulation) -> None:
 # ---- application masters
 
 
-@simulate(seeds=2)
+@fuzz(messages=2 * HALF)
 async def test_an_application_master_goes_on_and_its_application_finishes(simulation: Simulation) -> None:
     world = AppMasterWorld(simulation, failures=0, refusals=0)
     await world.start()
@@ -246,11 +284,118 @@ async def test_an_application_master_goes_on_and_its_application_finishes(simula
     check_the_end(world)
 
 
+def ends_by_right(message: Message) -> bool:
+    """Whether an executor or a worker may end the application with this, or an executor by doing its work."""
+    match message:
+        case FragmentChanged(outcome=FragmentOutcome.FINISHED):
+            return True
+        case FragmentChanged(outcome=FragmentOutcome.FAILED | FragmentOutcome.CANCELED, retryable=False):
+            return True
+    return False
+
+
+@fuzz(messages=2 * HALF)
+async def test_an_application_master_goes_on_whatever_its_own_executors_and_workers_send(
+    simulation: Simulation,
+) -> None:
+    world = AppMasterWorld(simulation, failures=0, refusals=0)
+    world.settings = {"restart.attempts": "1000000", "restart.job-attempts": "1000000"}
+    with patch("app_master_world.BATCHES", 2**40):  # it does not finish meanwhile
+        await world.start()
+        await simulation.wait_until(lambda: len(world.running) == len(GRAPH), "every fragment runs")
+        launches = list(world.executors)
+        assert world.actor is not None
+        epoch, actor, system = world.epoch, world.actor, world.app_system
+        names = ("worker", *(executor_name(APP, epoch, launch) for launch in launches * 2))
+        attack = Attack(
+            simulation,
+            names,
+            Role.APP_MASTER,
+            "/user/app-master",
+            is_end=ends_by_right,
+            by_field={
+                "executor_id": launches,
+                "launch_id": launches,
+                "app_id": [APP],
+                "epoch": [epoch],
+                "fragment": list(GRAPH),
+                "attempt": range(1, 4),
+            },
+        )
+        await attack.start()
+        await attack.run_twice(system.address, paths_of(system))
+        assert world.app_master.is_alive
+        assert not system.is_terminated
+        assert system.failures == 0
+        assert (world.actor, actor.end_state) == (actor, None), actor.errors
+        assert actor.boundary.mishaps.defects == 0, actor.errors
+        system.check()
+        all_ready = lambda: len(actor.pool.ready) == 2  # noqa: E731
+        await simulation.wait_until(lambda: tended(world, all_ready), "its executors")
+
+
+@fuzz(messages=2 * HALF)
+async def test_the_clock_and_the_checkpoints_take_what_executors_say(simulation: Simulation) -> None:
+    """The children of an application master, which it hands the words of its executors."""
+    random, node = simulation.random, simulation.node("am")
+    fields = {name: range(4) for name in ("txid", "round", "life", "attempt")} | {"fragment": ("a", "b")}
+    made = Generator(
+        random, WORDS, ["drivetrain://x@y:7~5/user/z#3"], [CheckpointAnswered, ExecutorReport], fields
+    )
+    saved: list[Transaction] = []
+    shown: list[bytes] = []
+    children: list[ActorRef] = []
+    systems: list[ActorSystem] = []
+
+    async def serve(node: Node) -> None:
+        system = ActorSystem("am", rng=node.random)
+        systems.append(system)
+        host = CheckpointHost(
+            lambda: saved[-1] if saved else None,
+            saved.append,
+            lambda effect: None,
+            lambda figures: shown.append(msgspec.msgpack.encode(figures)),
+            lambda error: None,
+        )
+        clocked = (ClockedFragment("a", ()), ClockedFragment("b", ("a",)))
+        clock_ms: list[int] = []
+
+        def tell(effect: Effect) -> None:
+            if isinstance(effect, PersistClock):
+                clock_ms.append(effect.clock_ms)
+                children[0].tell(ClockEvent(ClockPersisted(effect.clock_ms)))
+
+        children.append(system.spawn(lambda: ClockActor(clocked, lambda: None, tell, Config()), "clock"))
+        children.append(
+            system.spawn(lambda: CheckpointActor("ab", host, Config(), periodic=True), "checkpoints")
+        )
+
+    await node.start(serve)
+    taken = 0
+    for number in range(2 * HALF):
+        message = decoded(*made.message())
+        if isinstance(message, CheckpointAnswered):
+            answers = (message.acked, message.failed, message.lost)
+            for answer in (a for a in answers if a is not None):
+                children[1].tell(CheckpointEvent(answer))
+                taken += 1
+        elif isinstance(message, ExecutorReport):
+            for told in message.fragments:
+                event = FragmentReported(told.fragment, told.attempt, told.settled_clock_ms, told.waiting_for)
+                children[0].tell(ClockEvent(event))
+                taken += 1
+        if number % 20 == 0:
+            await simulation.sleep(random.choice([0.05, 1.0]))
+    assert taken > HALF // 4
+    assert systems[0].failures == 0
+    systems[0].check()
+
+
 # ---- executors
 
 
 class _Owner(Actor):
-    """An application master that registers the executor, notes it in `asked`, and says no more."""
+    """An application master that registers the executor, notes it in `asked`, and knows what it says."""
 
     def __init__(self, asked: list[Message]) -> None:
         self.asked = asked
@@ -259,6 +404,37 @@ class _Owner(Actor):
         if isinstance(message, RegisterExecutor):
             self.asked.append(message)
             self.context.reply(ExecutorRegistered(ApplicationSpec("wc", "", "wc.py"), 500))
+        elif isinstance(message, FragmentChanged):
+            self.context.reply(Known(True))
+
+
+class _NoAttempt:
+    """An attempt without a thread, which runs until it is cancelled."""
+
+    progress = None
+
+    def __init__(
+        self,
+        fragment: str,
+        number: int,
+        work: object,
+        tell: Callable[[AttemptChanged], None],
+        before: object = None,
+    ) -> None:
+        self.fragment, self.number, self._tell = fragment, number, tell
+        self.is_over = False
+
+    def start(self) -> None:
+        self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
+
+    def cancel(self, *, drain: bool) -> None:
+        self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.CANCELED))
+
+    def retire(self) -> None:
+        pass
+
+    def accumulators(self) -> dict[str, int | float]:
+        return {}
 
 
 async def _registered_executor(
@@ -288,10 +464,21 @@ async def _registered_executor(
             host=node.name,
         )
         quiet = SimpleNamespace(send=None, tick=lambda: None, is_here=lambda word: False)
-        work: Any = SimpleNamespace(flow=quiet, checkpoint_ways=None, hear=hear)
+        work: Any = SimpleNamespace(
+            flow=quiet,
+            checkpoint_ways=None,
+            take_command=hear,
+            prepare=lambda **told: Prepared(False, False, "local"),
+            conclude=lambda message: "done",
+        )
         app_master = system.reference(made["app_master"])
         made["system"] = system
-        system.spawn(lambda: Executor(launch, work, app_master, exits.append), "executor")
+
+        def make() -> Executor:
+            made["executor"] = Executor(launch, work, app_master, exits.append)
+            return made["executor"]
+
+        system.spawn(make, "executor")
 
     async def serve_app_master(node: Node) -> None:
         system = ActorSystem(app_master_name("wc-1", 1), rng=node.random)
@@ -306,7 +493,7 @@ async def _registered_executor(
     return made
 
 
-@simulate(seeds=2)
+@fuzz(messages=2 * HALF)
 async def test_an_executor_goes_on(simulation: Simulation) -> None:
     exits: list[int] = []
     made = await _registered_executor(simulation, exits, lambda *told: None)
@@ -316,6 +503,27 @@ async def test_an_executor_goes_on(simulation: Simulation) -> None:
     made["system"].check()
     assert exits == []
     assert not made["system"].is_terminated
+
+
+@fuzz(messages=2 * HALF)
+async def test_an_executor_goes_on_whatever_its_own_application_master_sends(simulation: Simulation) -> None:
+    exits: list[int] = []
+    made = await _registered_executor(simulation, exits, lambda *told: None)
+    system = made["system"]
+    attack = Attack(
+        simulation,
+        [app_master_name("wc-1", 1)] * 3,
+        Role.EXECUTOR,
+        "/user/executor",
+        is_end=lambda message: isinstance(message, EndExecutor | Terminated),
+        by_field={"app_id": ["wc-1"], "epoch": [1], "fragment": ["a", "b"], "attempt": range(1, 99)},
+    )
+    await attack.start()
+    with patch("drivetrain.cluster.executor.executor.Attempt", _NoAttempt):
+        await attack.run_twice(system.address, paths_of(system))
+    system.check()
+    assert (exits, system.is_terminated, system.failures) == ([], False, 0)
+    assert made["executor"].mishaps.defects == 0
 
 
 @simulate(seeds=2)
@@ -334,7 +542,7 @@ async def test_an_executor_goes_on_though_handling_its_application_masters_word_
     async def tell() -> None:
         executor = await made["am system"].lookup(f"{made['system'].address}/user/executor", timeout_ms=2_000)
         for _ in range(3):
-            executor.tell(CheckpointTold(1, "f", "i", Command(Action.PREPARE, 1, 0, 1)))
+            executor.tell(CheckpointCommand(1, "f", "i", Command(Action.PREPARE, 1, 0, 1)))
 
     await simulation.node("am").run(tell)
     await simulation.sleep(2)

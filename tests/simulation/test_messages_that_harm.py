@@ -1,14 +1,21 @@
-"""No message ends a term: absurd, too large, without a sender, or one whose handler fails half way."""
+"""No message ends a term: absurd, too large, without a sender, or one whose handler fails half way.
+Nor does one end a worker, or an application."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from unittest.mock import patch
 
+import pytest
+import worker_sim
+from app_master_world import World as AppMasterWorld
 from master_cluster import PORT, Cluster
+from test_app_master_under_faults import check_the_end, tended
 
 from drivetrain import __version__
 from drivetrain.actor import Actor, Message
+from drivetrain.cluster.app_master.executors.executor_pool import ExecutorPool
+from drivetrain.cluster.app_master.stream.stream_progress import StreamProgress
 from drivetrain.cluster.master.applications.app_masters import AppMasters
 from drivetrain.cluster.messages.applications import (
     Accepted,
@@ -50,9 +57,11 @@ from drivetrain.cluster.messages.replication import (
     WriteFailed,
 )
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots
+from drivetrain.cluster.worker.launches import Launches
 from drivetrain.core.cluster.applications import ApplicationRegistry
 from drivetrain.core.cluster.map_log import decode, restore
 from drivetrain.core.cluster.replicated_map import Base, MapDigest, MapEntry, Stamp
+from drivetrain.core.job.job import Job
 from drivetrain.errors import InternalError
 from drivetrain.testing import Simulation, simulate
 
@@ -242,15 +251,15 @@ async def test_no_stamp_base_or_fence_of_a_term_that_cannot_be_is_taken_over(sim
     assert (await cluster.view(app_id)).epoch == 1
 
 
-def failing_once(method: Callable[..., None]) -> Callable[..., None]:
+def failing_once(method: Callable[..., object], error: Exception | None = None) -> Callable[..., object]:
     """The method, which raises the first time."""
     calls: list[int] = []
 
-    def fails(*args: object, **kwargs: object) -> None:
+    def fails(*args: object, **kwargs: object) -> object:
         calls.append(1)
         if len(calls) == 1:
-            raise KeyError("something that nobody thought of")
-        method(*args, **kwargs)
+            raise error or KeyError("something that nobody thought of")
+        return method(*args, **kwargs)
 
     return fails
 
@@ -301,3 +310,47 @@ async def test_a_broken_invariant_ends_the_term_and_those_who_wait_are_answered(
     await cluster.submit()
     answer = await cluster.ask(GetApplication("wc"))
     assert isinstance(answer, FoundApplication)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [(Job, "changed"), (Job, "data_came"), (StreamProgress, "take"), (ExecutorPool, "launched")],
+    ids=["outcome", "data", "report", "launched"],
+)
+@pytest.mark.parametrize("error", [KeyError("x"), InternalError("an invariant")], ids=["bug", "invariant"])
+@simulate(seeds=3)
+async def test_a_defect_that_a_word_of_its_own_processes_meets_is_shown_and_the_application_finishes(
+    simulation: Simulation, owner: type, method: str, error: Exception
+) -> None:
+    world = AppMasterWorld(simulation, failures=0, refusals=0)
+    with patch.object(owner, method, failing_once(getattr(owner, method), error)):
+        await world.start()
+        await simulation.wait_until(lambda: tended(world, world.is_over), "the end", timeout_s=600)
+    check_the_end(world)
+    shown = [view for view in world.result.errors if view.code == "internal"]
+    assert len(shown) == 1
+    assert type(error).__name__ in shown[0].what
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), InternalError("an invariant")], ids=["bug", "invariant"])
+@simulate(seeds=3)
+async def test_a_defect_that_a_launch_meets_does_not_end_the_worker(
+    simulation: Simulation, error: Exception
+) -> None:
+    world = worker_sim.World(simulation)
+    await world.start()
+    await simulation.wait_until(lambda: world.is_known_to("m1"), "the registration")
+    worker, actor = next(iter(world.workers.values())), world.worker
+
+    def launch(number: int) -> None:
+        reference = world.actors["m1"].context.system.reference(worker.path)
+        reference.tell(world.launch(number, "m1"))
+
+    with patch.object(Launches, "launch", failing_once(Launches.launch, error)):
+        launch(1)
+        await simulation.sleep(1)
+        launch(2)
+        await simulation.wait_until(lambda: world.launched == ["launch-2"], "the second launch")
+    assert actor is not None
+    assert (world.worker, world.ends) == (actor, [])
+    assert actor.mishaps.defects == 1

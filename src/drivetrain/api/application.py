@@ -197,7 +197,7 @@ class Application:
         self._finish_hooks.append(hook)
         return hook
 
-    def tell_finished(self, result: Any) -> None:
+    def call_finish_hooks(self, result: Any) -> None:
         """Call the hooks of `when_finished`, in the order in which they were given."""
         for hook in self._finish_hooks:
             hook(result)

@@ -23,6 +23,6 @@ def milliseconds(text: str, what: str) -> int:
         ) from error
 
 
-def told(ms: int) -> str:
+def duration_text(ms: int) -> str:
     """A duration in its largest whole unit."""
     return show_duration_ms(ms)

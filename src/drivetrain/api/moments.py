@@ -36,10 +36,10 @@ def _read(text: str, what: str) -> dt.datetime | int:
         raise UserError("not a moment", where=what, expected=_EXPECTED, got=repr(text)) from error
 
 
-def told_moment(ms: int) -> str:
+def moment_text(ms: int) -> str:
     """A moment as `moment_ms` reads it, in UTC.
 
-    >>> told_moment(60_000)
+    >>> moment_text(60_000)
     '1970-01-01T00:01:00+00:00'
     """
     moment = _EPOCH + dt.timedelta(milliseconds=ms)

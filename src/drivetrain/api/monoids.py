@@ -41,17 +41,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Aggregation:
-    """A native aggregate: `column` is the Spark aggregate, `told` is its text in the plan."""
+    """A native aggregate: `column` is the Spark aggregate, `text` is its text in the plan."""
 
     column: Column
-    told: str
+    text: str
 
     def __str__(self) -> str:
-        return self.told
+        return self.text
 
     def __truediv__(self, other: Aggregation) -> Aggregation:
         """The ratio of two aggregations, null where the second is zero."""
-        return Aggregation(F.try_divide(self.column, other.column), f"{self.told} / {other.told}")
+        return Aggregation(F.try_divide(self.column, other.column), f"{self.text} / {other.text}")
 
 
 class Monoid(ABC, Generic[T, S]):

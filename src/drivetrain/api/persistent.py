@@ -33,7 +33,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
-from drivetrain.api.durations import milliseconds, told
+from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.key_monoids import monoid_of, name_of_monoid
 from drivetrain.api.monoids import Aggregation, Monoid
 from drivetrain.api.task import In, Out, Task
@@ -123,7 +123,7 @@ class State:
         if self.window is not None:
             parts.append(f"in {self.window}")
         if self.step_ms is not None:
-            parts.append(f"as of every {told(self.step_ms)}")
+            parts.append(f"as of every {duration_text(self.step_ms)}")
         if self.codec is not None:
             parts.append(f"by {type(self.codec).__name__}")
         return ", ".join(parts)

@@ -18,7 +18,7 @@ from drivetrain.api.types import MessageType, element_annotation, message_type, 
 from drivetrain.errors import GraphError
 
 
-def hears_clock(kind: type[Task[Any, Any]]) -> bool:
+def handles_clock(kind: type[Task[Any, Any]]) -> bool:
     """Whether a Task class has a hook of its own for the clock or for the end."""
     return kind.on_clock is not Task.on_clock or kind.on_stop is not Task.on_stop
 
@@ -48,7 +48,7 @@ def process(
         kind.__name__, where, kind.on_next, declared, element=declared is None and not batched
     )
     return Process(
-        task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, hears_clock(kind)
+        task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, handles_clock(kind)
     )
 
 

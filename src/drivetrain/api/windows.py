@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from drivetrain.api.durations import milliseconds, told
+from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.location import caller
 from drivetrain.errors import GraphError
 
@@ -47,11 +47,11 @@ class Window:
     def __str__(self) -> str:
         sizes = {
             "global": "",
-            "tumbling": f"({told(self.size_ms)})",
-            "sliding": f"({told(self.size_ms)} every {told(self.step_ms)})",
-            "session": f"(gap {told(self.size_ms)})",
+            "tumbling": f"({duration_text(self.size_ms)})",
+            "sliding": f"({duration_text(self.size_ms)} every {duration_text(self.step_ms)})",
+            "session": f"(gap {duration_text(self.size_ms)})",
         }[self.kind]
-        late = f", lateness {told(self.allowed_lateness_ms)}" if self.allowed_lateness_ms else ""
+        late = f", lateness {duration_text(self.allowed_lateness_ms)}" if self.allowed_lateness_ms else ""
         return f"{self.kind}{sizes}{', accumulating' if self.emission == 'accumulating' else ''}{late}"
 
 
@@ -115,7 +115,7 @@ def _checked(window: Window) -> Window:
     if window.kind == "sliding" and not 0 < window.step_ms <= window.size_ms:
         raise GraphError(
             "a sliding window's slide leaves gaps",
-            expected=f"more than 0 and at most the size, {told(window.size_ms)}",
-            got=told(window.step_ms),
+            expected=f"more than 0 and at most the size, {duration_text(window.size_ms)}",
+            got=duration_text(window.step_ms),
         )
     return window

@@ -182,7 +182,7 @@ def _operators(plan: Plan, fragment: Fragment) -> Table:
             id,
             Text(place, "bold" if place == "state" else "dim"),
             Text(operator.how, HOW_STYLES[operator.how]),
-            operator.told if operator.columns is None else f"{operator.told}\n→ {operator.columns}",
+            operator.text if operator.columns is None else f"{operator.text}\n→ {operator.columns}",
             Text(operator.where, "dim"),
         )
     return table

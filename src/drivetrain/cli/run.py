@@ -141,7 +141,7 @@ def run_file(
         result.check()
     tell(result)
     if result.outcome is RunOutcome.FINISHED:
-        application.tell_finished(result)
+        application.call_finish_hooks(result)
     stopped = result.outcome is RunOutcome.STOPPED
     return result, stop.exit_code if stopped else 0
 

@@ -184,9 +184,9 @@ def check_worker_python(environ: Mapping[str, str]) -> Finding:
     return Finding("worker Python", Verdict.OK, "the same as above (PYSPARK_PYTHON)")
 
 
-def java_major(told: str) -> int | None:
+def java_major(output: str) -> int | None:
     """The major version in what `java -version` tells: 17 for "17.0.15", 8 for "1.8.0_392", or None."""
-    match = re.search(r'version "(?:1\.)?(\d+)', told)
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None
 
 

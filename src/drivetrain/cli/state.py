@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drivetrain.api.moments import told_moment
+from drivetrain.api.moments import moment_text
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
@@ -60,7 +60,7 @@ def state_command(
         from drivetrain.spark.entry_points import state
 
         states = state(app, processor, config)
-        at = told_moment(states.checkpoint_ms()) if at == "checkpoint" else at
+        at = moment_text(states.checkpoint_ms()) if at == "checkpoint" else at
         found = states.items(at) if key is None else of_key(states, key, at)
         if as_json:
             json.dump(as_data(states, found, at), output, default=str)
@@ -113,7 +113,7 @@ def show(states: States, found: list[KeptState], at: str | None, limit: int, con
     for one in found[:limit]:
         key = ", ".join(map(str, one.key)) if isinstance(one.key, tuple) else str(one.key)
         window = (
-            [] if one.window is None else [f"{told_moment(one.window[0])} – {told_moment(one.window[1])}"]
+            [] if one.window is None else [f"{moment_text(one.window[0])} – {moment_text(one.window[1])}"]
         )
         table.add_row(key, *window, str(one.value))
     if found:

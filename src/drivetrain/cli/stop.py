@@ -58,7 +58,7 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._received is not None:
             # Straight to the descriptor: the signal may have come in the middle of a print.
             os.write(2, self._last_words)

@@ -39,6 +39,17 @@ def error_view(error: BaseException) -> ErrorView:
     )
 
 
+def defect_view(kind: str, error: Exception, count: int) -> ErrorView:
+    """A defect of Drivetrain's own that another process's message has met; `count` are all so far."""
+    scrub(error)
+    return ErrorView(
+        "internal",
+        _cut(f"{kind}: {type(error).__name__}: {error}") or "",
+        got="a message of another process, which was refused" + (f" ({count} so far)" if count > 1 else ""),
+        remedy="this is a bug in Drivetrain: please report it with the traceback in the process's log",
+    )
+
+
 def _cut(text: object) -> str | None:
     if text is None:
         return None

@@ -1,16 +1,19 @@
 """Actors that no message from outside can fail.
 
-Problem. Masters and workers hold what must survive any message: a term, running processes. A message that is
-wrong in a way nobody thought of (a field out of range, no sender, an answer too large to send) raises
-somewhere in its handler; if the actor failed with it, one client could end a term, or a worker with all that
-runs there.
+Problem. Masters, workers, application masters and executors hold what must survive any message: a term,
+running processes, a running application. A message that is wrong in a way nobody thought of (a field out of
+range, no sender, an answer too large to send) raises somewhere in its handler; if the actor failed with it,
+one peer could end a term, or a worker with all that runs there.
 
 Design. `GuardedActor.receive` is the boundary. What the handling of one message raises is the end of that
-message: it is logged, counted, and answered to whoever asked; `recovered` then puts right what the handler
-left half done. An `InternalError` passes: an invariant of a core is broken, and going on could do harm.
+message: it is logged with its sender, counted, and answered to whoever asked; `recovered` then puts right
+what the handler left half done. What we raise on purpose says what is wrong with the message. Anything else,
+an `InternalError` included, is a defect of ours that a message has met: it is logged with its traceback and
+counted apart. `ends_with` says what passes the boundary all the same.
 
 Invariants:
-1. Only an `InternalError` makes a guarded actor fail.
+1. Only what `ends_with` says makes a guarded actor fail: of a message from outside, nothing, unless another
+   process takes over from an actor that fails (masters do, and let an `InternalError` pass).
 2. Whoever asked gets an answer, also when the proper one cannot be sent.
 3. The same error is logged when it comes for the 1st, 2nd, 4th, 8th time and so on, not more often.
 
@@ -20,10 +23,12 @@ Called by the actors of masters, workers and executors, which derive from it, an
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from drivetrain.actor import Actor, ActorRef, AskError, Failure, Message, MessageRefusedError
+from drivetrain.actor.message import LOCAL_TAG
 from drivetrain.errors import DrivetrainError, InternalError
 
 log: Final = logging.getLogger("drivetrain.cluster")
@@ -33,22 +38,46 @@ _MOST_KINDS: Final = 200
 
 
 class Mishaps:
-    """Counts what went wrong, by kind, and logs it ever more rarely."""
+    """Counts what went wrong, by kind, and logs it ever more rarely; `defects` are those that are ours."""
 
     def __init__(self) -> None:
         self.total = 0
+        self.defects = 0
         self._by_kind: Final[dict[str, int]] = {}
 
-    def note(self, kind: str, error: Exception) -> None:
-        """One more of a kind; `kind` is taken from the program, not from the message."""
+    def note(self, kind: str, error: Exception, sender: ActorRef | None = None) -> bool:
+        """One more of a kind; returns whether it was logged.
+
+        `kind` is taken from the program, not from the message.
+        """
+        is_ours = is_defect(error)
         self.total += 1
+        self.defects += is_ours
+        kind = f"{kind}: {type(error).__name__}"
         if kind not in self._by_kind and len(self._by_kind) >= _MOST_KINDS:
             kind = "more"
         count = self._by_kind[kind] = self._by_kind.get(kind, 0) + 1
-        if count & (count - 1) == 0:
-            told = str(error)[:_SHOWN_CHARACTERS].replace("\n", " ")
-            log.warning("%s: %s: %s (%d times so far)", kind, type(error).__name__, told, count)
-            log.debug("%s", kind, exc_info=error)
+        if count & (count - 1) != 0:
+            return False
+        shown = str(error)[:_SHOWN_CHARACTERS].replace("\n", " ")
+        origin = "" if sender is None else f", from {str(sender.path)[:_SHOWN_CHARACTERS]}"
+        if is_ours:
+            # Not `exc_info`: the text of an error may be as long as the message that it is about.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s: %s%s (%d times so far)\n%s", kind, shown, origin, count, frames)
+        else:
+            log.warning("%s: %s%s (%d times so far)", kind, shown, origin, count)
+        return True
+
+
+def is_defect(error: Exception) -> bool:
+    """Whether what the handling of a message raised is a defect of ours, not a fault of the message."""
+    return not isinstance(error, DrivetrainError) or isinstance(error, InternalError)
+
+
+def is_own(message: Message) -> bool:
+    """Whether a message never leaves its process: nobody else can have sent it."""
+    return str(type(message).__struct_config__.tag).startswith(LOCAL_TAG)
 
 
 class GuardedActor(Actor):
@@ -67,9 +96,9 @@ class GuardedActor(Actor):
         """Have `act` handle one message."""
         try:
             waiting = self.act(message)
-        except InternalError:
-            raise
-        except Exception as error:  # noqa: BLE001 - this is the boundary, see the module
+        except Exception as error:
+            if self.ends_with(message, error):
+                raise
             self._mishandled(message, error)
             return None
         return None if waiting is None else self._finish(message, waiting)
@@ -77,9 +106,9 @@ class GuardedActor(Actor):
     async def _finish(self, message: Message, waiting: Awaitable[None]) -> None:
         try:
             await waiting
-        except InternalError:
-            raise
-        except Exception as error:  # noqa: BLE001 - this is the boundary, see the module
+        except Exception as error:
+            if self.ends_with(message, error):
+                raise
             self._mishandled(message, error)
 
     def act(self, message: Message) -> Awaitable[None] | None:
@@ -90,12 +119,16 @@ class GuardedActor(Actor):
         """Who waits for the answer to a message: its sender, unless it carries another."""
         return self.context.sender
 
+    def ends_with(self, message: Message, error: Exception) -> bool:
+        """Whether the actor fails with what handling `message` has raised; here with a broken invariant."""
+        return isinstance(error, InternalError)
+
     def recovered(self) -> None:
         """Put right what a handler that raised has left half done; nothing by default."""
 
     def _mishandled(self, message: Message, error: Exception) -> None:
         kind = f"{type(self).__name__} could not handle {type(message).__name__}"
-        self.mishaps.note(kind, error)
+        self.mishaps.note(kind, error, self.context.sender)
         refuse(self.context.me, self.asker_of(message), error)
         attempt(f"{type(self).__name__} could not recover", self.mishaps, self.recovered)
 

@@ -23,9 +23,9 @@ def check_source(source: Source) -> None:
     connector_of(source, "source").check_source(source)
 
 
-def open_source(source: Source, context: SourceContext, *, says_end: bool = False) -> OpenedSource:
+def open_source(source: Source, context: SourceContext, *, has_end_row: bool = False) -> OpenedSource:
     """Check a source and open it as a stream; see `Connector.open_source`."""
-    return connector_of(source, "source").open_source(source, context, says_end=says_end)
+    return connector_of(source, "source").open_source(source, context, has_end_row=has_end_row)
 
 
 def read_whole(source: Source, context: SourceContext) -> DataFrame:

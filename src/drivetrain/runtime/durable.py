@@ -93,10 +93,10 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 def is_full(error: BaseException) -> bool:
     """Whether the system, or Arrow, says that a disk has no room."""
-    return isinstance(error, OSError) and (error.errno in _FULL or says_full(str(error)))
+    return isinstance(error, OSError) and (error.errno in _FULL or means_full(str(error)))
 
 
-def says_full(text: str) -> bool:
+def means_full(text: str) -> bool:
     """Whether a message says that a disk has no room."""
     return any(sign in text for sign in _FULL_TEXTS)
 

@@ -55,7 +55,7 @@ def run(
         on_clock=on_clock,
     )
     if result.outcome is RunOutcome.FINISHED:
-        application.tell_finished(result)
+        application.call_finish_hooks(result)
     return result
 
 
@@ -75,11 +75,11 @@ def start(
     """
     from drivetrain.spark.run.running_application import RunningApplication
 
-    def go(heard: RunListener, on_clock: Callable[[RunClock], None]) -> RunResult:
+    def go(listener: RunListener, on_clock: Callable[[RunClock], None]) -> RunResult:
         return run(
             application,
             config,
-            heard,
+            listener,
             fresh=fresh,
             replay_from=replay_from,
             from_savepoint=from_savepoint,

@@ -91,7 +91,7 @@ class SimulatedDisk:
         """Make the file durable."""
         await self._before(f"sync {name}")
         self._file(name).sync()
-        await self._after(f"sync {name}")
+        await self._after()
 
     async def replace(self, source: str, target: str) -> None:
         """Rename; durable, but the content only as far as it was synced."""
@@ -102,14 +102,14 @@ class SimulatedDisk:
         if file.durable is None:
             file.durable = b""
         self._files[target] = file
-        await self._after(f"replace {target} by {source}")
+        await self._after()
 
     async def delete(self, name: str) -> None:
         """Remove a file; durable."""
         require_file_name(name)
         await self._before(f"delete {name}")
         self._files.pop(name, None)
-        await self._after(f"delete {name}")
+        await self._after()
 
     async def names(self) -> list[str]:
         """The names of all files, sorted."""
@@ -167,7 +167,7 @@ class SimulatedDisk:
             raise DiskFullError("no space is left on the disk", where=self._name, remedy="free some space")
         file.add(write)
         self._files[name] = file
-        await self._after(f"{what} {name}")
+        await self._after()
 
     def _file(self, name: str) -> _File:
         require_file_name(name)
@@ -183,7 +183,7 @@ class SimulatedDisk:
             raise OSError(errno.EIO, "input/output error (simulated)", what)
         self._record(what)
 
-    async def _after(self, what: str) -> None:
+    async def _after(self) -> None:
         await asyncio.sleep(self._faults.delay_s(self._random) / 2)
 
     def _record(self, what: str) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.clocked import union_clock
-from drivetrain.spark.channel.watermark import clock_of, told_watermark
+from drivetrain.spark.channel.watermark import clock_of, parse_watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,7 @@ class Running:
 def _watermark_ms(query: StreamingQuery) -> int | None:
     """The clock that the newest batch knew."""
     progress = query.lastProgress
-    return clock_of(told_watermark(progress["eventTime"]["watermark"])) if progress is not None else None
+    return clock_of(parse_watermark(progress["eventTime"]["watermark"])) if progress is not None else None
 
 
 @pytest.mark.parametrize("shape", list(WINDOWS))

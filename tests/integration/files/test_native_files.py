@@ -34,9 +34,9 @@ def config(tmp_path: Path, **given: str) -> Config:
     return Config.load(None, {}, {"state.dir": str(tmp_path / "state"), **given})
 
 
-def opened_as(spark: SparkSession, tmp_path: Path, source: FileSource, *, says_end: bool = False) -> str:
+def opened_as(spark: SparkSession, tmp_path: Path, source: FileSource, *, has_end_row: bool = False) -> str:
     context = SourceContext(spark, str(tmp_path / "look"), "app", "s", spark_log=str(tmp_path / "none"))
-    return open_source(source, context, says_end=says_end).reader
+    return open_source(source, context, has_end_row=has_end_row).reader
 
 
 def lines_of(spark: SparkSession, tmp_path: Path, source: FileSource, *, native: bool) -> list[str]:

@@ -206,7 +206,7 @@ def test_hooks_are_told_of_the_end_in_order() -> None:
     def second(result: Any) -> None:
         told.append(("second", result))
 
-    app.tell_finished("done")
+    app.call_finish_hooks("done")
     assert told == [("first", "done"), ("second", "done")]
     assert second.__name__ == "second"
 

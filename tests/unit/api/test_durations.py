@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.api.durations import milliseconds, told
+from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.errors import GraphError
 
 
@@ -28,4 +28,4 @@ def test_what_is_no_duration_is_refused_saying_what_it_was_for(text: object) -> 
 
 @given(st.integers(0, 10**12))
 def test_what_is_told_is_read_again_as_the_same(ms: int) -> None:
-    assert milliseconds(told(ms), "x") == ms
+    assert milliseconds(duration_text(ms), "x") == ms

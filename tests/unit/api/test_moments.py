@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from drivetrain.api.moments import moment_ms, told_moment
+from drivetrain.api.moments import moment_ms, moment_text
 from drivetrain.errors import UserError
 
 MARCH_MS = 1_362_096_000_000
@@ -44,4 +44,4 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
 
 @pytest.mark.parametrize("ms", [0, -1, 1, MARCH_MS, MARCH_MS + 7])
 def test_what_is_told_can_be_read(ms: int) -> None:
-    assert moment_ms(told_moment(ms), "from") == ms
+    assert moment_ms(moment_text(ms), "from") == ms

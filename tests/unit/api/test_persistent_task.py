@@ -88,7 +88,7 @@ def test_it_is_a_processor_of_the_low_level_graph_as_well() -> None:
     app.connect(task, Processor(sinks.none()))
     made = plan(app.graph())
     [operator] = [o for o in made.operators.values() if o.how == "task"]
-    assert operator.told == "count() by word"
+    assert operator.text == "count() by word"
     assert [f.stateful for f in made.fragments] == [operator.id]
 
 
@@ -103,7 +103,7 @@ def test_parallelism_is_no_part_of_what_the_state_is() -> None:
         app.read(sources.text("/some/text")).process(Ends, parallelism=parallelism, name="x").sink(
             sinks.none()
         )
-        return plan(app.graph()).operators["x"].told
+        return plan(app.graph()).operators["x"].text
 
     expected = "sum(n), in tumbling(1 h), as of every 1 h by word, place"
     assert told(1) == told(8) == expected

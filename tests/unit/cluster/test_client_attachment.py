@@ -22,7 +22,7 @@ from drivetrain.cluster.client.attachment import (
     LeaderMissing,
     Say,
     Show,
-    StatusTold,
+    StatusReceived,
     ViewSeen,
 )
 from drivetrain.cluster.messages.applications import ApplicationState
@@ -57,7 +57,7 @@ def test_the_application_master_is_followed_once_it_is_registered_and_ends_with_
     assert core.step(ViewSeen(view_of()), 0) == []
     assert core.step(ViewSeen(ACTIVE), 500) == [Follow(FIRST)]
     assert core.step(ViewSeen(ACTIVE), 1_000) == []
-    assert core.step(StatusTold(status_of()), 1_100) == [Show(status_of())]
+    assert core.step(StatusReceived(status_of()), 1_100) == [Show(status_of())]
     assert core.step(ViewSeen(OVER), 1_500) == [End("wc-1", ApplicationState.SUCCEEDED, None, finished())]
     assert core.has_ended
 
@@ -75,9 +75,9 @@ def test_a_successor_is_said_followed_and_its_predecessor_not_listened_to() -> N
         Say("application master 2 has taken over on w2"),
         Follow(SECOND),
     ]
-    assert core.step(StatusTold(status_of(epoch=1)), 500) == []
+    assert core.step(StatusReceived(status_of(epoch=1)), 500) == []
     assert core.step(ViewSeen(ACTIVE), 600) == []
-    assert core.step(StatusTold(status_of(epoch=2)), 700) == [Show(status_of(epoch=2))]
+    assert core.step(StatusReceived(status_of(epoch=2)), 700) == [Show(status_of(epoch=2))]
 
 
 def test_leader_missing_and_a_new_leader_are_said_once() -> None:
@@ -96,7 +96,7 @@ def test_an_application_master_that_says_nothing_is_asked_again() -> None:
     core.step(ViewSeen(ACTIVE), 0)
     assert core.step(ViewSeen(ACTIVE), SILENCE_MS - 1) == []
     assert core.step(ViewSeen(ACTIVE), SILENCE_MS) == [Follow(FIRST)]
-    core.step(StatusTold(status_of()), SILENCE_MS + 100)
+    core.step(StatusReceived(status_of()), SILENCE_MS + 100)
     assert core.step(ViewSeen(ACTIVE), 2 * SILENCE_MS) == []
 
 
@@ -114,7 +114,7 @@ def test_without_a_registry_the_application_masters_last_word_counts_after_a_whi
     core = Attachment("wc-1")
     core.step(ViewSeen(ACTIVE), 0)
     last = status_of(state=job)
-    core.step(StatusTold(last), 1_000)
+    core.step(StatusReceived(last), 1_000)
     assert core.step(AppMasterLost(FIRST), 1_100) == []
     core.step(LeaderMissing(), 2_000)
     effects = core.step(LeaderMissing(), 1_000 + GRACE_MS)
@@ -124,7 +124,7 @@ def test_without_a_registry_the_application_masters_last_word_counts_after_a_whi
 def test_a_restart_takes_back_the_last_word_of_the_application_master_before() -> None:
     core = Attachment("wc-1")
     core.step(ViewSeen(ACTIVE), 0)
-    core.step(StatusTold(status_of(state=JobState.CANCELED)), 1_000)
+    core.step(StatusReceived(status_of(state=JobState.CANCELED)), 1_000)
     assert core.step(ViewSeen(view_of(epoch=2)), 2_000) == []
     assert core.step(LeaderMissing(), 1_000 + 2 * GRACE_MS) != []
     assert not core.has_ended
@@ -166,7 +166,7 @@ def views() -> st.SearchStrategy[Event]:
 
 def statuses() -> st.SearchStrategy[Event]:
     return st.builds(
-        lambda epoch, state: StatusTold(status_of(epoch=epoch, state=state)),
+        lambda epoch, state: StatusReceived(status_of(epoch=epoch, state=state)),
         st.integers(1, 3),
         st.sampled_from([*[JobState.RUNNING] * 4, JobState.RESTARTING, JobState.FINISHED]),
     )

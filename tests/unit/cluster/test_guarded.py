@@ -85,10 +85,38 @@ async def raise_and_go_on(waits: bool) -> None:
 def test_what_happens_often_is_logged_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
     mishaps = Mishaps()
     with caplog.at_level(logging.WARNING):
-        for _ in range(1_000):
-            mishaps.note("this", ValueError("two\nlines"))
-        mishaps.note("that", ValueError("x"))
-    assert len(caplog.records) == 11
+        logged = [mishaps.note("this", UserError("two\nlines")) for _ in range(1_000)]
+        mishaps.note("that", UserError("x"))
+    assert len(caplog.records) == sum(logged) + 1 == 11
     assert "512 times" in caplog.records[-2].message
     assert "\n" not in caplog.text.strip().split("WARNING")[1].strip()
-    assert mishaps.total == 1_001
+    assert (mishaps.total, mishaps.defects) == (1_001, 0)
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+@pytest.mark.parametrize("error", [KeyError("x" * 9_999), InternalError("broken")], ids=["bug", "invariant"])
+def test_a_defect_of_ours_is_logged_with_its_traceback_and_counted_apart(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    mishaps = Mishaps()
+    with caplog.at_level(logging.WARNING):
+        mishaps.note("this", UserError("not like that"))
+        for _ in range(3):
+            mishaps.note("this", raised(error))
+    levels = [(record.levelname, "in raised" in record.message) for record in caplog.records]
+    assert levels == [("WARNING", False), ("ERROR", True), ("ERROR", True)]
+    assert max(len(record.message) for record in caplog.records) < 2_000
+    assert (mishaps.total, mishaps.defects) == (4, 3)
+
+
+def test_who_sent_what_was_refused_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(raise_and_go_on(waits=False))
+    line = next(record.message for record in caplog.records if "Do: UserError" in record.message)
+    assert line.startswith("Guarded could not handle Do: UserError: not like that")
+    assert ", from drivetrain://test" in line

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any, cast
 
-from drivetrain.cluster.worker import Worker, WorkerSettings
 from drivetrain.cluster.worker.key_locks import KeyLocks
+from drivetrain.cluster.worker.launches import Launches
 
 
 def test_a_lock_is_there_while_it_is_held_or_waited_for_and_one_holds_it_at_a_time() -> None:
@@ -39,12 +38,11 @@ def test_a_lock_is_there_while_it_is_held_or_waited_for_and_one_holds_it_at_a_ti
 
 
 def test_epochs_of_applications_that_run_nothing_here_are_forgotten_in_the_end() -> None:
-    settings = cast("WorkerSettings", SimpleNamespace(leader_timeout_ms=1_000))
     nothing = cast("Any", None)
-    worker = Worker(settings, (), nothing, nothing, lambda: 0, nothing)
+    launches = Launches(nothing, nothing, 1, nothing, nothing)
     for number in range(3_000):
-        worker._fence(f"app-{number}", 1)
-        worker._fence("always-0", number)
-    assert len(worker._epochs) <= 1_000
-    assert worker._epochs["always-0"] == 2_999
-    assert "app-2999" in worker._epochs
+        launches._fence(f"app-{number}", 1)
+        launches._fence("always-0", number)
+    assert len(launches._epochs) <= 1_000
+    assert launches._epochs["always-0"] == 2_999
+    assert "app-2999" in launches._epochs

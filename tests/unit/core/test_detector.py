@@ -23,7 +23,6 @@ def test_a_peer_that_never_sent_a_heartbeat_is_available() -> None:
     detector = PhiAccrualDetector()
     assert detector.phi(10**9) == 0.0
     assert detector.is_available(10**9)
-    assert detector.unavailable_at_ms() is None
 
 
 def test_history_starts_with_the_estimate_plus_and_minus_a_quarter() -> None:
@@ -158,16 +157,3 @@ def test_suspicion_never_shrinks_while_the_peer_is_silent(
     for interval_ms in intervals_ms:
         detector.heartbeat(now_ms := now_ms + interval_ms)
     assert detector.phi(now_ms + silence_ms) <= detector.phi(now_ms + silence_ms + more_ms)
-
-
-@given(intervals_ms=beats, threshold=st.floats(0.1, 20), pause_ms=st.integers(0, 10_000))
-def test_the_moment_of_unavailability_is_the_first_at_which_it_is_unavailable(
-    intervals_ms: list[int], threshold: float, pause_ms: int
-) -> None:
-    detector, now_ms = PhiAccrualDetector(threshold=threshold, acceptable_pause_ms=pause_ms), 0
-    for interval_ms in intervals_ms:
-        detector.heartbeat(now_ms := now_ms + interval_ms)
-    at_ms = detector.unavailable_at_ms()
-    assert at_ms is not None
-    assert not detector.is_available(at_ms)
-    assert at_ms == now_ms or detector.is_available(at_ms - 1)

@@ -23,7 +23,7 @@ from drivetrain.api.operations import (
     Refine,
     Select,
     Write,
-    sink_told,
+    sink_text,
 )
 from drivetrain.api.types import message_type
 from drivetrain.api.windows import tumbling
@@ -36,7 +36,7 @@ PATIENT = aggregate(tumbling("1 h", allowed_lateness="5 min"))
 
 def told(operation: Any) -> tuple[str, str]:
     described = describe(node("x", operation))
-    return described.how, described.told
+    return described.how, described.text
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_processor_of_any_graph_is_told_with_its_reason(any_graph: Graph) 
     made = plan(any_graph)
     for operator in made.operators.values():
         assert operator.why
-        assert operator.told
+        assert operator.text
         assert operator.where == "app.py:1"
         assert (operator.parallelism is None) != isinstance(made.graph.nodes[operator.id].operation, Process)
 
@@ -118,5 +118,5 @@ def test_a_source_that_cannot_be_read_again_limits_what_sinks_give() -> None:
 
 
 def test_a_sink_is_named_with_its_place_and_format() -> None:
-    assert sink_told(sinks.json("out/late")) == "FileSink out/late (json)"
-    assert sink_told(sinks.none()) == "NullSink"
+    assert sink_text(sinks.json("out/late")) == "FileSink out/late (json)"
+    assert sink_text(sinks.none()) == "NullSink"

@@ -24,11 +24,12 @@ from drivetrain.core.job.job_events import (
     WakeJob,
 )
 from drivetrain.core.job.placement import ReadyExecutor
-from drivetrain.core.job.restarts import NO_RESTARTS, RestartKind, RestartPolicy
+from drivetrain.core.job.restarts import RestartKind, RestartPolicy
 
 S = JobState
 A, B = FragmentId("a"), FragmentId("b")
 X, Y = (ReadyExecutor(ExecutorId(name), 1, name) for name in "xy")
+NO_RESTARTS = RestartPolicy(RestartKind.NONE)
 TWICE = RestartPolicy(RestartKind.FIXED_DELAY, attempts=2, delay_ms=10)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.core.job.restarts import NO_RESTARTS, RestartKind, RestartPolicy, RestartStrategy
+from drivetrain.core.job.restarts import RestartKind, RestartPolicy, RestartStrategy
 from drivetrain.errors import ConfigError
 
 gaps = st.lists(st.integers(0, 5_000), max_size=40)
@@ -20,7 +20,7 @@ def strategy(kind: RestartKind, **settings: float) -> RestartStrategy:
 
 
 def test_none_never_restarts() -> None:
-    assert RestartStrategy(NO_RESTARTS, random.Random(0)).next_delay_ms(0) is None
+    assert RestartStrategy(RestartPolicy(RestartKind.NONE), random.Random(0)).next_delay_ms(0) is None
 
 
 def test_fixed_delay_gives_n_restarts_and_failure_n_plus_1_is_fatal() -> None:

@@ -16,7 +16,13 @@ from pyspark import cloudpickle
 
 from drivetrain.api.types import MessageType, message_type
 from drivetrain.errors import OperatorError
-from drivetrain.spark.compile.arrow_messages import columns_of, field_names, messages_of, row_class, told
+from drivetrain.spark.compile.arrow_messages import (
+    columns_of,
+    field_names,
+    message_text,
+    messages_of,
+    row_class,
+)
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -218,7 +224,7 @@ def test_the_culprit_is_found_among_good_messages() -> None:
 
 @given(st.text(max_size=1200))
 def test_a_long_message_is_cut_and_says_so(text: str) -> None:
-    shown = told(text)
+    shown = message_text(text)
     assert len(shown) <= 500
     assert shown == repr(text) if len(repr(text)) <= 500 else shown.endswith("…")
 

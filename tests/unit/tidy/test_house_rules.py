@@ -11,12 +11,6 @@ from source_tree import ROOT, Module, circles, imports, modules
 from drivetrain.config import ALL_KEYS
 
 MOST_LINES = 400
-LONGER_MODULES = {
-    "drivetrain.cluster.app_master.stream.stream_app_master": 495,
-    "drivetrain.cluster.worker.worker": 480,
-}
-"""Modules that are too long, and how long each may be."""
-
 MOST_FUNCTION_LINES = 60
 LONGER_FUNCTIONS = {"drivetrain.api.kafka.kafka": 80}  # a long list of documented options
 
@@ -38,10 +32,7 @@ def of_module(name: str) -> Module:
 
 def test_no_module_is_longer_than_a_room() -> None:
     lengths = {name: len(module.text.splitlines()) for name, module in modules().items()}
-    most = {name: LONGER_MODULES.get(name, MOST_LINES) for name in lengths}
-    assert {name: lines for name, lines in lengths.items() if lines > most[name]} == {}
-    done = [name for name in LONGER_MODULES if lengths.get(name, 0) <= MOST_LINES]
-    assert done == [], "take them off the list: they are short enough, or gone"
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_every_function_fits_a_screen() -> None:

@@ -1,6 +1,6 @@
 """What a processor does: one class per operation, with all that needs no Spark."""
 
-from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_told
+from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
 from drivetrain.api.operations.stateful import Deduplicate, JoinStream, Process
 from drivetrain.api.operations.stateless import (
@@ -44,5 +44,5 @@ __all__ = [
     "Union",
     "Write",
     "on_time_of",
-    "sink_told",
+    "sink_text",
 ]

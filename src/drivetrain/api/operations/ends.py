@@ -97,7 +97,7 @@ class Write(_Output):
 
     @property
     def described(self) -> str:
-        return sink_told(self.sink)
+        return sink_text(self.sink)
 
     @property
     def target(self) -> Sink | None:
@@ -109,7 +109,7 @@ class Write(_Output):
         return isinstance(self.sink, BatchesSink)
 
 
-def sink_told(sink: object) -> str:
+def sink_text(sink: object) -> str:
     """A sink as plans and errors name it."""
     path = getattr(sink, "name", None) or getattr(sink, "path", None) or ""
     form = getattr(sink, "format", None)

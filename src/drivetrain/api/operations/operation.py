@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from drivetrain.api.columns import Column
-from drivetrain.api.durations import told
+from drivetrain.api.durations import duration_text
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Source
 from drivetrain.api.types import MessageType
@@ -182,7 +182,7 @@ class EventTime(Operation):
         each = ""
         if self.partition is not None:
             each = f" in each of {len(self.partitions)} partitions by {self.partition}"
-        return f"{self.column}, out of order by at most {told(self.max_disorder_ms)}{each}"
+        return f"{self.column}, out of order by at most {duration_text(self.max_disorder_ms)}{each}"
 
     @property
     def assigned_time(self) -> EventTime | None:

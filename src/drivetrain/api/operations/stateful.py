@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from drivetrain.api.durations import told
+from drivetrain.api.durations import duration_text
 from drivetrain.api.operations.operation import How, Operation
 from drivetrain.api.operations.stateless import JoinKind
 from drivetrain.api.partitioners import Partitioner
@@ -25,7 +25,7 @@ class JoinStream(Operation):
 
     @property
     def described(self) -> str:
-        return f"{self.how} on {', '.join(self.on)} within {told(self.within_ms)}"
+        return f"{self.how} on {', '.join(self.on)} within {duration_text(self.within_ms)}"
 
     @property
     def keeps_state(self) -> bool:
@@ -50,7 +50,7 @@ class Deduplicate(Operation):
 
     @property
     def described(self) -> str:
-        return f"first of {', '.join(self.keys)} within {told(self.within_ms)}"
+        return f"first of {', '.join(self.keys)} within {duration_text(self.within_ms)}"
 
     @property
     def runs(self) -> tuple[How, str]:
@@ -83,7 +83,7 @@ class Process(Operation):
     partitioners: tuple[Partitioner, ...]
     stateful: bool
     batched: bool
-    hears_clock: bool = False
+    handles_clock: bool = False
     persistent: Persistent | None = None
     hears_end: ClassVar[bool] = True
     realtime_obstacle: ClassVar[str | None] = "is a Task, which Spark would give its messages only in batches"
@@ -113,7 +113,7 @@ class Process(Operation):
 
     @property
     def wants_clock(self) -> bool:
-        return self.hears_clock and not self.stateful
+        return self.handles_clock and not self.stateful
 
     @property
     def result_lag_ms(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drivetrain.api.columns import Column
-from drivetrain.api.durations import told
+from drivetrain.api.durations import duration_text
 from drivetrain.api.monoids import Aggregation, Monoid
 from drivetrain.api.operations.operation import Function, How, Operation
 from drivetrain.api.types import MessageType
@@ -110,7 +110,8 @@ class LatePanes(Operation):
 
     @property
     def described(self) -> str:
-        return f"late messages of each batch, up to {told(self.aggregate.window.allowed_lateness_ms)} late"
+        lateness = duration_text(self.aggregate.window.allowed_lateness_ms)
+        return f"late messages of each batch, up to {lateness} late"
 
     def clocked(self, id: str) -> tuple[str, ...]:
         return (on_time_of(id),)
@@ -124,7 +125,7 @@ class Refine(Operation):
 
     @property
     def described(self) -> str:
-        return f"whole results again, up to {told(self.aggregate.window.allowed_lateness_ms)} late"
+        return f"whole results again, up to {duration_text(self.aggregate.window.allowed_lateness_ms)} late"
 
     @property
     def keeps_state(self) -> bool:

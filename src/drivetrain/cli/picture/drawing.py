@@ -103,7 +103,7 @@ class _Label:
         operator = plan.operators[id]
         guarantee = next((sink.guarantee for sink in plan.sinks if sink.id == id), None)
         self.name = fitted(id, NAME_SIZE, WIDEST - 28, bold=True)
-        detail = " · ".join(part for part in (guarantee, operator.told) if part)
+        detail = " · ".join(part for part in (guarantee, operator.text) if part)
         self.details = wrapped(detail or operator.kind, SMALL_SIZE, WIDEST - 28, lines=2)
         longest = max(
             text_width(self.name, NAME_SIZE, bold=True),
@@ -111,7 +111,7 @@ class _Label:
         )
         self.width = max(NARROWEST, longest + 28)
         self.height = ONE_LINE_HEIGHT + DETAIL_LINE_HEIGHT * len(self.details)
-        self.tip = f"{id} ({operator.where})\n{operator.how}: {operator.why}\n{operator.told}"
+        self.tip = f"{id} ({operator.where})\n{operator.how}: {operator.why}\n{operator.text}"
 
 
 def _scene(plan: Plan, scene: Scene, labels: dict[str, _Label]) -> Iterable[str]:

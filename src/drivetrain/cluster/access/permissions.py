@@ -144,9 +144,9 @@ _OF_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         executing.FragmentChanged,
         executing.ExecutorReport,
         executing.Concluded,
-        checkpoints.CheckpointTold,
+        checkpoints.CheckpointCommand,
         checkpoints.CheckpointAnswered,
-        flow.FlowTold,
+        flow.RelayedWord,
     }
 )
 _TO_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
@@ -158,9 +158,9 @@ _TO_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         executing.Known,
         executing.Conclude,
         executing.EndExecutor,
-        checkpoints.CheckpointTold,
+        checkpoints.CheckpointCommand,
         checkpoints.FragmentMoved,
-        flow.FlowTold,
+        flow.RelayedWord,
     }
 )
 _OF_MASTERS: Final[frozenset[type[Message]]] = frozenset(

@@ -13,34 +13,34 @@ are, what they are told, and when the application is over (`end`). Streaming app
         executor = ShellExecutor
         settings = {"command": "hostname"}
 
-Hooks run one at a time, as handlers of the actor. A hook that raises fails the application with its error.
+Hooks run one at a time, as handlers of the actor. A hook of the user's that raises fails the application with
+its error.
 
 Invariants:
 1. The end is in the registry before the actor stops, unless the leader says that another one took over.
 2. When the end is reported, every executor was told to stop, and its worker said that it has, or is gone.
 3. Who follows is told the final status.
+4. No message of another process ends the application by being wrong, see `message_boundary`.
 
 Called by `__main__`. The hooks' order: `started`, then any, then `stopping` at most once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from drivetrain.actor import Actor, ActorRef, Message, Terminated
-from drivetrain.cluster.access.permissions import TAKEN
-from drivetrain.cluster.access.system_names import Role
 from drivetrain.cluster.app_master import waiting_reasons
 from drivetrain.cluster.app_master.ask_failures import code_of
 from drivetrain.cluster.app_master.executors.executor_pool import ExecutorPool, Member
 from drivetrain.cluster.app_master.executors.executor_requests import Executors
 from drivetrain.cluster.app_master.followers import Followers
 from drivetrain.cluster.app_master.last_status import encode_within
+from drivetrain.cluster.app_master.message_boundary import MessageBoundary
 from drivetrain.cluster.app_master.own_messages import Answered, Beat, Call, Setup, Wake
 from drivetrain.cluster.app_master.registrar import Registrar
 from drivetrain.cluster.error_views import error_view
-from drivetrain.cluster.guarded import Mishaps, refuse
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import (
@@ -64,7 +64,6 @@ GRACE_MS: Final = 8_000
 END_MS: Final = 30_000
 """How long to wait for workers to say that executors have ended."""
 _LATEST_ERRORS: Final = 20
-_OF_CLIENTS: Final = tuple(TAKEN[Role.APP_MASTER, Role.CLIENT])
 
 
 class ApplicationMaster(Actor):
@@ -72,6 +71,8 @@ class ApplicationMaster(Actor):
 
     settings: ClassVar[Mapping[str, str]] = {}
     """Names and defaults of what `--set` may say; a custom application reads them with `setting`."""
+    are_hooks_ours: ClassVar[bool] = False
+    """Whether the hooks are Drivetrain's own: one that raises is a defect then, not the application's end."""
     executor: ClassVar[type[Actor] | None] = None
     """The actor class of a custom application's executors, a `CustomExecutor`."""
 
@@ -87,7 +88,7 @@ class ApplicationMaster(Actor):
         self._end_error: ErrorView | None = None
         self._end_since_ms = 0
         self._is_stopping = False
-        self._mishaps = Mishaps()
+        self.boundary = MessageBoundary(self, self.context, are_hooks_ours=self.are_hooks_ours)
         self._followers = Followers(self.context)
         self._registrar = Registrar(self.setup, self.context, self)
         self._executors = Executors(self.setup, self.context, self._registrar, self)
@@ -146,6 +147,9 @@ class ApplicationMaster(Actor):
 
     def reported(self) -> None:
         """The leader has taken a report."""
+
+    def recovered(self) -> None:
+        """A message of another process was refused; put right what its handling has left half done."""
 
     def beat(self) -> None:
         """Called about once a second, until the end."""
@@ -263,21 +267,23 @@ class ApplicationMaster(Actor):
     # ---- messages
 
     def receive(self, message: Message) -> None:
-        """Handle one message; what it raises ends the application, unless a client sent it."""
-        try:
-            if not self._registrar.handle(message):
-                self._handle(message)
-        except Exception as error:  # noqa: BLE001 - the application's code: it fails, and says why
-            if isinstance(message, _OF_CLIENTS):
-                self._mishaps.note(f"an application master could not handle {type(message).__name__}", error)
-                refuse(self.context.me, self.context.sender, error)
-                return
-            view = error_view(error)
-            if self.end_state is not None:
-                self.note(view)
-            self.end(ApplicationState.FAILED, view)
+        """Handle one message; see `message_boundary` for what becomes of an exception."""
+        self.boundary.take(message, self._handle)
+
+    def call_hook(self, hook: Callable[[], None]) -> None:
+        """Call a hook because of another process."""
+        self.boundary.call_hook(hook)
+
+    def fail(self, error: Exception) -> None:
+        """The application has failed with this; it is noted also after the end."""
+        view = error_view(error)
+        if self.end_state is not None:
+            self.note(view)
+        self.end(ApplicationState.FAILED, view)
 
     def _handle(self, message: Message) -> None:  # noqa: C901 - a table of messages
+        if self._registrar.handle(message):
+            return
         if isinstance(message, Terminated):
             self._followers.forget(message.actor)
         if self._executors.handle(message):
@@ -291,7 +297,7 @@ class ApplicationMaster(Actor):
             case Wake(what, number):
                 self.woken(what, number)
             case Answered():
-                self.answered(message)
+                self.call_hook(lambda: self.answered(message))
             case Call(action):
                 action()
             case GetStatus():
@@ -302,16 +308,16 @@ class ApplicationMaster(Actor):
                 self._followers.forget(follower)
             case StopApplication(epoch, why) if epoch >= self.setup.epoch:
                 if self.end_state is None:
-                    self.stopping(why)
+                    self.call_hook(lambda: self.stopping(why))
             case _:
-                self.received(message)
+                self.call_hook(lambda: self.received(message))
 
     # ---- the leader
 
     def leader_accepted(self, registered: AppMasterRegistered, *, is_first: bool) -> None:
         """The leader, perhaps a new one, says go."""
         if is_first:
-            self.started(registered)
+            self.call_hook(lambda: self.started(registered))
             self.changed()
         self._executors.ask_again()
 
@@ -332,7 +338,7 @@ class ApplicationMaster(Actor):
 
     def report_taken(self, *, is_end: bool) -> None:
         """The registry has a report."""
-        self.reported()
+        self.call_hook(self.reported)
         if is_end:
             self._stop()
 

@@ -69,7 +69,7 @@ class Registrar:
         self.registered: AppMasterRegistered | None = None
         """What the first leader said."""
         self.is_known_prepared = False
-        self._told_prepared = False  # by the report that was sent last
+        self._reports_prepared = False  # by the report that was sent last
         self._is_reporting = False
         self._reported_ms = reporter.now_ms
         self._core = registering.Registration(setup.config[keys.LEADER_TIMEOUT], reporter.now_ms)
@@ -117,7 +117,7 @@ class Registrar:
         self._is_reporting = True
         self._reported_ms = self._reporter.now_ms
         report = self._reporter.make_report()
-        self._told_prepared = report.prepared
+        self._reports_prepared = report.prepared
         self._reporter.ask("report", int(report.state.is_over), leader, report, _ASK_MS)
 
     # ---- inside
@@ -167,7 +167,7 @@ class Registrar:
     def _report_answered(self, message: Answered) -> None:
         self._is_reporting = False
         if isinstance(message.answer, ReportTaken):
-            self.is_known_prepared |= self._told_prepared
+            self.is_known_prepared |= self._reports_prepared
             self._reporter.report_taken(is_end=bool(message.number))
         elif message.code == STALE_EPOCH:
             self._reporter.abandon(_TOOK_OVER)

@@ -57,7 +57,7 @@ class LeaderMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class StatusTold:
+class StatusReceived:
     """An application master told its status."""
 
     status: JobStatus
@@ -101,7 +101,7 @@ class End:
     status: JobStatus | None = None
 
 
-Event: TypeAlias = ViewSeen | LeaderMissing | StatusTold | AppMasterLost
+Event: TypeAlias = ViewSeen | LeaderMissing | StatusReceived | AppMasterLost
 Effect: TypeAlias = Follow | Show | Say | End
 
 
@@ -118,7 +118,7 @@ class Attachment:
         self._leader: str | None = None
         self._waits_for: str | None = None
         self._status: JobStatus | None = None
-        self._heard_ms = 0
+        self._last_status_ms = 0
         self._final_ms: int | None = None
         self._ended = False
 
@@ -136,8 +136,8 @@ class Attachment:
                 return self._leader_seen(leader) + self._view_seen(view, now_ms)
             case LeaderMissing():
                 return self._leader_missing(now_ms)
-            case StatusTold(status):
-                return self._status_told(status, now_ms)
+            case StatusReceived(status):
+                return self._status_received(status, now_ms)
             case AppMasterLost(app_master):
                 return self._app_master_lost(app_master)
 
@@ -162,11 +162,11 @@ class Attachment:
                 where = f" on {view.worker}" if view.worker else ""
                 effects.append(Say(f"application master {view.epoch} has taken over{where}"))
             self._followed, self._followed_epoch = view.app_master, view.epoch
-            self._was_lost, self._heard_ms = False, now_ms
+            self._was_lost, self._last_status_ms = False, now_ms
             effects.append(Follow(view.app_master))
-        elif now_ms - self._heard_ms >= SILENCE_MS:
+        elif now_ms - self._last_status_ms >= SILENCE_MS:
             # A message may be lost with its connection, and one that was only frozen comes back.
-            self._heard_ms = now_ms
+            self._last_status_ms = now_ms
             effects.append(Follow(view.app_master))
         return effects + self._overdue(now_ms)
 
@@ -192,12 +192,12 @@ class Attachment:
         self._leader_is_missing = True
         return [Say("no master leads right now; the application keeps running")]
 
-    def _status_told(self, status: JobStatus, now_ms: int) -> list[Effect]:
+    def _status_received(self, status: JobStatus, now_ms: int) -> list[Effect]:
         if status.epoch < self._epoch or status.app_id != self.app_id:
             return []
         self._reach(status.epoch)
         is_new = status != self._status
-        self._status, self._heard_ms = status, now_ms
+        self._status, self._last_status_ms = status, now_ms
         self._was_lost = False
         if status.state in _FINAL and self._final_ms is None:
             self._final_ms = now_ms

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
-from drivetrain.api.moments import moment_ms, told_moment
+from drivetrain.api.moments import moment_ms, moment_text
 from drivetrain.cluster.client.attachment import (
     Attachment,
     End,
@@ -213,7 +213,7 @@ class Client:
                 return view.clock_ms
             if view.state.is_over:
                 raise ApplicationOverError(
-                    f"the application has ended before its clock reached {told_moment(wanted_ms)}",
+                    f"the application has ended before its clock reached {moment_text(wanted_ms)}",
                     where=app,
                     got=f"{view.state.value}, {_told_clock(view.clock_ms)}",
                     remedy=f"`drivetrain restart {app}` continues it; `drivetrain show {app}` shows why",
@@ -387,7 +387,7 @@ class Client:
 
 
 def _told_clock(clock_ms: int | None) -> str:
-    return "without a clock" if clock_ms is None else f"clock at {told_moment(clock_ms)}"
+    return "without a clock" if clock_ms is None else f"clock at {moment_text(clock_ms)}"
 
 
 def runs_on(worker: WorkerView, app_id: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drivetrain.actor import Actor, ActorRef, Message, Terminated
-from drivetrain.cluster.client.attachment import AppMasterLost, Event, StatusTold
+from drivetrain.cluster.client.attachment import AppMasterLost, Event, StatusReceived
 from drivetrain.cluster.messages.following import Follow, Status, Unfollow
 
 
@@ -39,7 +39,7 @@ class Follower(Actor):
                 self.context.watch(app_master)
                 app_master.tell(Follow(self.context.me), self.context.me)
             case Status(status):
-                self._seen(StatusTold(status))
+                self._seen(StatusReceived(status))
             case Terminated(actor):
                 self._seen(AppMasterLost(actor))
             case _:

@@ -33,9 +33,9 @@ from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.executor.report_outbox import STALE_EPOCH, Outbox
 from drivetrain.cluster.executor.spark_work import Work
-from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
-from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointTold, FragmentMoved
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand, FragmentMoved
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
     Conclude,
@@ -49,7 +49,7 @@ from drivetrain.cluster.messages.executing import (
     PrepareFailed,
     RegisterExecutor,
 )
-from drivetrain.cluster.messages.flow import FlowTold
+from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.core.checkpoint.transaction import (
     ActionAcked,
     ActionFailed,
@@ -95,19 +95,6 @@ class EndNow(Message, frozen=True, tag="dt.local.executor-end-now"):
     why: str
 
 
-_FROM_OUTSIDE: Final = (
-    FlowTold,
-    CheckpointTold,
-    FragmentMoved,
-    Prepare,
-    Deploy,
-    CancelFragment,
-    Conclude,
-    EndExecutor,
-)
-"""What other processes may send. What the executor tells itself must not fail: then it ends, and says so."""
-
-
 class Executor(GuardedActor):
     """`/user/executor`. `end` is called once with the exit code, when all of its attempts are over."""
 
@@ -138,12 +125,9 @@ class Executor(GuardedActor):
             lambda error: EndNow(f"not registered: {error}"),
         )
 
-    def receive(self, message: Message) -> Awaitable[None] | None:
-        """Handle one message; one from outside that raises is refused, and the fragments run on."""
-        if isinstance(message, _FROM_OUTSIDE):
-            return super().receive(message)
-        self.act(message)
-        return None
+    def ends_with(self, message: Message, error: Exception) -> bool:
+        """What the executor tells itself must not fail, nor its end: then it ends, and says so."""
+        return is_own(message) or isinstance(message, Terminated)
 
     def act(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
         """Handle one message."""
@@ -155,12 +139,12 @@ class Executor(GuardedActor):
                 self._report()
                 if lost_java.java_has_ended() and all(a.is_over for a in self._attempts.values()):
                     self._begin_to_end(70, "Spark has ended", drain=False)
-            case FlowTold(epoch, word):
+            case RelayedWord(epoch, word):
                 if epoch == self._launch.epoch:
                     self._flow.tell(FlowWord(word))
-            case CheckpointTold(epoch, fragment, input, command):
+            case CheckpointCommand(epoch, fragment, input, command):
                 if epoch == self._launch.epoch:
-                    self._work.hear(fragment, input, command)
+                    self._work.take_command(fragment, input, command)
             case FragmentMoved(epoch, fragment):
                 attempt = self._attempts.get(fragment)
                 if epoch == self._launch.epoch and attempt is not None and attempt.is_over:
@@ -196,11 +180,11 @@ class Executor(GuardedActor):
 
     def _forward(self, word: Word) -> None:
         """A word for a fragment that does not run here: the application master knows where it does."""
-        self._app_master.tell(FlowTold(self._launch.epoch, word), self.context.me)
+        self._app_master.tell(RelayedWord(self._launch.epoch, word), self.context.me)
 
     def _send_command(self, fragment: str, input: str, command: Command) -> None:
         """From any thread: a command of checkpoints for a fragment that does not run here."""
-        told = CheckpointTold(self._launch.epoch, fragment, input, command)
+        told = CheckpointCommand(self._launch.epoch, fragment, input, command)
         self.context.system.tell_threadsafe(self._app_master, told)
 
     def _answer_checkpoint(self, event: ParticipantEvent) -> None:

@@ -153,7 +153,7 @@ class Work:
         if self.checkpoint_ways is not None:
             execution.checkpoints.send, execution.checkpoints.answer = self.checkpoint_ways
 
-    def hear(self, fragment: str, input: str, command: Command) -> None:
+    def take_command(self, fragment: str, input: str, command: Command) -> None:
         """A command of checkpoints for a fragment has come; dropped if that is not here. From any thread."""
         execution = self._execution
         if execution is not None:

@@ -251,14 +251,14 @@ class Master(GuardedActor):
         standing, now_ms = self._standing, self._standing.now_ms()
         views = []
         for address in self._settings.masters:
-            heard_ms = standing.heard_ms.get(address)
+            seen_ms = standing.last_seen_ms.get(address)
             is_me = address == self._settings.me
             views.append(
                 MasterView(
                     address,
                     self._is_leading if is_me else standing.election.leader == address,
                     standing.election.term,
-                    0 if is_me else None if heard_ms is None else now_ms - heard_ms,
+                    0 if is_me else None if seen_ms is None else now_ms - seen_ms,
                 )
             )
         return Masters(tuple(views))

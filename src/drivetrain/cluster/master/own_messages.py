@@ -24,7 +24,7 @@ class Standing:
         self.now_ms: Final = loop_clock(loop)
         self.peers: Final[dict[str, ActorRef]] = {}
         """`/user/master` of each other master that was found, by address."""
-        self.heard_ms: Final[dict[str, int]] = {}
+        self.last_seen_ms: Final[dict[str, int]] = {}
         """When each other master was last heard."""
         self.leader_seen_ms = self.now_ms()
         """When this master last knew of a leader."""

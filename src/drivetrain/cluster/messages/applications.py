@@ -194,12 +194,12 @@ class GetMasters(Message, frozen=True, tag="cluster.get-masters"):
 
 
 class MasterView(msgspec.Struct, frozen=True, array_like=True):
-    """A master as the answering one knows it; `heard_ms` ago it was last heard (None: never)."""
+    """A master as the answering one knows it; it was last heard `silent_ms` ago (None: never)."""
 
     address: str
     leads: bool
     term: int
-    heard_ms: int | None
+    silent_ms: int | None
 
 
 class Masters(Message, frozen=True, tag="cluster.masters"):

@@ -8,7 +8,7 @@ from drivetrain.cluster.messages.numbers import Count, DurationMs
 from drivetrain.core.checkpoint.transaction import ActionAcked, ActionFailed, Command, StateLost
 
 
-class CheckpointTold(Message, frozen=True, tag="cluster.checkpoint-told"):
+class CheckpointCommand(Message, frozen=True, tag="cluster.checkpoint-command"):
     """A command for a fragment, by one of its inputs: from an executor that does not run the fragment to the
     application master, and from there to the executor that does.
 

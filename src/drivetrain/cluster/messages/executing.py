@@ -14,7 +14,7 @@ import msgspec
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView, OutputView
-from drivetrain.cluster.messages.numbers import Count, DurationMs
+from drivetrain.cluster.messages.numbers import Count, DurationMs, Figure, TimeMs
 from drivetrain.core.channel.channel_progress import ChannelProgress
 
 
@@ -132,26 +132,26 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
 
     fragment: str
     attempt: Count
-    batch_id: int
-    rows_total: int
+    batch_id: Figure
+    rows_total: Figure
     rows_per_s: float
-    batch_ms: int
-    lag_rows: int | None
-    clock_ms: int | None
-    out: dict[str, int] = {}
-    into: dict[str, int] = {}
-    late: dict[str, int] = {}
-    dead: dict[str, int] = {}
-    taken: int = 0
-    total: int | None = None
+    batch_ms: Figure
+    lag_rows: Figure | None
+    clock_ms: TimeMs | None
+    out: dict[str, Figure] = {}
+    into: dict[str, Figure] = {}
+    late: dict[str, Figure] = {}
+    dead: dict[str, Figure] = {}
+    taken: Figure = 0
+    total: Figure | None = None
     channels: tuple[ChannelProgress, ...] = ()
-    watermark_delay_ms: int | None = None
-    settled_clock_ms: int | None = None
+    watermark_delay_ms: Figure | None = None
+    settled_clock_ms: TimeMs | None = None
     waiting_for: str | None = None
     blocked_by: str | None = None
-    skipped: int = 0
-    left_out: int = 0
-    lost: int = 0
+    skipped: Figure = 0
+    left_out: Figure = 0
+    lost: Figure = 0
 
 
 class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):

@@ -21,5 +21,8 @@ Slots: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
 DurationMs: TypeAlias = Annotated[int, Meta(ge=0, le=366 * 86_400_000)]
 """How long something may take: a year at most."""
 
+Figure: TypeAlias = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+"""Any other number that is summed or shown; it may be below zero."""
+
 TimeMs: TypeAlias = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 """A moment, in ms since 1970 or on some other clock."""

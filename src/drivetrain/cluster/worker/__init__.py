@@ -1,8 +1,9 @@
 """Workers: processes that offer slots, and launch and watch what runs in them."""
 
 from drivetrain.cluster.worker.launch_requests import Launcher, LaunchError, Surroundings
+from drivetrain.cluster.worker.leader_registration import LeaderTimeoutError
 from drivetrain.cluster.worker.serve import serve_worker
-from drivetrain.cluster.worker.worker import LeaderTimeoutError, Worker
+from drivetrain.cluster.worker.worker import Worker
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 
 __all__ = [

@@ -30,9 +30,9 @@ class FilesConnector(Connector):
         """Raise `InputError` unless there is something to read."""
         validate_source(source)
 
-    def open_source(self, source: FileSource, context: SourceContext, *, says_end: bool) -> OpenedSource:
+    def open_source(self, source: FileSource, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
         """Open the files of `source`."""
-        return open_files(source, context, says_end=says_end)
+        return open_files(source, context, has_end_row=has_end_row)
 
     def read_whole(self, source: FileSource, context: SourceContext) -> DataFrame:
         """The files that were there when the application first started."""

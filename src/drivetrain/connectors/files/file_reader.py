@@ -66,7 +66,7 @@ class ReadPlan:
     max_batch_bytes: int
     parallelism: int
     limit_path: str | None = None
-    says_end: bool = False
+    has_end_row: bool = False
     """Whether the batch that reaches the end of a bounded source holds one row that says so."""
 
     def to_json(self) -> str:
@@ -215,12 +215,14 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             limit_bytes = limited(limit_bytes, self._plan.limit_path)
         reached = log.cut(start["bytes"], limit_bytes)
         has_planned, self._has_planned = self._has_planned, True
-        says_end = self._plan.says_end and reached >= log.total_bytes and not (start["end"] and has_planned)
-        return {"bytes": reached, "end": start["end"] + says_end}
+        has_end_row = (
+            self._plan.has_end_row and reached >= log.total_bytes and not (start["end"] and has_planned)
+        )
+        return {"bytes": reached, "end": start["end"] + has_end_row}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """The end of the file log as it is known."""
-        return {"bytes": self._file_log().total_bytes, "end": int(self._plan.says_end)}
+        return {"bytes": self._file_log().total_bytes, "end": int(self._plan.has_end_row)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take what is there now as all there is."""
@@ -259,7 +261,7 @@ def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType
     """The rows of one Spark task; errors are packed so that they survive the way to the driver."""
     assert isinstance(partition, FileSplits)
     try:
-        if not plan.says_end:
+        if not plan.has_end_row:
             yield from read_splits(plan.source, partition.splits, schema)
             return
         data = StructType([field for field in schema.fields if field.name != PUNCT])

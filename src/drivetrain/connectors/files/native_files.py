@@ -67,31 +67,37 @@ MAX_FILES = 1_000
 
 
 def open_native(
-    source: FileSource, struct: StructType, log: FileLog, context: SourceContext, *, says_end: bool, new: bool
+    source: FileSource,
+    struct: StructType,
+    log: FileLog,
+    context: SourceContext,
+    *,
+    has_end_row: bool,
+    new: bool,
 ) -> NativeFiles | None:
     """Open `source` for Spark's own reader, or return None when it is not to be read by it.
 
     `new` says that nothing has run: the choice is made now. Later it is what it was then.
     """
     listing = Path(context.state_dir) / "listing"
-    if new and _gains(source, struct, log, context, says_end=says_end):
-        _write_listing(listing, log.files(), to_arrow(struct) if says_end else None)
+    if new and _gains(source, struct, log, context, has_end_row=has_end_row):
+        _write_listing(listing, log.files(), to_arrow(struct) if has_end_row else None)
     if not (listing / "_spark_metadata" / "0").exists():
         return None
     if isinstance(source, TextFiles):
         df = _read(context, "text", struct, listing, lineSep="\n").select(_line().alias("value"))
     else:
         df = _read(context, "parquet", struct, listing, datetimeRebaseMode="CORRECTED")
-        if says_end:
+        if has_end_row:
             df = df.select("*", F.col("_metadata.file_name").startswith(END_FILE).alias(PUNCT))
-    opened = NativeFiles(df, log, context.spark_log, says_end=says_end)
-    if says_end and opened.newest() >= _listed(listing):
+    opened = NativeFiles(df, log, context.spark_log, has_end_row=has_end_row)
+    if has_end_row and opened.newest() >= _listed(listing):
         _list(listing, [*_lines(listing), _end_line(listing, to_arrow(struct), _listed(listing))])
     return opened
 
 
 def _gains(
-    source: FileSource, struct: StructType, log: FileLog, context: SourceContext, *, says_end: bool
+    source: FileSource, struct: StructType, log: FileLog, context: SourceContext, *, has_end_row: bool
 ) -> bool:
     filesystem, _ = locate(source.path)
     if source.watch or not is_local(filesystem) or context.spark_log is None or len(log) > MAX_FILES:
@@ -99,7 +105,7 @@ def _gains(
     if not all(_readable_by_spark(file, context.max_batch_bytes) for file in log.files()):
         return False
     if isinstance(source, TextFiles):
-        return source.on_bad_record == "fail" and not says_end
+        return source.on_bad_record == "fail" and not has_end_row
     if not isinstance(source, ParquetFiles) or "_metadata" in struct.names:
         return False
     target = to_arrow(struct)
@@ -127,7 +133,7 @@ def _same_type(found: pa.DataType, target: pa.DataType) -> bool:
     return False
 
 
-def _write_listing(listing: Path, files: Iterable[FoundFile], says_end: pa.Schema | None) -> None:
+def _write_listing(listing: Path, files: Iterable[FoundFile], end_row: pa.Schema | None) -> None:
     """Write Spark's list of files; what is there without its last rename does not count."""
     shutil.rmtree(listing, ignore_errors=True)
     metadata = listing / "_spark_metadata"
@@ -138,8 +144,8 @@ def _write_listing(listing: Path, files: Iterable[FoundFile], says_end: pa.Schem
         link = listing / f"{number:06d}"
         link.symlink_to(file.path)
         lines.append(_line_of(link, file.size_bytes, number))
-    if says_end is not None:
-        lines.append(_end_line(listing, says_end, len(lines)))
+    if end_row is not None:
+        lines.append(_end_line(listing, end_row, len(lines)))
     _list(listing, lines)
 
 
@@ -201,14 +207,14 @@ class NativeFiles(OpenedSource):
     limited_by = "bytes"
     unit = "bytes"
 
-    def __init__(self, df: DataFrame, log: FileLog, spark_log: str | None, *, says_end: bool) -> None:
+    def __init__(self, df: DataFrame, log: FileLog, spark_log: str | None, *, has_end_row: bool) -> None:
         assert spark_log is not None
         self.df = df
         self.bounded = True
         self.total = log.total_bytes
-        self.says_end = says_end
+        self.has_end_row = has_end_row
         self._log = log
-        self._listed = len(log) + says_end
+        self._listed = len(log) + has_end_row
         self._directory = Path(spark_log)
         self._checked = 0
         self._taken: dict[int, int] = {}

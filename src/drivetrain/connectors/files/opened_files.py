@@ -48,39 +48,39 @@ class ArrowFiles(OpenedSource):
     limited_by = "bytes"
     unit = "bytes"
 
-    def __init__(self, df: DataFrame, source: FileSource, log: FileLog, *, says_end: bool) -> None:
+    def __init__(self, df: DataFrame, source: FileSource, log: FileLog, *, has_end_row: bool) -> None:
         self.df = df
         self.bounded = source.bounded
         self.total = None if source.watch else log.total_bytes
         self.bad_column = BAD_COLUMN if _sets_aside(source) else None
-        self.says_end = says_end
+        self.has_end_row = has_end_row
 
     def position(self, offset: str | None) -> Position:
         """The bytes taken; the source has ended after the last one, or after the row that says the end."""
         at = json.loads(offset) if offset else {"bytes": 0, "end": 0}
-        is_over = at["end"] > 0 if self.says_end else self.total is not None and at["bytes"] >= self.total
+        is_over = at["end"] > 0 if self.has_end_row else self.total is not None and at["bytes"] >= self.total
         return Position(at["bytes"], self.total, finished=is_over)
 
 
-def open_files(source: FileSource, context: SourceContext, *, says_end: bool = False) -> OpenedSource:
+def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool = False) -> OpenedSource:
     """Check `source` and open it; raises `InputError`, before anything runs, when it cannot be read.
 
-    With `says_end` the rows of bounded files have one more column, `__punct`: false, and true in one
+    With `has_end_row` the rows of bounded files have one more column, `__punct`: false, and true in one
     row of nulls in the batch that reaches the end.
     """
     plan, struct, log, new = plan_files(source, context)
-    native = open_native(plan.source, struct, log, context, says_end=says_end, new=new)
+    native = open_native(plan.source, struct, log, context, has_end_row=has_end_row, new=new)
     if native is not None:
         return native
-    plan = dataclasses.replace(plan, says_end=says_end)
+    plan = dataclasses.replace(plan, has_end_row=has_end_row)
     if _sets_aside(source):
         bad = StructType.fromDDL(BAD_COLUMN_TYPE[len("struct<") : -1])
         struct = StructType(list(struct.fields)).add(BAD_COLUMN, bad)
-    if says_end:
+    if has_end_row:
         struct = StructType(list(struct.fields)).add(PUNCT, "boolean")
     context.spark.dataSource.register(FileDataSource)
     reader = context.spark.readStream.format(FORMAT_NAME).schema(struct)
-    return ArrowFiles(reader.option("plan", plan.to_json()).load(), source, log, says_end=says_end)
+    return ArrowFiles(reader.option("plan", plan.to_json()).load(), source, log, has_end_row=has_end_row)
 
 
 def read_files_whole(source: FileSource, context: SourceContext) -> DataFrame:

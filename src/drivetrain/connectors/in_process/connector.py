@@ -29,7 +29,7 @@ class GeneratorConnector(Connector):
 
     sources = (Generator,)
 
-    def open_source(self, source: Generator, context: SourceContext, *, says_end: bool) -> OpenedSource:
+    def open_source(self, source: Generator, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
         """Open a generator."""
         return open_rows(source, context)
 

@@ -21,7 +21,7 @@ class KafkaConnector(Connector):
         """Raise `UnavailableError` unless a broker listens."""
         validate_kafka(source)
 
-    def open_source(self, source: Kafka, context: SourceContext, *, says_end: bool) -> OpenedSource:
+    def open_source(self, source: Kafka, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
         """Open the topics of `source`."""
         return kafka_source.open_kafka(source, context)
 

@@ -37,7 +37,7 @@ from drivetrain.connectors.kafka.client_options import READING, for_spark
 from drivetrain.connectors.kafka.kafka_admin import KafkaAdmin, Partition, Topic
 from drivetrain.connectors.kafka.message_decoder import HIDDEN, Decoded, decoded
 from drivetrain.connectors.kafka.offset_store import FileStore, OffsetStore, TopicStore
-from drivetrain.connectors.kafka.opened_kafka import OpenedKafka, told_gone
+from drivetrain.connectors.kafka.opened_kafka import OpenedKafka, gone_text
 from drivetrain.connectors.kafka.start_and_end import (
     Places,
     by_partition,
@@ -187,11 +187,11 @@ def _replayed(
             raise InputError(
                 "messages that the replay may need were deleted in Kafka",
                 where=source.name,
-                got=told_gone(gone),
+                got=gone_text(gone),
                 remedy='replay from a later moment, or what is still there: on_data_loss="continue"',
             )
         log.warning(
-            "%s: the replay goes without messages that were deleted: %s", source.name, told_gone(gone)
+            "%s: the replay goes without messages that were deleted: %s", source.name, gone_text(gone)
         )
     # Of its own timestamps Kafka knows it to the message, but nothing of those that it has deleted.
     exact = offsets_for(admin, first, from_ms) if is_kafka_time(source, context.replay_column) else {}

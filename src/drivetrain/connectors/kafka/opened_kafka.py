@@ -147,7 +147,7 @@ class OpenedKafka(OpenedSource):
         if gone:
             self._places.save(self._state_dir)
             log.warning(
-                "%s: messages were deleted before they were read: %s", self._source.name, told_gone(gone)
+                "%s: messages were deleted before they were read: %s", self._source.name, gone_text(gone)
             )
 
     def _gone(self, at: dict[Partition, int]) -> list[tuple[Partition, int, int]]:
@@ -218,7 +218,7 @@ class OpenedKafka(OpenedSource):
         except DrivetrainError as error:
             return error
         missing = sorted(set(self._places.topics) - set(topics))
-        told = told_gone(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
+        told = gone_text(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
         return InputError(
             "messages were deleted in Kafka before they were read",
             where=self._source.name,
@@ -260,7 +260,7 @@ class OpenedKafka(OpenedSource):
         self._group_failed = told is not None
 
 
-def told_gone(gone: list[tuple[Partition, int, int]]) -> str:
+def gone_text(gone: list[tuple[Partition, int, int]]) -> str:
     """The first few of what is gone, in words; offsets inclusive."""
     parts = [
         f"topic {topic}, partition {partition}: offsets {start} to {upto - 1}"

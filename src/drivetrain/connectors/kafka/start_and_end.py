@@ -125,9 +125,9 @@ def by_partition(numbers: Mapping[Partition, int], otherwise: int) -> Column:
     return F.coalesce(found, F.lit(otherwise))
 
 
-def offsets_of(told: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
+def offsets_of(parsed: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
     """Offsets by partition, of Spark's JSON: by topic and partition."""
-    return {(topic, int(n)): int(offset) for topic, parts in told.items() for n, offset in parts.items()}
+    return {(topic, int(n)): int(offset) for topic, parts in parsed.items() for n, offset in parts.items()}
 
 
 def nested(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:

@@ -195,7 +195,7 @@ class KafkaTarget:
             deadline = time.monotonic() + timeout_s
             found = self._asked(lambda: consumer.committed(asked, timeout=timeout_s), until=deadline)[0]
             if found.error is not None:
-                raise self.told(found.error)
+                raise self.meaning_of(found.error)
             group = consumer.consumer_group_metadata()
         finally:
             consumer.close()
@@ -235,7 +235,7 @@ class KafkaTarget:
                 # Some errors that pass do not say so: a coordinator that is only just being made.
                 passes = told.retriable() or told.name() in _AWAY
                 if until is None or not passes or self.is_refused or time.monotonic() > until:
-                    raise self.told(told) from None
+                    raise self.meaning_of(told) from None
                 time.sleep(0.2)
             except TimeoutError:
                 raise self._unreachable("no answer") from None
@@ -251,7 +251,7 @@ class KafkaTarget:
                 raise KafkaException(self._refused)
         return future.result(0)
 
-    def told(self, error: Any) -> DrivetrainError:
+    def meaning_of(self, error: Any) -> DrivetrainError:
         """What a client's error means for the user; see the table at the end of this module."""
         if self._refused is not None and error.name() in _AWAY:
             error = self._refused

@@ -99,7 +99,7 @@ class TransactionalProducer:
             marker, self._group = self._target.marker(max(1.0, deadline - time.monotonic()))
         except confluent_kafka().KafkaException as error:
             self.close()
-            raise self._target.told(error.args[0]) from None
+            raise self._target.meaning_of(error.args[0]) from None
         except BaseException:
             self.close()
             raise
@@ -221,7 +221,7 @@ class TransactionalProducer:
         """End the transaction, or else close the producer; raises what is not worth another try."""
         lasted_s = time.monotonic() - began_s
         cause, place = self._refusal or (error, "")
-        told = self._target.told(cause)
+        told = self._target.meaning_of(cause)
         if place and isinstance(told, OutputError):
             told.got = f"{told.got or cause.name()} ({place})"
         if error.fatal():

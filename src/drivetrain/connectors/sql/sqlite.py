@@ -42,8 +42,6 @@ _MARKS = f"""create table if not exists {MARKS} (
     application text not null, sink text not null, token text not null, batch integer not null,
     txid integer not null, rows integer not null, published_at text not null,
     primary key (application, sink))"""
-_COLUMNS = "select name, type, [notnull], dflt_value, pk from pragma_table_info(?)"
-_UNIQUE = 'select name from pragma_index_list(?) where "unique" and not partial'
 
 
 class SqliteSession(SqlSession):

@@ -83,7 +83,7 @@ def _comparable(version: GraphVersion) -> object:
 def state_shape(plan: Plan) -> dict[str, list[str]]:
     """What of a plan Spark's checkpoints depend on: inputs and trunk of every fragment."""
     return {
-        f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].told}" for p in f.trunk)]
+        f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].text}" for p in f.trunk)]
         for f in plan.fragments
     }
 
@@ -96,7 +96,7 @@ def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVers
             id: ProcessorRecord(
                 id,
                 plan.operators[id].kind,
-                plan.operators[id].told,
+                plan.operators[id].text,
                 fingerprint(node.operation),
                 tuple(node.inputs),
                 plan.operators[id].where,

@@ -147,7 +147,7 @@ Effect: TypeAlias = PersistClock | TellClock | TellStalls
 _RETRY_MS: Final = 1_000
 """How long who waits for what has been reached waits for a persisted clock that does not come."""
 
-_UNHEARD: Final = 100
+_MOST_UNDER_WAY: Final = 100
 """How many clocks that were asked for are remembered; an answer to an older one changes nothing."""
 
 START: Final = "its start"
@@ -162,7 +162,7 @@ class _Fragment:
     moved_ms: int
     attempt: int = -1
     highest_ms: int = NO_CLOCK_MS
-    is_heard: bool = False
+    has_reported: bool = False
     waiting_for: str | None = None
 
 
@@ -170,12 +170,14 @@ class ClockService:
     """The clock of one application; `start_clock_ms` is what was persisted, None at the first start."""
 
     def __init__(self, now_ms: int, start_clock_ms: int | None, *, persist_ms: int, stall_ms: int) -> None:
-        self._told_ms = NO_CLOCK_MS if start_clock_ms is None else start_clock_ms
+        self._persisted_ms = NO_CLOCK_MS if start_clock_ms is None else start_clock_ms
         self._persist_ms: Final = persist_ms
         self._stall_ms: Final = stall_ms
         self._asked_ms = now_ms - persist_ms  # when it was last asked to persist: the first may be at once
         self._urged_ms = NO_CLOCK_MS  # what it was asked to persist out of turn
-        self._unheard_ms: deque[int] = deque(maxlen=_UNHEARD)  # what it asked to persist, above what is told
+        self._under_way_ms: deque[int] = deque(
+            maxlen=_MOST_UNDER_WAY
+        )  # what it asked to persist, above what is
         self._now_ms = now_ms
         self._fragments: dict[str, _Fragment] = {}
         self._clocks: Minimum | None = None
@@ -187,7 +189,7 @@ class ClockService:
     @property
     def clock_ms(self) -> int | None:
         """The application's clock, as it may be told; None when there is none yet."""
-        return _known(self._told_ms)
+        return _known(self._persisted_ms)
 
     @property
     def lowest_ms(self) -> int | None:
@@ -197,7 +199,7 @@ class ClockService:
     @property
     def has_finished(self) -> bool:
         """Whether every fragment's clock is at its maximum, and that was told."""
-        return self._told_ms >= FINAL_CLOCK_MS
+        return self._persisted_ms >= FINAL_CLOCK_MS
 
     def fragment_clock_ms(self, fragment: str) -> int | None:
         """The clock of a fragment; after a restart the application's, until it reports."""
@@ -233,7 +235,7 @@ class ClockService:
                 if fragment is not None and attempt > fragment.attempt:
                     self._reset(fragment, attempt)
             case ClockWanted(clock_ms):
-                if clock_ms > self._told_ms:
+                if clock_ms > self._persisted_ms:
                     heapq.heappush(self._wanted, clock_ms)
             case ClockPersisted(clock_ms):
                 effects = self._persisted(clock_ms)
@@ -255,7 +257,7 @@ class ClockService:
         for position, (id, upstreams) in enumerate((f.id, f.upstreams) for f in fragments):
             before = self._fragments.get(id)
             if before is None:
-                clocks[id] = min((clocks[up] for up in upstreams), default=self._told_ms)
+                clocks[id] = min((clocks[up] for up in upstreams), default=self._persisted_ms)
                 after[id] = _Fragment(position, upstreams, now_ms, highest_ms=clocks[id])
             else:
                 assert self._clocks is not None
@@ -271,7 +273,7 @@ class ClockService:
             return
         if event.attempt > fragment.attempt:
             self._reset(fragment, event.attempt)
-        fragment.is_heard = True
+        fragment.has_reported = True
         fragment.waiting_for = event.waiting_for
         clocks = self._clocks
         assert clocks is not None
@@ -284,22 +286,22 @@ class ClockService:
     def _reset(self, fragment: _Fragment, attempt: int) -> None:
         assert self._clocks is not None
         is_first = fragment.attempt < 0
-        fragment.attempt, fragment.is_heard, fragment.waiting_for = attempt, False, None
+        fragment.attempt, fragment.has_reported, fragment.waiting_for = attempt, False, None
         if not is_first:
-            self._clocks.put(fragment.position, self._told_ms)
+            self._clocks.put(fragment.position, self._persisted_ms)
 
     def _persisted(self, clock_ms: int) -> list[Effect]:
-        if clock_ms <= self._told_ms or clock_ms not in self._unheard_ms:
+        if clock_ms <= self._persisted_ms or clock_ms not in self._under_way_ms:
             return []
-        self._told_ms = clock_ms
-        while self._unheard_ms and self._unheard_ms[0] <= clock_ms:
-            self._unheard_ms.popleft()
+        self._persisted_ms = clock_ms
+        while self._under_way_ms and self._under_way_ms[0] <= clock_ms:
+            self._under_way_ms.popleft()
         while self._wanted and self._wanted[0] <= clock_ms:
             heapq.heappop(self._wanted)
         return [TellClock(clock_ms)]
 
     def _persist(self, now_ms: int, effects: list[Effect]) -> None:
-        if self._clocks is None or self._clocks.smallest <= self._told_ms:
+        if self._clocks is None or self._clocks.smallest <= self._persisted_ms:
             return
         lowest_ms = self._clocks.smallest
         is_urgent = lowest_ms >= FINAL_CLOCK_MS or bool(self._wanted and self._wanted[0] <= lowest_ms)
@@ -308,7 +310,7 @@ class ClockService:
         if now_ms - self._asked_ms >= patience_ms or (is_urgent and self._urged_ms != lowest_ms):
             self._urged_ms = lowest_ms if is_urgent else NO_CLOCK_MS
             self._asked_ms = now_ms
-            self._unheard_ms.append(lowest_ms)
+            self._under_way_ms.append(lowest_ms)
             effects.append(PersistClock(lowest_ms))
 
     # ---- who stalls
@@ -327,7 +329,7 @@ class ClockService:
     def _waiting_for(self, fragment: _Fragment, now_ms: int) -> str:
         if fragment.waiting_for is not None:
             return fragment.waiting_for
-        if not fragment.is_heard:
+        if not fragment.has_reported:
             return START
         if not fragment.upstreams:
             return DATA
@@ -355,7 +357,7 @@ class ClockService:
                 f"invariant 2: the smallest clock is {scanned}, not {self._clocks.smallest}",
                 where="clock service",
             )
-        if any(wanted <= self._told_ms for wanted in self._wanted):
+        if any(wanted <= self._persisted_ms for wanted in self._wanted):
             raise InternalError(
                 "invariant 1: a waiter remains for a time that was announced", where="clock service"
             )

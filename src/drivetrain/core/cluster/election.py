@@ -149,13 +149,6 @@ class Election:
         """Whether this master may act as leader now; ask before every action."""
         return self._is_leading and now_ms < self.lease_until_ms
 
-    @property
-    def next_tick_ms(self) -> int:
-        """When the next `TimePassed` is due at the latest."""
-        if self._role is Role.LEADER:
-            return min(self._renew_at_ms, self.lease_until_ms if self._is_leading else self._stand_at_ms)
-        return self._stand_at_ms
-
     # ---- events
 
     def step(self, event: ElectionEvent, now_ms: int) -> tuple[ElectionEffect, ...]:

@@ -20,7 +20,7 @@ Term = NewType("Term", int)
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Nothing happened; sent often, at the latest at `next_tick_ms`."""
+    """Nothing happened; sent often, several times in a lease."""
 
 
 @dataclass(frozen=True, slots=True)

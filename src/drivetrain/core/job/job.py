@@ -74,9 +74,9 @@ class Job:
         self._vertices: Final = {vertex.fragment: vertex for vertex in vertices}
         self._policy: Final = policy
         self._rng: Final = rng
-        told = saved or {}
-        self._strategy: Final = RestartStrategy.restored(job_policy, rng, _table(told.get("job")))
-        fragments = _table(told.get("fragments"))
+        saved = saved or {}
+        self._strategy: Final = RestartStrategy.restored(job_policy, rng, _table(saved.get("job")))
+        fragments = _table(saved.get("fragments"))
         self._strategies = {
             fragment: RestartStrategy.restored(policy, rng, _table(fragments.get(fragment)))
             for fragment in self._vertices

@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Final, Protocol
+from typing import Protocol
 
 from drivetrain.errors import ConfigError, InternalError
 
@@ -87,9 +87,6 @@ class RestartPolicy:
 def _require(holds: bool, where: str, expected: str, got: object) -> None:
     if not holds:
         raise ConfigError("a restart setting is not possible", where=where, expected=expected, got=repr(got))
-
-
-NO_RESTARTS: Final = RestartPolicy(RestartKind.NONE)
 
 
 class RestartStrategy:

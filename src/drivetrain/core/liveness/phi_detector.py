@@ -127,26 +127,6 @@ class PhiAccrualDetector:
         """Return whether φ is below the threshold."""
         return self.phi(now_ms) < self._threshold
 
-    def unavailable_at_ms(self) -> int | None:
-        """Return from when on the peer is unavailable if it stays silent; None before its first heartbeat.
-
-        So that a caller can set one timer instead of asking again and again.
-        """
-        if self._last_ms is None:
-            return None
-        low_ms, step_ms = self._last_ms - 1, 1_024
-        while self.is_available(low_ms + step_ms):
-            low_ms += step_ms
-            step_ms *= 2
-        high_ms = low_ms + step_ms
-        while high_ms - low_ms > 1:
-            middle_ms = (low_ms + high_ms) // 2
-            if self.is_available(middle_ms):
-                low_ms = middle_ms
-            else:
-                high_ms = middle_ms
-        return high_ms
-
     def check(self) -> None:
         """Verify the invariants of this module's docstring; raise `InternalError` naming the first broken."""
         samples = self._intervals_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drivetrain.api.graph import Graph, Node
-from drivetrain.api.operations import Process, sink_told
+from drivetrain.api.operations import Process, sink_text
 from drivetrain.api.sources import Socket
 from drivetrain.core.plan.delivery import sink_guarantee
 from drivetrain.core.plan.plan import PlannedOperator, PlannedSink
@@ -21,7 +21,7 @@ def describe(node: Node) -> PlannedOperator:
         how=how,
         why=why,
         where=str(node.where),
-        told=operation.described,
+        text=operation.described,
         parallelism=operation.parallelism if isinstance(operation, Process) else None,
     )
 
@@ -40,6 +40,6 @@ def guarantees(graph: Graph) -> tuple[tuple[PlannedSink, ...], str]:
             if limit is not None and _STRENGTH.index(given) > 0:
                 why += f"; what {limit.id} had not stored yet when a process died is lost at its origin"
             given, why = sink_guarantee(given, why, graph.delivery)
-            sinks.append(PlannedSink(node.id, sink_told(sink), given, why))
+            sinks.append(PlannedSink(node.id, sink_text(sink), given, why))
     weakest = min((s.guarantee for s in sinks), key=_STRENGTH.index, default="exactly once")
     return tuple(sinks), weakest

@@ -33,7 +33,7 @@ class PlannedOperator:
     how: How
     why: str
     where: str
-    told: str
+    text: str
     parallelism: int | None = None
     columns: str | None = None
 

@@ -127,9 +127,9 @@ class _Draft:
         return all(
             [c.id for c in self.graph.consumers(i)] and all(c.id in inside for c in self.graph.consumers(i))
             for i in piece.nodes
-        ) and self._one_way(piece, node)
+        ) and self._one_way(piece)
 
-    def _one_way(self, piece: _Piece, node: Node) -> bool:
+    def _one_way(self, piece: _Piece) -> bool:
         # A diamond inside a stateless prefix would run its first half twice; one consumer each avoids it.
         return all(len(self.graph.consumers(i)) == 1 for i in piece.nodes)
 

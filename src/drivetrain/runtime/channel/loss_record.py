@@ -86,15 +86,15 @@ def loss_record(store: ChannelStore) -> LossRecord:
         return LossRecord()
 
 
-def with_losses(told: ChannelProgress, store: ChannelStore) -> ChannelProgress:
+def with_losses(progress: ChannelProgress, store: ChannelStore) -> ChannelProgress:
     """How far a channel has come, with what it lost."""
     known = loss_record(store)
-    return msgspec.structs.replace(told, losses=known.losses, replays=known.replays)
+    return msgspec.structs.replace(progress, losses=known.losses, replays=known.replays)
 
 
-def record(store: ChannelStore, told: LossRecord) -> None:
+def record(store: ChannelStore, losses: LossRecord) -> None:
     """Put what is known of a channel's losses in its file, durably."""
-    store.files.replace(FILE, msgspec.json.encode(told), kept=True)
+    store.files.replace(FILE, msgspec.json.encode(losses), kept=True)
 
 
 def require_whole(store: ChannelStore, first: int) -> None:

@@ -29,7 +29,7 @@ from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.channel.backlog import ChannelWatch
-from drivetrain.spark.channel.watermark import clock_of, told_watermark
+from drivetrain.spark.channel.watermark import clock_of, parse_watermark
 from drivetrain.spark.prepare.trunk import Trunk
 
 
@@ -88,7 +88,7 @@ class QueryProgress:
                 n = max(0, n - 1) if is_log and n else n  # one of the rows is the punctuation
                 if id in self.trunk.sources and self.trunk.sources[id].unit == "rows" and not is_log:
                     n = self._rows_since(id, source.endOffset)  # one input row stands for a range
-                elif n and id in self.trunk.sources and self.trunk.sources[id].says_end:
+                elif n and id in self.trunk.sources and self.trunk.sources[id].has_end_row:
                     n -= self.trunk.sources[id].position(source.endOffset).finished
                 rows += n
                 if id in self.readers and self.on_taken is not None:
@@ -154,7 +154,7 @@ class QueryProgress:
         """Take Spark's largest value of the watermark's column: of sources that is their event time."""
         if text is None:
             return
-        ms = clock_of(told_watermark(text))
+        ms = clock_of(parse_watermark(text))
         if ms is not None and ms < FINAL_CLOCK_MS and (self._newest_ms is None or ms > self._newest_ms):
             self._newest_ms = ms
 

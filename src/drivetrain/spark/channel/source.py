@@ -76,7 +76,7 @@ class ChannelPartition(InputPartition):
 
 
 @contextmanager
-def losses_told() -> Iterator[None]:
+def packing_losses() -> Iterator[None]:
     """Pack a loss of messages so that it comes through Spark as what it is."""
     try:
         yield
@@ -133,7 +133,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- on the driver -------------------------------------------------------------------------
 
-    @losses_told()
+    @packing_losses()
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """Where a new query starts."""
         first = self._log().start() if self._first is None else self._first
@@ -147,7 +147,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._max_rows)
         return ReadAllAvailable()
 
-    @losses_told()
+    @packing_losses()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """How far the next batch may go. `start` was finished by Spark, so it is the position."""
         position = start["entry"]
@@ -163,7 +163,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         return {**start, "life": start["life"] + 1}
 
-    @losses_told()
+    @packing_losses()
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """The end of the log, for Spark's progress reports."""
         return {"entry": self._log().length(), "clock": NO_CLOCK_MS, "life": 0}
@@ -172,7 +172,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stop at what is there now."""
         self._stop_at = self._log().length()
 
-    @losses_told()
+    @packing_losses()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Spread the segments of the entries over at most `tasks` partitions of similar size."""
         entries = self._log().entries(start["entry"], end["entry"])
@@ -240,7 +240,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The Arrow batches of one partition, verified; raises a loss of messages, packed for Spark."""
         assert isinstance(partition, ChannelPartition)
         files = ChannelFiles(self._uri)
-        with losses_told():
+        with packing_losses():
             for segment in partition.segments:
                 for batch in read_segment(files, segment):
                     yield self._data(batch, segment)

@@ -34,7 +34,7 @@ END_WATERMARK_MS: Final = LAST_MS + SHIFT_MS + 10_000 * 366 * 86_400_000
 """The watermark of the final clock: ten thousand years beyond, which is room for any lateness."""
 
 _CYCLE_MS: Final = 146_097 * 86_400_000  # of the calendar: 400 years
-_TOLD: Final = re.compile(r"\+?(\d{4,})(-.*)")
+_REPORTED: Final = re.compile(r"\+?(\d{4,})(-.*)")
 
 
 def watermark_of(clock_ms: int) -> int:
@@ -75,13 +75,13 @@ def moving_watermark(timestamp: Column) -> Column:
     return F.timestamp_micros(F.when(before_end, micros + F.lit(SHIFT_MS * 1000)).otherwise(F.lit(0)))
 
 
-def told_watermark(text: str) -> int:
+def parse_watermark(text: str) -> int:
     """A watermark (ms) from how Spark's reports tell it, in years that Python's dates do not have.
 
-    >>> told_watermark("1970-01-01T00:00:01.500Z"), told_watermark("+11969-01-01T00:00:00.000Z") > LAST_MS
+    >>> parse_watermark("1970-01-01T00:00:01.500Z"), parse_watermark("+11969-01-01T00:00:00.000Z") > LAST_MS
     (1500, True)
     """
-    found = _TOLD.fullmatch(text)
+    found = _REPORTED.fullmatch(text)
     if found is None:
         raise InternalError(f"Spark told a watermark as {text!r}")
     year, rest = int(found[1]), found[2]

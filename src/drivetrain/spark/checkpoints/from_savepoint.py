@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.api.moments import told_moment
+from drivetrain.api.moments import moment_text
 from drivetrain.core.change.graph_version import state_shape
 from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.errors import UserError
@@ -89,7 +89,7 @@ class OpenedSavepoint:
         saved = self.manifest
         text = (
             f"goes on from the savepoint {self.place}: checkpoint {saved.record.txid} of {saved.app_id}, "
-            f"made {told_moment(saved.made_at_ms)}"
+            f"made {moment_text(saved.made_at_ms)}"
         )
         fixed = {id: n for id, n in saved.shuffle_partitions.items() if n != spark_partitions}
         if fixed:

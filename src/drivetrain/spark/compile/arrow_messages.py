@@ -118,7 +118,7 @@ def field_names(cls: type) -> tuple[str, ...]:
     return tuple(getattr(cls, "__dataclass_fields__", ())) or tuple(getattr(cls, "_fields", ()))
 
 
-def told(message: Any, form: Callable[[Any], str] = repr, limit: int = 500) -> str:
+def message_text(message: Any, form: Callable[[Any], str] = repr, limit: int = 500) -> str:
     """A message for people: its repr (or another `form`), cut at `limit` characters."""
     try:
         text = form(message)
@@ -148,9 +148,9 @@ def _wrong_shape(
     return embedded(
         OperatorError(
             f"a result does not have the declared type: expected {wanted} ({declared.ddl}), "
-            f"got {told(culprit)} ({type(culprit).__name__})",
+            f"got {message_text(culprit)} ({type(culprit).__name__})",
             operator=operator,
-            message=told(culprit),
+            message=message_text(culprit),
             user_traceback="",
         )
     )
@@ -168,10 +168,11 @@ def _misfit(column: list[Any], field: pa.Field, messages: list[Any], operator: s
         try:
             _array([value], field.type)
         except MISFITS:
-            culprit = told(message)
+            culprit = message_text(message)
             what = (
                 "a result does not have the declared type: "
-                f"expected column {field.name} to be {field.type}, got {told(value)} ({type(value).__name__})"
+                f"expected column {field.name} to be {field.type}, "
+                f"got {message_text(value)} ({type(value).__name__})"
             )
             break
     return embedded(OperatorError(what, operator=operator, message=culprit, user_traceback=""))

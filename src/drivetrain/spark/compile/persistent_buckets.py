@@ -137,7 +137,7 @@ class _BucketBatch:
         kind: Any = type(self.task)
         self.merges = merges_only(kind)
         self.tells_changes = kind.on_change is not PersistentTask.on_change
-        self.hears_clock = kind.on_clock is not Task.on_clock
+        self.handles_clock = kind.on_clock is not Task.on_clock
         self.hears_end = kind.on_stop is not Task.on_stop
         self._out: list[Any] = []
         self._at_us: list[int] = []
@@ -149,7 +149,7 @@ class _BucketBatch:
 
     def next_ms(self) -> int | None:
         """When the bucket must be called again, though nothing comes for it."""
-        if self.hears_clock:
+        if self.handles_clock:
             return self.clock_ms + 1
         next_ms = self.states.next_ms()
         return FINAL_CLOCK_MS if next_ms is None and self.hears_end else next_ms
@@ -191,7 +191,7 @@ class _BucketBatch:
         if self.tells_changes:
             for span, key in self.states.changed:
                 self._call("on_change", stamp_ms, decoded_key(key), self._value(self.states.get(key, span)))
-        if self.hears_clock and known_clock(self.clock_ms) is not None:
+        if self.handles_clock and known_clock(self.clock_ms) is not None:
             self._call("on_clock", stamp_ms, self.clock_ms)
         if self.clock_ms >= FINAL_CLOCK_MS:
             self._call("on_stop", stamp_ms)

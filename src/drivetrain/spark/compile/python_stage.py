@@ -31,7 +31,7 @@ from drivetrain.api.types import MessageType
 from drivetrain.config.references import scrub
 from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.columns import PART, TS
-from drivetrain.spark.compile.arrow_messages import columns_of, told
+from drivetrain.spark.compile.arrow_messages import columns_of, message_text
 from drivetrain.spark.compile.held_messages import Held
 from drivetrain.spark.session.spark_errors import EmbeddedError, embedded
 
@@ -206,7 +206,7 @@ class PythonStage:
         if not step.dead_letter:
             raise operator_error(step.operator, message, error) from error
         scrub(error)
-        self._letters.append((told(message), step.operator, user_traceback(error)))
+        self._letters.append((message_text(message), step.operator, user_traceback(error)))
 
     def _with_letters(self, batch: pa.RecordBatch, arrays: list[pa.Array], good: int) -> pa.RecordBatch:
         names = [*self.schema.names, *self._carried, *([BAD] if self.bad else [])]
@@ -232,9 +232,9 @@ def operator_error(operator: str, message: Any, error: Exception) -> Exception:
     scrub(error)
     return embedded(
         OperatorError(
-            f"{type(error).__name__}: {told(error, str, 10_000)}",
+            f"{type(error).__name__}: {message_text(error, str, 10_000)}",
             operator=operator,
-            message=told(message),
+            message=message_text(message),
             user_traceback=user_traceback(error),
         )
     )

@@ -28,7 +28,7 @@ from drivetrain.api.task import At, Task, TaskContext
 from drivetrain.core.clock.time_bounds import known_clock
 from drivetrain.errors import GraphError, OperatorError
 from drivetrain.runtime.channel.columns import TS
-from drivetrain.spark.compile.arrow_messages import columns_of, messages_of, told
+from drivetrain.spark.compile.arrow_messages import columns_of, message_text, messages_of
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.surroundings import Surroundings
@@ -306,7 +306,8 @@ def _record_batches(made: Any, schema: pa.Schema, timed: bool, operator: str) ->
     names = [f.name for f in fields]
     if not isinstance(made, pa.RecordBatch | pa.Table):
         raise _refusal(
-            f"on_batch must give Arrow batches or tables, got {told(made)} ({type(made).__name__})", operator
+            f"on_batch must give Arrow batches or tables, got {message_text(made)} ({type(made).__name__})",
+            operator,
         )
     missing = [n for n in names if n not in made.schema.names]
     if missing:

@@ -34,11 +34,12 @@ class Connector:
     def check_source(self, source: Any) -> None:
         """Raise an error for a source that cannot be read; called before Spark starts, and needs no Spark."""
 
-    def open_source(self, source: Any, context: SourceContext, *, says_end: bool) -> OpenedSource:
+    def open_source(self, source: Any, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
         """Check a source and open it as a stream; raises `InputError` when it cannot be read.
 
-        `says_end` is true only for declarations whose `can_say_end` is: then the rows have one more column,
-        `__punct`, which is true in one row of nulls in the batch that reaches the end, and false elsewhere.
+        `has_end_row` is true only for declarations whose `can_have_end_row` is: then the rows have one more
+        column, `__punct`, which is true in one row of nulls in the batch that reaches the end, and false
+        elsewhere.
         """
         raise InternalError(f"{type(self).__name__} does not open {type(source).__name__}")
 

@@ -109,7 +109,7 @@ class OpenedSource(ABC):
     """How much there is to read, in `unit`; None: not known, or no end."""
     bad_column: str | None = None
     """The column that holds records that could not be read (`BAD_COLUMN`), if there is one."""
-    says_end: bool = False
+    has_end_row: bool = False
     """Whether the batch that reaches the end has one more row, which says so."""
     partitions: int = 0
     """How many partitions with a clock of their own are known at opening; their dense numbers are in the

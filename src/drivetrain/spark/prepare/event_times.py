@@ -27,7 +27,7 @@ def gets_event_time(graph: Graph, id: str, among: Iterable[str]) -> bool:
     return graph.nodes[id].operation.assigned_time is not None or event_time_follows(graph, id, among)
 
 
-def can_say_end(graph: Graph, id: str, trunk: Iterable[str]) -> bool:
+def can_have_end_row(graph: Graph, id: str, trunk: Iterable[str]) -> bool:
     """Whether the last batch of a source can say the end: the event time that counts is assigned at once."""
     trunk, source = tuple(trunk), graph.nodes[id].operation.stream_source
     if not isinstance(source, FileSource) or not source.bounded:

@@ -34,7 +34,7 @@ from drivetrain.spark.compile.python_stage import BAD
 from drivetrain.spark.compile.surroundings import StatefulPlan
 from drivetrain.spark.connector.source import OpenedSource
 from drivetrain.spark.prepare.compile_context import CompileContext
-from drivetrain.spark.prepare.event_times import can_say_end, event_time_follows, gets_event_time
+from drivetrain.spark.prepare.event_times import can_have_end_row, event_time_follows, gets_event_time
 from drivetrain.spark.prepare.plan_order import channel_from, in_plan_order
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
 from drivetrain.spark.prepare.source_store import Retention
@@ -159,7 +159,7 @@ class TrunkCompiler:
             # Spark numbers the sources of a query in the order of its plan, in which this compiles them.
             spark_log = self.query_directory / "checkpoint" / "sources" / str(len(self.inputs))
             context = dataclasses.replace(context, spark_log=str(spark_log), limit_path=self.limit_path)
-            opened = open_source(source, context, says_end=self._says_end(node))
+            opened = open_source(source, context, has_end_row=self._has_end_row(node))
             self.sources[node.id] = opened
             self.inputs.append(node.id)
             self.context.report(node.id)("source", opened.how_read)
@@ -229,10 +229,10 @@ class TrunkCompiler:
         """Whether the fragment's window is global and emits once: it needs no clock in its plan."""
         return tells_only_at_end(self.plan, self.fragment.id)
 
-    def _says_end(self, node: Node) -> bool:
+    def _has_end_row(self, node: Node) -> bool:
         if self.fragment.stateful is None or self._only_at_end():
             return False
-        return can_say_end(self.plan.graph, node.id, self.fragment.trunk)
+        return can_have_end_row(self.plan.graph, node.id, self.fragment.trunk)
 
     def _with_clock(self, frame: Frame, disorder_ms: int | None, assigned_by: str = "") -> Frame:
         """The frame behind Spark's watermark; `assigned_by` is the processor that assigns its event time."""

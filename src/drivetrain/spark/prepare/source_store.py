@@ -28,7 +28,7 @@ import json
 import time
 from typing import Any
 
-from drivetrain.api.moments import told_moment
+from drivetrain.api.moments import moment_text
 from drivetrain.core.channel.channel_log import SubscriberId
 from drivetrain.core.replay.replay import Kept, KeptTail, ReplayError
 from drivetrain.runtime.channel.store import ChannelStore
@@ -94,8 +94,8 @@ def first_entry(store: ChannelStore, from_ms: int, column: str | None, where: st
         raise ReplayError(
             "messages since that time are no longer stored",
             where=where,
-            expected=f"all messages with a timestamp at or after {told_moment(from_ms)}",
-            got=f"those up to {told_moment(gone_ms)} were deleted"
+            expected=f"all messages with a timestamp at or after {moment_text(from_ms)}",
+            got=f"those up to {moment_text(gone_ms)} were deleted"
             if is_indexed
             else "some were deleted, and their event time is computed, so it is unknown which",
             remedy="replay from a later time; keep more with replay.keep-bytes and replay.keep-age",

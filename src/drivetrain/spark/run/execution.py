@@ -323,7 +323,7 @@ def printed_by_hooks(application: Application, result: RunResult) -> str:
     """Call the `when_finished` hooks of an application; returns what they printed. Raises what they raise."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        application.tell_finished(result)
+        application.call_finish_hooks(result)
     return printed.getvalue()
 
 

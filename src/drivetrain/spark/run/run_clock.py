@@ -25,7 +25,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.api.moments import told_moment
+from drivetrain.api.moments import moment_text
 from drivetrain.core.clock.clock_service import (
     ClockPersisted,
     Effect,
@@ -180,8 +180,8 @@ class RunClock:
 def clock_is_behind(wanted_ms: int, clock_ms: int | None, timeout_ms: int) -> DrivetrainError:
     """The error of who has waited for a clock in vain."""
     return UnavailableError(
-        f"the application's clock has not reached {told_moment(wanted_ms)}",
+        f"the application's clock has not reached {moment_text(wanted_ms)}",
         expected=f"within {timeout_ms / 1000:g} s",
-        got="no clock yet" if clock_ms is None else told_moment(clock_ms),
+        got="no clock yet" if clock_ms is None else moment_text(clock_ms),
         remedy="wait longer; `drivetrain show` names a fragment that stalls, with the reason",
     )

@@ -31,7 +31,7 @@ _JAVA_ENDS_S = 10.0
 """How long a Java process may take to end once it no longer answers."""
 
 
-def tell_once(spark: SparkSession) -> None:
+def filter_lost_java(spark: SparkSession) -> None:
     """Leave it to Drivetrain to say that Java is gone."""
     root = logging.getLogger()
     if _is_not_lost_call not in root.filters:

@@ -28,7 +28,7 @@ from drivetrain.errors import (
     UnavailableError,
     UserError,
 )
-from drivetrain.runtime.durable import is_full, says_full
+from drivetrain.runtime.durable import is_full, means_full
 
 _TOKEN = re.compile(r"⟦drivetrain:([A-Za-z0-9+/=]+)⟧")
 _UNSHIPPABLE = ("PicklingError", "cannot pickle", "Could not serialize object")
@@ -98,7 +98,7 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
     ours = recovered(text)
     if ours is not None:
         return ours
-    if is_full(error) or says_full(text):
+    if is_full(error) or means_full(text):
         return DiskFullError(
             "the disk is full",
             where=where,

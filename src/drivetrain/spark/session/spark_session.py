@@ -40,7 +40,7 @@ from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.spark.session.class_archive import java_options
 from drivetrain.spark.session.java import java_program
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
-from drivetrain.spark.session.lost_java import tell_once
+from drivetrain.spark.session.lost_java import filter_lost_java
 from drivetrain.spark.session.python_launcher import worker_python
 from drivetrain.spark.session.spark_errors import translated
 
@@ -141,7 +141,7 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
     for name in _QUERY_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     if active is None:
-        tell_once(spark)
+        filter_lost_java(spark)
     spark.sparkContext.setLogLevel("ERROR")
     # Spark says "query ... has been stopped" as an error for every clean stop: that is noise here.
     jvm = spark._jvm

@@ -28,8 +28,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from drivetrain.api.durations import told
-from drivetrain.api.moments import moment_ms, told_moment
+from drivetrain.api.durations import duration_text
+from drivetrain.api.moments import moment_ms, moment_text
 from drivetrain.api.operations import Aggregate, Fold, Process
 from drivetrain.core.clock.time_bounds import ended_by, known_clock
 from drivetrain.core.state.paged_state import BUCKETS, bucket_of
@@ -147,7 +147,7 @@ class States:
         if times is None:
             raise UserError(
                 f"{self.processor} can only be queried for its current states",
-                got=f"at={told_moment(at_ms)}",
+                got=f"at={moment_text(at_ms)}",
                 remedy='a persistent Task with State(..., as_of="1 h") can be queried as of every hour',
             )
         if at_ms not in times:
@@ -263,20 +263,21 @@ class States:
         step_ms = times.step_ms
         if times.newest_ms is None:
             raise UserError(
-                f"the states of {self.processor} as of {told_moment(at_ms)} are not known yet",
-                expected=f"a multiple of {told(step_ms)} that the clock has passed; it has passed none",
-                got=told_moment(at_ms),
+                f"the states of {self.processor} as of {moment_text(at_ms)} are not known yet",
+                expected=f"a multiple of {duration_text(step_ms)} that the clock has passed;"
+                " it has passed none",
+                got=moment_text(at_ms),
                 remedy="wait until messages have moved the clock",
             )
         below = min(max(at_ms - at_ms % step_ms, times.first_ms), times.last_ms)
         nearest = sorted({below, min(below + step_ms, times.last_ms)})
-        kept, passed = told_moment(times.first_ms), told_moment(times.last_ms)
+        kept, passed = moment_text(times.first_ms), moment_text(times.last_ms)
         raise UserError(
-            f"the states of {self.processor} as of {told_moment(at_ms)} cannot be queried",
-            expected=f"a multiple of {told(step_ms)}, from {kept}, when they begin, to {passed}, "
+            f"the states of {self.processor} as of {moment_text(at_ms)} cannot be queried",
+            expected=f"a multiple of {duration_text(step_ms)}, from {kept}, when they begin, to {passed}, "
             "which the clock has passed",
-            got=told_moment(at_ms),
-            remedy=f"ask for {' or '.join(map(told_moment, nearest))}",
+            got=moment_text(at_ms),
+            remedy=f"ask for {' or '.join(map(moment_text, nearest))}",
         )
 
 
@@ -307,7 +308,7 @@ def states_of(home: Path, processor: str, spark: Callable[[], SparkSession]) -> 
 def _moment(at: Moment) -> int:
     at_ms = moment_ms(at, "at")
     try:
-        told_moment(at_ms)
+        moment_text(at_ms)
     except OverflowError as error:
         raise UserError(
             "not a moment", where="at", expected="one in the years 1 to 9999", got=repr(at)

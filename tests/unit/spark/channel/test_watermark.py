@@ -13,7 +13,7 @@ from drivetrain.core.clock import time_bounds
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS, NO_CLOCK_MS
 from drivetrain.errors import InternalError
 from drivetrain.spark.channel import watermark
-from drivetrain.spark.channel.watermark import END_WATERMARK_MS, clock_of, told_watermark, watermark_of
+from drivetrain.spark.channel.watermark import END_WATERMARK_MS, clock_of, parse_watermark, watermark_of
 
 
 @pytest.mark.parametrize("module", [watermark, time_bounds])
@@ -40,12 +40,12 @@ def test_only_the_end_of_the_stream_is_the_final_clock_whatever_is_taken_off(ms:
 def test_a_watermark_is_read_from_sparks_reports(moment: datetime) -> None:
     ms = int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
     text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    assert abs(told_watermark(text) - ms) <= 1
+    assert abs(parse_watermark(text) - ms) <= 1
     # The calendar repeats itself after 400 years, and Spark writes a plus before years of five digits.
     later = f"{moment.year + 10_000:+d}{text[4:]}"
-    assert told_watermark(later) - told_watermark(text) == 25 * 146_097 * 86_400_000
+    assert parse_watermark(later) - parse_watermark(text) == 25 * 146_097 * 86_400_000
 
 
 def test_what_is_no_time_is_refused() -> None:
     with pytest.raises(InternalError, match="'soon'"):
-        told_watermark("soon")
+        parse_watermark("soon")

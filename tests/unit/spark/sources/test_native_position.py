@@ -21,7 +21,7 @@ FILES = 20
 def taken(tmp_path: Path) -> NativeFiles:
     log = FileLog(pafs.LocalFileSystem(), str(tmp_path / "log"))
     log.append((FoundFile(f"/in/{n}", 10), False) for n in range(FILES))
-    return NativeFiles(cast(DataFrame, None), log, str(tmp_path / "spark"), says_end=False)
+    return NativeFiles(cast(DataFrame, None), log, str(tmp_path / "spark"), has_end_row=False)
 
 
 def note(tmp_path: Path, name: str, *entries: tuple[int, int]) -> None:

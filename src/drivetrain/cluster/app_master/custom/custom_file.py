@@ -14,14 +14,11 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Final
 
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.code.application_file import MODULE_PREFIX, ApplicationFileError, user_traceback
 from drivetrain.errors import DrivetrainError
-
-_BASES: Final = "drivetrain."
 
 
 def declared_app_master(path: Path, name: str | None = None) -> type[ApplicationMaster] | None:

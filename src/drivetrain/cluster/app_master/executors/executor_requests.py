@@ -10,7 +10,8 @@ Called by `app_master`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Failure, Message, Terminated
@@ -66,6 +67,9 @@ class ExecutorUser(Protocol):
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
         """There is no executor to be had."""
+
+    def call_hook(self, hook: Callable[[], None]) -> None:
+        """Call one of the three: what a user's own raises fails the application."""
 
     def note(self, error: ErrorView) -> None:
         """Remember an error."""
@@ -198,7 +202,7 @@ class Executors:
         self._context.watch(message.executor)
         if is_new and known is not None:
             self._user.changed()
-            self._user.executor_joined(known)
+            self._user.call_hook(lambda: self._user.executor_joined(known))
 
     def _read_log(self, message: ReadLog) -> None:
         having = [m for m in self.pool.members.values() if m.allocation is not None]
@@ -225,12 +229,12 @@ class Executors:
                     worker.tell(StopProcess(launch_id), me)
                 case MemberLost(member, why):
                     user.note(ErrorView("executor-lost", f"executor {member.id} is gone: {why}"))
-                    user.executor_lost(member, why)
+                    user.call_hook(partial(user.executor_lost, member, why))
                 case Unavailable(place, code, why, retryable):
                     error = ErrorView(code, why, remedy=_REMEDY)
                     user.note(error)
                     timers.start_once("fill", Wake("fill"), delay_ms=self._config[keys.SLOTS_TIMEOUT])
-                    user.no_executor(place, error, retryable)
+                    user.call_hook(partial(user.no_executor, place, error, retryable))
                 case FillLater(delay_ms):
                     timers.start_once("fill", Wake("fill"), delay_ms=delay_ms)
         user.changed()

@@ -14,7 +14,7 @@ Invariants:
 
 1. The job is not concluded before everything is published (`is_all_published`).
 
-Called by `stream_app_master`. Imports neither pyspark nor pyarrow.
+Called by `checkpoint_relay`. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations

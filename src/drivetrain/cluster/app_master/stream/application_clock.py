@@ -13,7 +13,7 @@ Invariants:
 2. A report to the leader says what was to be persisted when the report was made; nothing later counts with
 it.
 
-Called by `stream_app_master`.
+Called by `running_job`, and by `stream_app_master` for what the registry and followers see.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ApplicationClock:
 
     # ---- events
 
-    def heard(self, report: ExecutorReport) -> None:
+    def take_report(self, report: ExecutorReport) -> None:
         """An executor says how far its fragments are."""
         for told in report.fragments:
             event = FragmentReported(told.fragment, told.attempt, told.settled_clock_ms, told.waiting_for)

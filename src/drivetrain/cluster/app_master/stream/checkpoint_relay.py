@@ -11,7 +11,7 @@ Invariants:
 1. There are no checkpoints before all fragments run.
 2. Executors hear once that an attempt has moved away from them.
 
-Called by `stream_app_master`.
+Called by `stream_app_master`, and by `running_job` when fragments run or move.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drivetrain.cluster.app_master.stream.application_checkpoints import (
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.messages.checkpoints import (
     CheckpointAnswered,
-    CheckpointTold,
+    CheckpointCommand,
     FragmentMoved,
     MakeSavepoint,
     SavepointMade,
@@ -89,7 +89,7 @@ class CheckpointTraffic:
     def received(self, message: Message) -> bool:
         """Take a word about checkpoints; False if it is about something else."""
         match message:
-            case CheckpointTold():
+            case CheckpointCommand():
                 if message.epoch == self._epoch:
                     self._port.relay(message.fragment, message)
             case CheckpointAnswered():
@@ -116,7 +116,7 @@ class CheckpointTraffic:
         asker.tell(SavepointMade(ErrorView("unavailable", f"the application cannot be saved now: {why}")))
 
     def _tell_command(self, fragment: str, input: str, command: Command) -> None:
-        self._port.relay(fragment, CheckpointTold(self._epoch, fragment, input, command))
+        self._port.relay(fragment, CheckpointCommand(self._epoch, fragment, input, command))
 
     # ---- what the application master asks
 

@@ -1,6 +1,6 @@
 """Restart policies from the configuration, and what an earlier application master said of restarts.
 
-Called by `__main__` and `stream_app_master`.
+Called by `__main__` and `running_job`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants:
 1. It is asked for once at a time, and again until the end when nobody answers.
 2. One loss of state restarts the application once.
 
-Called by `stream_app_master`.
+Called by `stream_app_master` when `running_job` says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef
 from drivetrain.cluster.app_master.own_messages import Answered, Setup
-from drivetrain.cluster.app_master.stream.application_duties import Ask
+from drivetrain.cluster.app_master.stream.errands import Ask
 from drivetrain.cluster.messages.applications import Restart
 
 RESTORE_NEEDED: Final = "restore-needed"

@@ -11,7 +11,7 @@ Invariants:
 1. What a closed attempt counted does not change any more.
 2. The clock never goes back.
 
-Called by `stream_app_master`.
+Called by `running_job`, and by `stream_status` for what followers see.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from drivetrain.core.job.accumulators import Accumulators, Number
 from drivetrain.core.job.fragment_execution import Execution, ExecutionState
 from drivetrain.core.job.job import Job
 
+_TOO_LARGE: Final = 2**63
 _COUNTS: Final = ("out", "into", "late", "dead")
 
 
@@ -38,7 +39,7 @@ class StreamProgress:
     def __init__(self, job: Job, planned: Planned) -> None:
         self._job: Final = job
         self._planned: Final = planned
-        self._reports_heard = 0
+        self._reports_taken = 0
         self._progress: dict[str, FragmentProgress] = {}
         self._failures: dict[str, ErrorView] = {}
         self._counters: Final = Accumulators()  # the user's
@@ -48,8 +49,8 @@ class StreamProgress:
 
     def take(self, report: ExecutorReport) -> list[str]:
         """Take a report; returns the fragments that have given data."""
-        self._reports_heard += 1
-        order, gave = self._reports_heard, []
+        self._reports_taken += 1
+        order, gave = self._reports_taken, []
         for progress in report.fragments:
             execution = self._job.execution(progress.fragment)
             if (
@@ -79,8 +80,8 @@ class StreamProgress:
     # ---- what there is
 
     def accumulators(self) -> dict[str, Number]:
-        """The user's counters."""
-        return self._counters.totals()
+        """The user's counters; as a float, a sum of integers that does not fit a message any more."""
+        return {name: n if abs(n) < _TOO_LARGE else float(n) for name, n in self._counters.totals().items()}
 
     def counts(self) -> dict[str, tuple[int, int, int, int]]:
         """Messages in, out, late, dead-lettered by processor."""

@@ -162,7 +162,7 @@ class ElectionActor(GuardedActor):
         if message.list_id != self._settings.list_id or address not in self._settings.peers:
             self._agreement.tell(CompareLists(address))
             return False
-        self._standing.heard_ms[address] = self._standing.now_ms()
+        self._standing.last_seen_ms[address] = self._standing.now_ms()
         sender, known = self.context.sender, self._standing.peers.get(address)
         if sender is not None and known is not None and sender.path.address != known.path.address:
             # Another life of that master: what we have reaches nobody any more.
@@ -174,7 +174,7 @@ class ElectionActor(GuardedActor):
     def _look_for_peers(self) -> None:
         now_ms, lease_ms = self._standing.now_ms(), self._settings.lease_ms
         for address in self._settings.peers:
-            is_silent = now_ms - self._standing.heard_ms.get(address, 0) > lease_ms
+            is_silent = now_ms - self._standing.last_seen_ms.get(address, 0) > lease_ms
             is_known = address in self._standing.peers
             if (is_known and not is_silent) or now_ms - self._looked_ms.get(
                 address, -lease_ms

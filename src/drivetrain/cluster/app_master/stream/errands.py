@@ -1,0 +1,84 @@
+"""What one executor is asked to do for the whole application: to prepare it, and to conclude it.
+
+Problem: an executor may die over it or never answer, and an answer may come after another one was asked.
+
+Design: one errand is under way at a time; each has a number, and only the answer to the latest counts.
+
+Invariants:
+1. At most one executor has an errand that counts.
+2. The application is prepared when an executor has said so, and stays it.
+
+Called by `application_duties`, which chooses executors and acts on the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from drivetrain.actor import ActorRef, Message
+from drivetrain.cluster.app_master import waiting_reasons
+from drivetrain.cluster.app_master.executors.executor_pool import Member
+from drivetrain.cluster.app_master.own_messages import Answered
+from drivetrain.cluster.messages.executing import Conclude, Concluded, Prepare, Prepared
+
+Ask: TypeAlias = Callable[[str, int, ActorRef, Message, int], None]
+"""As `ApplicationMaster.ask`."""
+
+
+class Errands:
+    """The errands of one application; `timeout_ms` is how long each may take."""
+
+    def __init__(self, ask: Ask, timeout_ms: int) -> None:
+        self._ask: Final = ask
+        self._timeout_ms: Final = timeout_ms
+        self._member: Member | None = None  # who has the errand that is under way
+        self._what = ""
+        self._number = 0
+        self._helpers: set[str] = set()  # executors that have prepared, or tried to: Spark runs there
+        self.prepared: Prepared | None = None
+        """What the executor said that has prepared the application."""
+        self.printed = ""
+        """What the application's hooks printed at its end."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether an executor has an errand now."""
+        return self._member is not None
+
+    def prepare(self, member: Member, message: Prepare) -> None:
+        """Have the executor prepare the application."""
+        self._send("prepare", member, message)
+
+    def conclude(self, member: Member, message: Conclude) -> None:
+        """Have the executor note the application's end."""
+        self._send("conclude", member, message)
+
+    def answered(self, answer: Answered) -> tuple[str, Member] | None:
+        """An answer has come: to which errand, and whose; None when it does not count any more."""
+        member = self._member
+        if answer.number != self._number or member is None:
+            return None
+        self._member = None
+        self._helpers.add(member.id)
+        match answer.answer:
+            case Prepared() as prepared if self._what == "prepare":
+                self.prepared = prepared
+                member.spark_master = prepared.spark_master
+            case Concluded(printed) if self._what == "conclude":
+                self.printed = printed
+        return self._what, member
+
+    def waiting_for(self) -> str | None:
+        """What is waited for while an errand is under way."""
+        if self._member is None:
+            return None
+        if self._what == "prepare":
+            return waiting_reasons.preparation(self._member, is_first=self._member.id not in self._helpers)
+        return waiting_reasons.conclusion(self._member)
+
+    def _send(self, what: str, member: Member, message: Message) -> None:
+        assert member.executor is not None
+        self._what, self._member = what, member
+        self._number += 1
+        self._ask(what, self._number, member.executor, message, self._timeout_ms)

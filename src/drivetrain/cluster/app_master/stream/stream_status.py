@@ -1,0 +1,56 @@
+"""What followers see of a streaming application: its status, and what it waits for.
+
+Called by `stream_app_master` once the application is loaded.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from drivetrain.cluster.app_master import waiting_reasons
+from drivetrain.cluster.app_master.app_master import ApplicationMaster
+from drivetrain.cluster.app_master.stream.application_duties import Duties
+from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
+from drivetrain.cluster.app_master.stream.running_job import RunningJob
+from drivetrain.cluster.messages.following import JobState as ShownState
+from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.core.job.job_events import JobState
+
+
+def status_of(
+    owner: ApplicationMaster, running: RunningJob, duties: Duties, checkpoints: CheckpointTraffic
+) -> JobStatus:
+    """The status of the application of `owner`."""
+    prepared, progress = duties.errands.prepared, running.progress
+    return msgspec.structs.replace(
+        owner.base_status(ShownState(running.job.state.value)),
+        life=1 if prepared is None else prepared.life,
+        replay_from_ms=None if prepared is None else prepared.replay_from_ms,
+        skipped=progress.skipped(),
+        lost=progress.lost(),
+        fragments=progress.views(owner.pool.find, running.clock.stall),
+        outputs=duties.outputs(),
+        counts=progress.counts(),
+        accumulators=progress.accumulators(),
+        fraction=progress.fraction(),
+        printed=duties.errands.printed,
+        checkpoints=checkpoints.figures,
+        checkpoints_now_ms=owner.now_ms,
+    )
+
+
+def waiting_for(owner: ApplicationMaster, running: RunningJob, duties: Duties) -> str | None:
+    """What keeps the application from processing, or from its end; None while it processes."""
+    job, errands = running.job, duties.errands
+    match job.state:
+        case JobState.RESTARTING:
+            return waiting_reasons.RESTART
+        case JobState.FAILING | JobState.CANCELLING:
+            return waiting_reasons.fragments([e for e in job.executions if not e.is_terminal])
+    if errands.is_under_way:
+        return errands.waiting_for()
+    if errands.prepared is None or not owner.pool.ready:
+        return waiting_reasons.executors(owner.pool)
+    if not job.executions or job.is_open:
+        return None
+    return waiting_reasons.NOTED if job.state is JobState.CREATED else waiting_reasons.executors(owner.pool)

@@ -1,0 +1,220 @@
+"""What a worker has launched: its slots, who owns each launch, and what each became.
+
+Problem: messages are lost or doubled; whoever told us to launch may be dead by now, or be a dead leader that
+does not know it. The slots must be counted once, and nothing may run that nobody wants.
+
+Design: one entry for each launch, from `Launch` until everything of it has ended; the processes are left to a
+`Launcher`, whose results come back as messages of the worker to itself. The latest launches that are over are
+remembered with what their owners were told.
+
+Invariants:
+1. The slots of all entries are at most those offered. An entry holds its slots from `Launch` until everything
+of it has ended.
+2. A launch id is launched once: sent again, the answer is given again.
+3. For an application, nothing is launched with a lower epoch than was seen here, and what runs with a lower
+one is killed; of applications that run nothing here, those that were seen last are remembered.
+4. The owner of a launch is told `Launched` and then `ProcessExited`, or `LaunchFailed`, each once per launch
+and again when the launch is sent again.
+
+Called by the `Worker` actor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from drivetrain.actor import ActorRef, Context, Message
+from drivetrain.cluster.messages.launching import (
+    Launch,
+    Launched,
+    LaunchFailed,
+    ProcessExited,
+    ProcessKind,
+)
+from drivetrain.cluster.messages.registration import HeldSlots
+from drivetrain.cluster.worker.launch_requests import Launcher, LaunchError, Surroundings
+from drivetrain.cluster.worker.own_messages import Done, Ended, NotStarted, Ownerless, Started
+from drivetrain.errors import InternalError
+
+log: Final = logging.getLogger("drivetrain.worker")
+
+OWNERLESS_MS: Final = 20_000
+_OWNERLESS_GRACE_MS: Final = 5_000
+_REMEMBERED: Final = 1_000
+
+
+class _Entry:
+    """A launch: `pid` once it is started, `ended` when its end was told before its start."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch: Final = launch
+        self.pid: int | None = None
+        self.ended: Ended | None = None
+
+    @property
+    def held(self) -> HeldSlots:
+        launch = self.launch
+        return HeldSlots(launch.launch_id, launch.app_id, launch.slots, launch.kind.value)
+
+
+class Launches:
+    """The launches on `slots` slots, in the actor whose `context` is given.
+
+    `surroundings` is what processes get to know of their worker; `changed` is called when what is held has
+    changed.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        launcher: Launcher,
+        slots: int,
+        surroundings: Surroundings,
+        changed: Callable[[], None],
+    ) -> None:
+        self._context: Final = context
+        self._launcher: Final = launcher
+        self._slots: Final = slots
+        self._surroundings: Final = surroundings
+        self._changed: Final = changed
+        self._entries: Final[dict[str, _Entry]] = {}
+        self._over: Final[dict[str, Message]] = {}
+        self._epochs: Final[dict[str, int]] = {}  # those touched last at the end
+
+    @property
+    def held(self) -> tuple[HeldSlots, ...]:
+        """The slots that are held, by launch."""
+        return tuple(entry.held for entry in self._entries.values())
+
+    # ---- what others want
+
+    def launch(self, launch: Launch) -> None:
+        """Launch, or say again what became of it."""
+        known = self._entries.get(launch.launch_id)
+        if known is not None:
+            if known.pid is not None:
+                self._tell_launched(launch.owner, known.launch, known.pid)
+            return
+        if launch.launch_id in self._over:
+            launch.owner.tell(self._over[launch.launch_id], self._context.me)
+            return
+        refusal = self._refusal(launch)
+        if refusal is not None:
+            launch.owner.tell(refusal, self._context.me)
+            return
+        self._fence(launch.app_id, launch.epoch)
+        self._entries[launch.launch_id] = _Entry(launch)
+        if launch.kind is ProcessKind.EXECUTOR:
+            self._context.watch(launch.owner)
+        launch_id = launch.launch_id
+        self._context.pipe_to_self(
+            self._launcher.launch(launch, self._surroundings),
+            lambda pid: Started(launch_id, pid),
+            lambda error: _not_started(launch_id, error),
+        )
+        self._changed()
+
+    def stop(self, launch_id: str, grace_ms: int) -> None:
+        """Have a process ended; unknown ones are ignored."""
+        if launch_id in self._entries:
+            self._context.pipe_to_self(
+                self._launcher.stop(launch_id, grace_ms),
+                lambda _: Done(None),
+                lambda error: Done(f"{launch_id} cannot be stopped: {error!r}"),
+            )
+
+    def _refusal(self, launch: Launch) -> LaunchFailed | None:
+        if launch.epoch < self._epochs.get(launch.app_id, 0):
+            seen = self._epochs[launch.app_id]
+            return LaunchFailed(launch.launch_id, "stale-epoch", f"epoch {seen} was seen, not {launch.epoch}")
+        free = self._slots - self._used
+        # What a newer epoch replaces is killed, but its slots are free only when it is gone.
+        if launch.slots < 0 or launch.slots > free:
+            return LaunchFailed(
+                launch.launch_id, "no-slots", f"{launch.slots} slots are wanted and {free} are free"
+            )
+        return None
+
+    def _fence(self, app_id: str, epoch: int) -> None:
+        self._epochs[app_id] = max(epoch, self._epochs.pop(app_id, 0))
+        running = {entry.launch.app_id for entry in self._entries.values()}
+        idle = [each for each in self._epochs if each not in running and each != app_id]
+        for each in idle[: max(0, len(self._epochs) - _REMEMBERED)]:
+            del self._epochs[each]
+        for launch_id, entry in self._entries.items():
+            if entry.launch.app_id == app_id and entry.launch.epoch < epoch:
+                log.warning("killing %s of %s: epoch %s is over", launch_id, app_id, entry.launch.epoch)
+                self.stop(launch_id, 0)
+
+    @property
+    def _used(self) -> int:
+        return sum(entry.launch.slots for entry in self._entries.values())
+
+    # ---- what has happened
+
+    def take(self, message: Started | NotStarted | Ended) -> None:
+        """What became of a launch."""
+        entry = self._entries.get(message.launch_id)
+        if entry is None:
+            return
+        launch = entry.launch
+        match message:
+            case Started(_, pid):
+                log.info("launched %s of %s, process %s", launch.kind.value, launch.app_id, pid)
+                entry.pid = pid
+                self._tell_launched(launch.owner, launch, pid)
+                if entry.ended is not None:
+                    self._is_over(entry, _exited(launch, entry.ended))
+            case NotStarted(launch_id, code, why, remedy):
+                log.warning("%s of %s was not launched: %s", launch.kind.value, launch.app_id, why)
+                self._is_over(entry, LaunchFailed(launch_id, code, why, remedy))
+            case Ended() if entry.pid is None:
+                entry.ended = message
+            case Ended(_, status, _):
+                log.info("process %s of %s has ended: %s", entry.pid, launch.app_id, status)
+                self._is_over(entry, _exited(launch, message))
+
+    def owner_gone(self, owner: ActorRef) -> None:
+        """An owner has ended, or cannot be reached: its executors may end by themselves for a while."""
+        self._context.timers.start_once(f"ownerless {owner.path}", Ownerless(owner), delay_ms=OWNERLESS_MS)
+
+    def end_ownerless(self, owner: ActorRef) -> None:
+        """End the executors that an application master has left."""
+        for launch_id, entry in self._entries.items():
+            if entry.launch.owner == owner and entry.launch.kind is ProcessKind.EXECUTOR:
+                log.warning("ending %s: its application master is gone", launch_id)
+                self.stop(launch_id, _OWNERLESS_GRACE_MS)
+
+    def check(self) -> None:
+        """Verify invariant 1; raises InternalError."""
+        if self._used > self._slots:
+            raise InternalError(
+                "worker invariant 1: more slots held than offered", where=self._surroundings.worker_name
+            )
+
+    def _tell_launched(self, owner: ActorRef, launch: Launch, pid: int) -> None:
+        owner.tell(Launched(launch.launch_id, self._surroundings.worker_id, pid), self._context.me)
+
+    def _is_over(self, entry: _Entry, message: LaunchFailed | ProcessExited) -> None:
+        launch = entry.launch
+        del self._entries[launch.launch_id]
+        self._over[launch.launch_id] = message
+        if len(self._over) > _REMEMBERED:
+            del self._over[next(iter(self._over))]
+        is_owned = any(other.launch.owner == launch.owner for other in self._entries.values())
+        if launch.kind is ProcessKind.EXECUTOR and not is_owned:
+            self._context.unwatch(launch.owner)
+        launch.owner.tell(message, self._context.me)
+        self._changed()
+
+
+def _not_started(launch_id: str, error: Exception) -> NotStarted:
+    if isinstance(error, LaunchError):
+        return NotStarted(launch_id, error.failure_code, error.what, error.remedy)
+    return NotStarted(launch_id, "no-process", repr(error), None)
+
+
+def _exited(launch: Launch, end: Ended) -> ProcessExited:
+    return ProcessExited(launch.launch_id, launch.kind, launch.app_id, end.status, end.log)
