@@ -1,10 +1,10 @@
 """Write down the grammar of Spark's SQL expressions, as the installed PySpark has it: `make lock` runs this.
 
-SQL text in an application is checked while it is built, without Java, so the grammar must be there without
-Java. PySpark's jar has it: ANTLR keeps a grammar as a network of states, serialized in constants of the parser
+SQL text in an application is checked while it is built, so the grammar must be there without Java.
+PySpark's jar has it: ANTLR keeps a grammar as a network of states, serialized in constants of the parser
 and the lexer that it generates. This program reads the constants from the class files and writes one small
-automaton for each rule that an expression can reach to `api/sql/expression_grammar.json`. A test compares the
-file with the installed PySpark.
+automaton for each rule that an expression can reach to `api/sql/expression_grammar.json`. A test compares
+the file with the installed PySpark.
 
 Source: the serialized form of ANTLR 4.10 and later (`org.antlr.v4.runtime.atn.ATNDeserializer`).
 """
@@ -29,11 +29,12 @@ NAME_RULES = ("nonReserved", "ansiNonReserved", "strictNonReserved")
 """The rules that list the keywords that may also be names."""
 NEVER_NAMES = ("AND", "OR", "NOT")
 ALWAYS_REFUSED = (("literalType", "identifier"), ("errorCapturingIdentifierExtra", "MINUS"))
-"""What the grammar takes in a rule only to refuse it later with a better error: literals of unknown types, and
-names with a minus in them."""
+"""What the grammar takes in a rule only to be refused later with a better error: literals of unknown types,
+and names with a minus in them."""
 EOF = -1
+END_OF_TEXT = range(EOF, EOF + 1)
 BLOCK_STARTS, LOOP_END, RULE_STOP = (3, 4, 5), 12, 7
-RANGE, RULE, ATOM, SET, NOT_SET, WILDCARD = 2, 3, 5, 7, 8, 9
+RANGE, RULE, ATOM, SET, NOT_SET, WILDCARD = WITH_SYMBOLS = 2, 3, 5, 7, 8, 9
 Symbol: TypeAlias = tuple[str, int]
 """`("token", type)` or `("rule", index)`."""
 Automaton: TypeAlias = list[tuple[bool, dict[Symbol, int]]]
@@ -42,7 +43,7 @@ Automaton: TypeAlias = list[tuple[bool, dict[Symbol, int]]]
 
 @dataclass
 class Network:
-    """A serialized grammar: of each state its edges (kind, argument, target); of each rule where it starts."""
+    """A grammar as ANTLR keeps it: states with edges (kind, argument, target), and where rules start."""
 
     edges: dict[int, list[tuple[int, Any, int]]] = field(default_factory=lambda: defaultdict(list))
     stops: set[int] = field(default_factory=set)
@@ -105,45 +106,52 @@ def serialized(constants: dict[str, Any]) -> Iterator[int]:
 
 def network(constants: dict[str, Any]) -> Network:
     """The network that a generated parser or lexer carries."""
-    numbers = serialized(constants)
-    take = numbers.__next__
-    version, lexer, most_tokens = take(), take() == 0, take()
+    take = serialized(constants).__next__
+    version, is_lexer, most_tokens = take(), take() == 0, take()
     assert version == 4, f"ANTLR has a new form: {version}"
     net = Network()
     for state in range(take()):
         kind = take()
         if kind:
-            take()  # its rule
-            if kind == LOOP_END or kind in BLOCK_STARTS:
-                take()
+            _skip(take, 2 if kind in (*BLOCK_STARTS, LOOP_END) else 1)
             if kind == RULE_STOP:
                 net.stops.add(state)
-    for _ in range(2):  # states that are not greedy, and states with a precedence
-        for _ in range(take()):
-            take()
+    _skip(take, take())  # states that are not greedy
+    _skip(take, take())  # states with a precedence
     for _ in range(take()):
         net.starts.append(take())
-        if lexer:
+        if is_lexer:
             net.tokens.append(take())
-    for _ in range(take()):  # modes of a lexer
-        take()
+    _skip(take, take())  # modes of a lexer
     sets = [_interval_set(take) for _ in range(take())]
+    every = frozenset(range(1, most_tokens + 1))
     for _ in range(take()):
-        source, target, kind, first, second, third = (take() for _ in range(6))
-        argument: Any = None
-        if kind in (RANGE, ATOM):
-            low = EOF if third else first
-            argument = range(low, (second if kind == RANGE else low) + 1)
-        elif kind in (SET, NOT_SET):
-            argument = sets[first]
-            if kind == NOT_SET and not lexer:
-                argument = frozenset(range(1, most_tokens + 1)) - argument
-        elif kind == WILDCARD and not lexer:
-            argument = frozenset(range(1, most_tokens + 1))
-        elif kind == RULE:
-            argument = second
-        net.edges[source].append((kind, argument, target))
+        source, target, kind, *arguments = (take() for _ in range(6))
+        net.edges[source].append((kind, _argument(kind, arguments, sets, every), target))
     return net
+
+
+def _skip(take: Callable[[], int], count: int) -> None:
+    for _ in range(count):
+        take()
+
+
+def _argument(kind: int, given: list[int], sets: list[frozenset[int]], every: frozenset[int]) -> Any:
+    """The tokens (of a lexer: characters) of an edge, or the rule that it calls."""
+    first, second, with_end = given
+    match kind:
+        case 2 | 5:  # RANGE, ATOM
+            low = EOF if with_end else first
+            return range(low, (second if kind == RANGE else low) + 1)
+        case 7:  # SET
+            return sets[first]
+        case 8:  # NOT_SET
+            return every - sets[first]
+        case 9:  # WILDCARD
+            return every
+        case 3:  # RULE
+            return second
+    return None
 
 
 def _interval_set(take: Callable[[], int]) -> frozenset[int]:
@@ -173,9 +181,7 @@ def _texts(lexer: Network, state: int, before: str) -> Iterator[str | None]:
         yield before
         return
     for kind, argument, target in lexer.edges[state]:
-        if kind in (RULE, SET, NOT_SET, WILDCARD) or len(before) > 40 or len(argument or ()) > 1:
-            yield None
-        elif kind == ATOM and argument[0] == EOF:
+        if kind in (RANGE, RULE, SET, NOT_SET, WILDCARD) or len(before) > 40 or argument == END_OF_TEXT:
             yield None
         elif kind == ATOM:
             yield from _texts(lexer, target, before + chr(argument[0]))
@@ -185,36 +191,41 @@ def _texts(lexer: Network, state: int, before: str) -> Iterator[str | None]:
 
 def automaton(net: Network, rule: int) -> Automaton:
     """The rule as a deterministic automaton over tokens and other rules."""
-
-    def closed(states: set[int]) -> frozenset[int]:
-        todo = list(states)
-        while todo:
-            for kind, _, target in net.edges[todo.pop()]:
-                if kind not in (RANGE, RULE, ATOM, SET, NOT_SET, WILDCARD) and target not in states:
-                    states.add(target)
-                    todo.append(target)
-        return frozenset(states)
-
-    numbers = {closed({net.starts[rule]}): 0}
+    numbers = {_closed(net, {net.starts[rule]}): 0}
     made: Automaton = []
     for states in (todo := list(numbers)):
-        leads: dict[Symbol, set[int]] = defaultdict(set)
-        for state in states:
-            for kind, argument, target in net.edges[state]:
-                if kind == RULE:
-                    leads["rule", argument].add(target)
-                elif kind in (RANGE, ATOM, SET, NOT_SET, WILDCARD):
-                    for token in argument:
-                        leads["token", token].add(target)
         arrows = {}
-        for symbol, targets in leads.items():
-            target = closed(targets)
+        for symbol, targets in _leads(net, states).items():
+            target = _closed(net, targets)
             if target not in numbers:
                 numbers[target] = len(numbers)
                 todo.append(target)
             arrows[symbol] = numbers[target]
         made.append((not states.isdisjoint(net.stops), arrows))
     return made
+
+
+def _closed(net: Network, states: set[int]) -> frozenset[int]:
+    """The states, and those that are reached from them without a symbol."""
+    todo = list(states)
+    for state in todo:
+        for kind, _, target in net.edges[state]:
+            if kind not in WITH_SYMBOLS and target not in states:
+                states.add(target)
+                todo.append(target)
+    return frozenset(states)
+
+
+def _leads(net: Network, states: frozenset[int]) -> dict[Symbol, set[int]]:
+    leads: dict[Symbol, set[int]] = defaultdict(set)
+    for state in states:
+        for kind, argument, target in net.edges[state]:
+            if kind == RULE:
+                leads["rule", argument].add(target)
+            elif kind in WITH_SYMBOLS:
+                for token in argument:
+                    leads["token", token].add(target)
+    return leads
 
 
 def first_tokens(rules: dict[int, Automaton]) -> tuple[dict[int, set[int]], set[int]]:
@@ -242,33 +253,54 @@ def grammar() -> dict[str, Any]:
         parser, lexer = (
             class_constants(jar.read(f"{CLASSES}SqlBase{part}.class")) for part in ("Parser", "Lexer")
         )
-    net = network(parser)
-    types = {n: v for n, v in lexer.items() if isinstance(v, int) and n[0].isupper() and not n.endswith("_MODE")}
+    numbers = {n: v for n, v in lexer.items() if isinstance(v, int) and n[0].isupper() and "MODE" not in n}
+    types = dict(sorted(numbers.items(), key=lambda item: item[1]))
+    as_names = {word: max(types.values()) + 1 + n for n, word in enumerate(NEVER_NAMES)}
+    rules = reachable(network(parser), parser, types, {types[word]: as_names[word] for word in NEVER_NAMES})
+    sets: dict[str, int] = {}
+    return {
+        "fixed": dict(sorted(fixed_texts(network(lexer)).items(), key=lambda item: item[1])),
+        "types": types,
+        "as_names": as_names,
+        "rules": _written(rules, sets),
+        "sets": list(sets),
+    }
+
+
+def reachable(
+    net: Network, parser: dict[str, Any], types: dict[str, int], as_names: dict[int, int]
+) -> dict[int, Automaton]:
+    """The automata of the rules that an expression can reach, by number, beginning with its own."""
     names = {v: n.removeprefix("RULE_") for n, v in parser.items() if n.startswith("RULE_")}
-    listing = {rule for rule, name in names.items() if name in NAME_RULES}
-    as_names = {types[word]: max(types.values()) + 1 + n for n, word in enumerate(NEVER_NAMES)}
+    refused = {
+        (rule, symbol)
+        for rule, part in ALWAYS_REFUSED
+        for symbol in (("token", types.get(part)), ("rule", parser.get(f"RULE_{part}")))
+    }
     rules: dict[int, Automaton] = {}
-    todo = [next(rule for rule, name in names.items() if name == START)]
+    todo = [parser[f"RULE_{START}"]]
     for rule in todo:
-        made = automaton(net, rule)
-        if rule in listing:
-            made = [
-                (ends, {(k, as_names.get(v, v) if k == "token" else v): t for (k, v), t in arrows.items()})
-                for ends, arrows in made
-            ]
-        for name, part in ALWAYS_REFUSED:
-            if names[rule] == name:
-                refused = {("token", types.get(part)), ("rule", parser.get(f"RULE_{part}"))}
-                made = [
-                    (ends, {symbol: to for symbol, to in arrows.items() if symbol not in refused})
-                    for ends, arrows in made
-                ]
-        rules[rule] = made
-        called = {value for _, arrows in made for (kind, value) in arrows if kind == "rule"}
+        of_tokens = as_names if names[rule] in NAME_RULES else {}
+        rules[rule] = [
+            (
+                ends,
+                {
+                    (kind, of_tokens.get(value, value) if kind == "token" else value): target
+                    for (kind, value), target in arrows.items()
+                    if (names[rule], (kind, value)) not in refused
+                },
+            )
+            for ends, arrows in automaton(net, rule)
+        ]
+        called = {value for _, arrows in rules[rule] for (kind, value) in arrows if kind == "rule"}
         todo += sorted(called - set(todo))
+    return rules
+
+
+def _written(rules: dict[int, Automaton], sets: dict[str, int]) -> list[Any]:
+    """The rules as lists; adds the sets of tokens that they name to `sets`."""
     first, empty = first_tokens(rules)
     numbers = {rule: n for n, rule in enumerate(rules)}
-    sets: dict[str, int] = {}
 
     def set_of(tokens: set[int]) -> int:
         return sets.setdefault(_ranges(tokens), len(sets))
@@ -278,23 +310,13 @@ def grammar() -> dict[str, Any]:
         rows = []
         for ends, arrows in states:
             by_target: dict[int, set[int]] = defaultdict(set)
-            calls = []
             for (kind, value), target in arrows.items():
                 if kind == "token":
                     by_target[target].add(value)
-                else:
-                    calls.append([numbers[value], target])
-            rows.append([int(ends), sorted([set_of(t), to] for to, t in by_target.items()), sorted(calls)])
-        written.append(
-            {"name": names[rule], "first": set_of(first[rule]), "empty": rule in empty, "states": rows}
-        )
-    return {
-        "fixed": dict(sorted(fixed_texts(network(lexer)).items(), key=lambda item: item[1])),
-        "types": {n: v for n, v in sorted(types.items(), key=lambda item: item[1])},
-        "as_names": {word: as_names[types[word]] for word in NEVER_NAMES},
-        "sets": list(sets),
-        "rules": written,
-    }
+            calls = [(numbers[value], to) for (kind, value), to in arrows.items() if kind == "rule"]
+            rows.append([int(ends), sorted((set_of(t), to) for to, t in by_target.items()), sorted(calls)])
+        written.append([set_of(first[rule]), int(rule in empty), rows])
+    return written
 
 
 def _ranges(numbers: set[int]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from drivetrain.api.location import caller
 from drivetrain.api.spark_names import COLUMN_METHODS
 from drivetrain.api.spelling import unknown_name
+from drivetrain.api.sql import require_expression
 from drivetrain.errors import GraphError
 
 _BINARY = {
@@ -125,7 +126,12 @@ def lit(value: Any) -> Column:
 
 
 def expr(sql: str) -> Column:
-    """A column from an SQL expression, as in `expr("delay / 60 AS hours")`."""
+    """A column from an SQL expression, as in `expr("delay / 60 AS hours")`.
+
+    Raises `GraphError` with a mark at the place that Spark cannot read. Whether the columns exist is checked
+    when they are known: by `drivetrain plan --check`, and when the application starts.
+    """
+    require_expression(sql)
     return Column("function:expr", (sql,))
 
 

@@ -29,6 +29,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
+from drivetrain.api.sql import require_expression
 from drivetrain.config.references import without_password
 from drivetrain.errors import GraphError
 
@@ -363,6 +364,8 @@ def generate(
             raise GraphError(
                 f"{name} is too small", where="sources.generate", expected=f"more than {low}", got=str(value)
             )
+    for expression in (columns or {}).values():
+        require_expression(expression)
     return Generator(
         rate_per_s=rate_per_s, rows=rows, start=start, step_us=step_us, columns=dict(columns or {})
     )

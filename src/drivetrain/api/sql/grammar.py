@@ -1,14 +1,14 @@
 """The grammar of Spark's SQL expressions, and how far a text follows it.
 
-Problem: whether Spark can read an expression is known only to Spark's parser, which needs Java. Any other parser
-of SQL refuses texts that Spark takes.
+Problem: whether Spark can read an expression is known only to Spark's parser, which needs Java. Any other
+parser of SQL refuses texts that Spark takes.
 
 Design: `expression_grammar.json` has Spark's own rules, taken from the pinned PySpark by
-`scripts/spark_grammar.py`: a small automaton for each rule, over tokens and other rules. `reach` walks all paths
-through them at once, token by token, and builds no tree. A call of a rule at a token is shared by all who call it
-there, so the work grows with the length of the text, not with the number of readings. Spark decides some
-readings by conditions (priorities of operators, settings); they are left out, so what Spark's parser takes is
-always taken here.
+`scripts/spark_grammar.py`: a small automaton for each rule, over tokens and other rules. `reach` walks all
+paths through them at once, token by token, and builds no tree. A call of a rule at a token is shared by all
+who call it there, so the work grows with the length of the text, not with the number of readings. Spark
+decides some readings by conditions (priorities of operators, settings); they are left out, so what Spark's
+parser takes is always taken here.
 
 Invariants:
 
@@ -78,14 +78,14 @@ def grammar() -> Grammar:
     sets = [_numbers(text) for text in read["sets"]]
     rules = tuple(
         Rule(
-            sets[rule["first"]],
-            rule["empty"],
+            sets[first],
+            bool(empty),
             tuple(
                 Arrows(bool(ends), tuple((sets[n], to) for n, to in tokens), tuple(map(tuple, calls)))
-                for ends, tokens, calls in rule["states"]
+                for ends, tokens, calls in states
             ),
         )
-        for rule in read["rules"]
+        for first, empty, states in read["rules"]
     )
     return Grammar(rules, read["fixed"], read["types"], read["as_names"])
 
