@@ -9,7 +9,7 @@ An application file is a plain Python program:
     lines.flat_map(str.split, returns=str).group_by(word="value").count().sink(sinks.console())
 
 Nothing runs until it is given to `drivetrain run` or to `drivetrain.run(app)`. Settings take their
-values from `--set name=value` (or `drivetrain.load(file, settings)`), else their defaults.
+values from `--set name=value`, else their defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, overload
 
 from drivetrain.api.graph import Delivery, Graph, Latency, Node
 from drivetrain.api.location import Location, caller
@@ -31,7 +31,7 @@ from drivetrain.api.operations import Table as TableOperation
 from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.processes import process
 from drivetrain.api.sinks import Sink
-from drivetrain.api.sources import Source
+from drivetrain.api.sources import Socket, Source, TextFiles
 from drivetrain.api.stream import Stream, Table
 from drivetrain.api.task import Task
 from drivetrain.config.nearest import nearest
@@ -133,6 +133,34 @@ class Application:
 
     # -- settings ----------------------------------------------------------------------------------
 
+    @overload
+    def setting(
+        self, name: str, default: str = ..., *, type: None = None, doc: str = "", secret: Literal[True]
+    ) -> Secret: ...
+    @overload
+    def setting(
+        self,
+        name: str,
+        default: str | None = ...,
+        *,
+        type: None = None,
+        doc: str = "",
+        secret: bool | None = ...,
+    ) -> Any: ...  # a text may be meant for a parameter that takes a few words only
+    @overload
+    def setting(
+        self, name: str, *, type: type[T], doc: str = "", secret: Literal[False] | None = None
+    ) -> T: ...
+    @overload
+    def setting(
+        self,
+        name: str,
+        default: T,
+        *,
+        type: type[T] | None = None,
+        doc: str = "",
+        secret: Literal[False] | None = None,
+    ) -> T: ...
     def setting(
         self,
         name: str,
@@ -177,6 +205,10 @@ class Application:
 
     # -- streams -----------------------------------------------------------------------------------
 
+    @overload
+    def read(self, source: TextFiles | Socket, *, name: str | None = None) -> Stream[str]: ...
+    @overload
+    def read(self, source: Source, *, name: str | None = None) -> Stream[Any]: ...
     def read(self, source: Source, *, name: str | None = None) -> Stream[Any]:
         """A stream of the messages of a source."""
         _expect_source(source)
