@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from drivetrain.api.durations import microseconds
 from drivetrain.api.file_sources import (
     BadRecordPolicy,
     CsvFiles,
@@ -55,10 +56,10 @@ __all__ = [
 class Generator:
     """Generated messages: `id long` (0, 1, 2, …), `ts timestamp`, and the user's own columns.
 
-    The message with `id` n always has `ts = start + n * step_us` microseconds and the same other columns,
-    in every run and replay: `columns` maps names to deterministic Spark SQL expressions over `id` and
-    `ts`. `rate_per_s` is how many messages become available per second; None: no limit.
-    `rows` is the total number of messages; None: there is no end.
+    The message with `id` n always has `ts = start + n * every` and the same other columns, in every run and
+    replay; `every` is given as text ("1 ms") and kept as `step_us`, in microseconds. `columns` maps names to
+    deterministic Spark SQL expressions over `id` and `ts`. `rate_per_s` is how many messages become available
+    per second; None: no limit. `rows` is the total number of messages; None: there is no end.
     """
 
     rate_per_s: float | None = None
@@ -149,7 +150,7 @@ def generate(
     rate_per_s: float | None = None,
     rows: int | None = None,
     start: str = "2024-01-01T00:00:00Z",
-    step_us: int = 1000,
+    every: str = "1 ms",
     columns: Mapping[str, str] | None = None,
 ) -> Generator:
     """Generated messages, the same in every run; see `Generator`.
@@ -157,7 +158,7 @@ def generate(
     >>> generate(rows=1000, columns={"key": "id % 10"}).bounded
     True
     """
-    for name, value, low in (("rate_per_s", rate_per_s, 0.0), ("rows", rows, 0), ("step_us", step_us, -1)):
+    for name, value, low in (("rate_per_s", rate_per_s, 0.0), ("rows", rows, 0)):
         if value is not None and value <= low:
             raise GraphError(
                 f"{name} is too small", where="sources.generate", expected=f"more than {low}", got=str(value)
@@ -165,7 +166,11 @@ def generate(
     for expression in (columns or {}).values():
         require_expression(expression)
     return Generator(
-        rate_per_s=rate_per_s, rows=rows, start=start, step_us=step_us, columns=dict(columns or {})
+        rate_per_s=rate_per_s,
+        rows=rows,
+        start=start,
+        step_us=microseconds(every, "every"),
+        columns=dict(columns or {}),
     )
 
 
