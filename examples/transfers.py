@@ -12,6 +12,7 @@ always 0.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from drivetrain import Application, Task, partitioners, sinks, sources
 
@@ -55,12 +56,12 @@ class Balances(Task[Change, Balance]):
         yield Balance(change.account, amount + change.amount, changes + 1)
 
 
-def changes_of(transfer: object) -> list[Change]:
+def changes_of(transfer: Any) -> list[Change]:
     """The two sides of a transfer."""
     return [Change(transfer.source, -transfer.amount), Change(transfer.target, transfer.amount)]
 
 
-def table(name: str, **how: object) -> object:
+def table(name: str, **how: Any) -> sinks.Sink:
     """A sink of a table of the database."""
     if database.startswith("postgres"):
         return sinks.postgresql(database, name, **how)

@@ -16,3 +16,4 @@ pip=("$fresh/venv/bin/python" -m pip --disable-pip-version-check --quiet)
 mv "$fresh/requirements.lock" requirements.lock
 echo "requirements.lock: $(grep -vc '^#' requirements.lock) packages"
 "${PYTHON:-.venv/bin/python}" scripts/spark_names.py # PySpark's functions, as the pinned version has them
+"${PYTHON:-.venv/bin/python}" scripts/spark_grammar.py # the grammar of SQL expressions, likewise

@@ -9,20 +9,17 @@ An application file is a plain Python program:
     lines.flat_map(str.split, returns=str).group_by(word="value").count().sink(sinks.console())
 
 Nothing runs until it is given to `drivetrain run` or to `drivetrain.run(app)`. Settings take their
-values from `--set name=value` (or `drivetrain.load(file, settings)`), else their defaults.
+values from `--set name=value`, else their defaults.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import dataclasses
 import graphlib
 import re
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, overload
 
 from drivetrain.api.graph import Delivery, Graph, Latency, Node
 from drivetrain.api.location import Location, caller
@@ -30,45 +27,16 @@ from drivetrain.api.operations import Late, Read, Union, Write
 from drivetrain.api.operations import Table as TableOperation
 from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.processes import process
+from drivetrain.api.settings import REQUIRED, Setting, declare
 from drivetrain.api.sinks import Sink
-from drivetrain.api.sources import Source
+from drivetrain.api.sources import Socket, Source, TextFiles
 from drivetrain.api.stream import Stream, Table
 from drivetrain.api.task import Task
-from drivetrain.config.nearest import nearest
-from drivetrain.config.references import HOW, REFERENCE, Secret
-from drivetrain.errors import ConfigError, GraphError
+from drivetrain.config.references import Secret
+from drivetrain.errors import GraphError
 
 T = TypeVar("T")
-_REQUIRED = object()
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
-_NONE_GIVEN: Mapping[str, str] = types.MappingProxyType({})
-_given: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("settings", default=_NONE_GIVEN)
-
-
-@contextlib.contextmanager
-def given_settings(values: Mapping[str, str]) -> Iterator[None]:
-    """Make `values` what `Application.setting` reads while the block runs; keyed by setting name."""
-    token = _given.set(dict(values))
-    try:
-        yield
-    finally:
-        _given.reset(token)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A declared setting: its name, type, default (None when required), documentation and value.
-
-    `secret` is None where the application does not say.
-    """
-
-    name: str
-    type: type
-    default: Any
-    required: bool
-    doc: str
-    value: Any
-    secret: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,10 +101,38 @@ class Application:
 
     # -- settings ----------------------------------------------------------------------------------
 
+    @overload
+    def setting(
+        self, name: str, default: str = ..., *, type: None = None, doc: str = "", secret: Literal[True]
+    ) -> Secret: ...
+    @overload
     def setting(
         self,
         name: str,
-        default: Any = _REQUIRED,
+        default: str | None = ...,
+        *,
+        type: None = None,
+        doc: str = "",
+        secret: bool | None = ...,
+    ) -> Any: ...  # a text may be meant for a parameter that takes a few words only
+    @overload
+    def setting(
+        self, name: str, *, type: type[T], doc: str = "", secret: Literal[False] | None = None
+    ) -> T: ...
+    @overload
+    def setting(
+        self,
+        name: str,
+        default: T,
+        *,
+        type: type[T] | None = None,
+        doc: str = "",
+        secret: Literal[False] | None = None,
+    ) -> T: ...
+    def setting(
+        self,
+        name: str,
+        default: Any = REQUIRED,
         *,
         type: type | None = None,
         doc: str = "",
@@ -154,21 +150,9 @@ class Application:
         Raises `ConfigError` when it is required and not given, cannot be read as its type, or is a secret
         that is written out.
         """
-        kind = type or (str if default is _REQUIRED or default is None else default.__class__)
-        raw = _given.get().get(name)
-        required = default is _REQUIRED
-        if raw is None and required:
-            raise ConfigError(
-                f"setting {name!r} is required" + (f": {doc}" if doc else ""),
-                where=f"{self.name} ({caller()})",
-                got=_nearly(name, _given.get()),
-                remedy=f"add --set {name}=...",
-            )
-        value = default if raw is None else _read_setting(name, raw, kind)
-        if secret:
-            value = _secret(name, value, f"{self.name} ({caller()})")
-        self.settings[name] = Setting(name, kind, None if required else default, required, doc, value, secret)
-        return value
+        declared = declare(f"{self.name} ({caller()})", name, default, kind=type, doc=doc, secret=secret)
+        self.settings[name] = declared
+        return declared.value
 
     @property
     def naming_settings(self) -> dict[str, Any]:
@@ -177,6 +161,10 @@ class Application:
 
     # -- streams -----------------------------------------------------------------------------------
 
+    @overload
+    def read(self, source: TextFiles | Socket, *, name: str | None = None) -> Stream[str]: ...
+    @overload
+    def read(self, source: Source, *, name: str | None = None) -> Stream[Any]: ...
     def read(self, source: Source, *, name: str | None = None) -> Stream[Any]:
         """A stream of the messages of a source."""
         _expect_source(source)
@@ -286,25 +274,6 @@ class Application:
         return next(c for n in range(2, len(taken) + 3) if (c := f"{base}-{n}") not in taken)
 
 
-def _nearly(name: str, given: Mapping[str, str]) -> str | None:
-    """What was probably meant to be `name`, told as the error's "got"."""
-    near = nearest(name, given)
-    return None if near is None else f"--set {near}, which is no setting"
-
-
-def _secret(name: str, value: Any, where: str) -> Secret | None:
-    if value is None:
-        return None
-    if not isinstance(value, str) or REFERENCE.search(value) is None:
-        raise ConfigError(
-            f"the value of the secret setting {name!r} is a literal secret",
-            where=where,
-            expected="a reference to it: ${NAME} of the environment, or ${file:/path}",
-            remedy=HOW,
-        )
-    return Secret(value)
-
-
 def _processor_name(processor: Processor) -> str:
     what = processor.what
     return processor.name or str(getattr(what, "__name__", type(what).__name__))
@@ -338,17 +307,4 @@ def _expect_source(source: object) -> None:
         )
 
 
-def _read_setting(name: str, raw: str, kind: type) -> Any:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    try:
-        return words[raw.lower()] if kind is bool else kind(raw)
-    except (KeyError, ValueError) as error:
-        raise ConfigError(
-            f"setting {name!r} cannot be read",
-            where=f"--set {name}={raw}",
-            expected=kind.__name__,
-            got=repr(raw),
-        ) from error
-
-
-__all__ = ["Application", "Processor", "Setting", "Sink", "given_settings"]
+__all__ = ["Application", "Processor", "Sink"]

@@ -20,6 +20,7 @@ from typing import Any
 from drivetrain.api.location import caller
 from drivetrain.api.spark_names import COLUMN_METHODS
 from drivetrain.api.spelling import unknown_name
+from drivetrain.api.sql import require_expression
 from drivetrain.errors import GraphError
 
 _BINARY = {
@@ -66,6 +67,72 @@ class Column:
     def __neg__(self) -> Column:
         return self._method("__neg__")
 
+    def __add__(self, other: object) -> Column:
+        return self._method("__add__", other)
+
+    def __radd__(self, other: object) -> Column:
+        return self._method("__radd__", other)
+
+    def __sub__(self, other: object) -> Column:
+        return self._method("__sub__", other)
+
+    def __rsub__(self, other: object) -> Column:
+        return self._method("__rsub__", other)
+
+    def __mul__(self, other: object) -> Column:
+        return self._method("__mul__", other)
+
+    def __rmul__(self, other: object) -> Column:
+        return self._method("__rmul__", other)
+
+    def __truediv__(self, other: object) -> Column:
+        return self._method("__truediv__", other)
+
+    def __rtruediv__(self, other: object) -> Column:
+        return self._method("__rtruediv__", other)
+
+    def __mod__(self, other: object) -> Column:
+        return self._method("__mod__", other)
+
+    def __rmod__(self, other: object) -> Column:
+        return self._method("__rmod__", other)
+
+    def __pow__(self, other: object) -> Column:
+        return self._method("__pow__", other)
+
+    def __rpow__(self, other: object) -> Column:
+        return self._method("__rpow__", other)
+
+    def __eq__(self, other: object) -> Column:  # type: ignore[override]  # a column, as in PySpark
+        return self._method("__eq__", other)
+
+    def __ne__(self, other: object) -> Column:  # type: ignore[override]  # a column, as in PySpark
+        return self._method("__ne__", other)
+
+    def __lt__(self, other: object) -> Column:
+        return self._method("__lt__", other)
+
+    def __le__(self, other: object) -> Column:
+        return self._method("__le__", other)
+
+    def __gt__(self, other: object) -> Column:
+        return self._method("__gt__", other)
+
+    def __ge__(self, other: object) -> Column:
+        return self._method("__ge__", other)
+
+    def __and__(self, other: object) -> Column:
+        return self._method("__and__", other)
+
+    def __rand__(self, other: object) -> Column:
+        return self._method("__rand__", other)
+
+    def __or__(self, other: object) -> Column:
+        return self._method("__or__", other)
+
+    def __ror__(self, other: object) -> Column:
+        return self._method("__ror__", other)
+
     def __bool__(self) -> bool:
         raise TypeError("a column has no truth value: write & for and, | for or, ~ for not, with parentheses")
 
@@ -100,20 +167,6 @@ def _tell(value: Any) -> str:
     return str(value) if isinstance(value, Column) else repr(value)
 
 
-def _binary(name: str) -> Callable[[Column, Any], Column]:
-    def method(self: Column, other: Any) -> Column:
-        return self._method(name, other)
-
-    method.__name__ = name
-    return method
-
-
-for _name in _BINARY:
-    setattr(Column, f"__{_name}__", _binary(f"__{_name}__"))
-for _name in ("add", "sub", "mul", "truediv", "mod", "pow", "and", "or"):
-    setattr(Column, f"__r{_name}__", _binary(f"__r{_name}__"))
-
-
 def col(name: str) -> Column:
     """The column of that name."""
     return Column("function:col", (name,))
@@ -125,7 +178,12 @@ def lit(value: Any) -> Column:
 
 
 def expr(sql: str) -> Column:
-    """A column from an SQL expression, as in `expr("delay / 60 AS hours")`."""
+    """A column from an SQL expression, as in `expr("delay / 60 AS hours")`.
+
+    Raises `GraphError` with a mark at the place that Spark cannot read. Whether the columns exist is checked
+    when they are known: by `drivetrain plan --check`, and when the application starts.
+    """
+    require_expression(sql)
     return Column("function:expr", (sql,))
 
 

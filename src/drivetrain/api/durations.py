@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from drivetrain.api.location import caller
-from drivetrain.config.units import duration_ms, show_duration_ms
+from drivetrain.config.units import Parser, duration_ms, duration_us, show_duration_ms
 from drivetrain.errors import GraphError
 
-_PARSER = duration_ms()
+DEFAULT_TIMEOUT: Final = "5 min"
+"""How long Python waits for an application, unless it says otherwise."""
+
+_MILLISECONDS: Final = duration_ms()
+_MICROSECONDS: Final = duration_us()
 
 
 def milliseconds(text: str, what: str) -> int:
-    """Milliseconds of a duration with a unit; raises `GraphError` naming `what` if it is not one."""
+    """Milliseconds of a duration with a unit; raises `GraphError` naming `what` if it is not one.
+
+    >>> milliseconds("1.5 s", "within")
+    1500
+    """
+    return _read(_MILLISECONDS, text, what)
+
+
+def microseconds(text: str, what: str) -> int:
+    """Microseconds of a duration with a unit; raises `GraphError` naming `what` if it is not one.
+
+    >>> microseconds("100 us", "every")
+    100
+    """
+    return _read(_MICROSECONDS, text, what)
+
+
+def _read(parser: Parser[int], text: str, what: str) -> int:
     try:
-        return _PARSER.read(text)
+        return parser.read(text)
     except ValueError as error:
         raise GraphError(
             f"cannot read {what}",
             where=str(caller()),
-            expected=_PARSER.expected,
+            expected=parser.expected,
             got=repr(text),
             remedy="write a number and its unit",
         ) from error

@@ -70,9 +70,10 @@ class KafkaSink:
     `options` are Kafka's producer settings under Kafka's own names (security, compression, sizes). `create`
     is the number of partitions to create the topic with when it is missing; otherwise that is an error.
     `on_fresh` says what a run with `--fresh` does about results that are in the topic already, and cannot be
-    taken back: `refuse`, or `append` after them. `transaction_timeout_ms` is how long sending one batch may
-    take, and also how long an interrupted one may hold up `read_committed` readers at worst; `timeout_ms` is
-    how long the brokers are waited for before the batch fails.
+    taken back: `refuse`, or `append` after them. `transaction_timeout` ("1 min") is how long sending one
+    batch may take, and also how long an interrupted one may hold up `read_committed` readers at worst;
+    `timeout` ("2 min") is how long the brokers are waited for before the batch fails. Both are kept in
+    milliseconds.
     """
 
     bootstrap: str

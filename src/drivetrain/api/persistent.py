@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, ove
 from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.key_monoids import monoid_of, name_of_monoid
 from drivetrain.api.monoids import Aggregation, Monoid
-from drivetrain.api.task import In, Out, Task
+from drivetrain.api.task import At, In, Out, Task
 from drivetrain.api.windows import Window
 from drivetrain.errors import GraphError
 
@@ -167,15 +167,15 @@ class PersistentTask(Task[In, Out], Generic[In, Out]):
     state: ClassVar[State]
     key: Any = None
 
-    def on_next(self, message: In) -> Iterable[Any] | None:
+    def on_next(self, message: In) -> Iterable[Out | At[Out]] | None:
         """Called with each message; yield or return results."""
         self.state.update(message)
         return None
 
-    def on_change(self, key: Any, value: Any) -> Iterable[Any] | None:
+    def on_change(self, key: Any, value: Any) -> Iterable[Out | At[Out]] | None:
         """Called once a batch for each key that changed, with its value."""
 
-    def on_window(self, key: Any, start_ms: int, end_ms: int, value: Any) -> Iterable[Any] | None:
+    def on_window(self, key: Any, start_ms: int, end_ms: int, value: Any) -> Iterable[Out | At[Out]] | None:
         """Called for each key of a window that has ended, with its last value."""
 
 

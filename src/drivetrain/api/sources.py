@@ -24,137 +24,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from os import PathLike, fspath
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
 
+from drivetrain.api.durations import microseconds
+from drivetrain.api.file_sources import (
+    BadRecordPolicy,
+    CsvFiles,
+    FileSource,
+    JsonLines,
+    ParquetFiles,
+    Schema,
+    TextFiles,
+    csv,
+    json,
+    parquet,
+    text,
+)
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
-from drivetrain.config.references import without_password
+from drivetrain.api.sql import require_expression
 from drivetrain.errors import GraphError
 
 __all__ = [
-    "CsvFiles", "CustomSource", "FileSource", "Generator", "Items", "JsonLines", "Kafka", "ParquetFiles",
-    "Socket", "Source", "TextFiles", "csv", "generate", "items", "json", "kafka", "parquet", "socket", "text",
+    "BadRecordPolicy", "CsvFiles", "CustomSource", "FileSource", "Generator", "Items", "JsonLines", "Kafka",
+    "ParquetFiles", "Schema", "Socket", "Source", "TextFiles", "csv", "generate", "items", "json", "kafka",
+    "parquet", "socket", "text",
 ]  # fmt: skip
-
-Schema: TypeAlias = str | type
-"""A Spark DDL string (`"carrier string, delay double"`) or an annotated dataclass."""
-
-BadRecordPolicy: TypeAlias = Literal["fail", "dead_letter"]
-_POLICIES = ("fail", "dead_letter")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileSource:
-    """Files in one directory (or one file), in one format; use a subclass.
-
-    `path` is a file, a directory or any pyarrow file system URI. Directories are read recursively;
-    names that start with `.` or `_` are ignored. Without `watch`, the source reads the files that exist
-    at the first start. With `watch`, it also reads files that arrive later. These must be complete when
-    they appear: write them elsewhere or under a hidden name, and rename them.
-    `glob` selects the files whose names match.
-
-    `event_time` names the column with the timestamp; `max_disorder` ("1 h") is by how much a timestamp
-    may be older than the newest one so far. `on_bad_record` decides about unreadable records: stop the
-    application (`fail`), or put the record's raw text into the dead letters (`dead_letter`).
-    """
-
-    format: ClassVar[str]
-
-    path: str
-    glob: str | None = None
-    watch: bool = False
-    event_time: str | None = None
-    max_disorder: str | None = None
-    on_bad_record: BadRecordPolicy = "fail"
-
-    def __post_init__(self) -> None:
-        without_password(self.path, f"sources.{self.format}")
-        if not self.path:
-            raise GraphError(
-                "a file source needs a path",
-                where=f"sources.{self.format}",
-                remedy="give a file, a directory or a URI",
-            )
-        if self.on_bad_record not in _POLICIES:
-            raise GraphError(
-                "unknown policy for bad records",
-                where=f"sources.{self.format}",
-                expected=" or ".join(map(repr, _POLICIES)),
-                got=repr(self.on_bad_record),
-            )
-
-    @property
-    def bounded(self) -> bool:
-        """True unless the directory is watched."""
-        return not self.watch
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextFiles(FileSource):
-    """Lines of UTF-8 text, one message per line, in one column `value`."""
-
-    format: ClassVar[str] = "text"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CsvFiles(FileSource):
-    """Delimited text. With `header`, columns are found by name; without it, by position.
-
-    An unquoted field equal to one of `nulls` is null. `multiline` allows line breaks inside quotes;
-    such files are not split, so one core reads the whole file.
-    Timestamps are ISO 8601 (in UTC unless they have a zone), or follow `timestamp_format`, a
-    `strptime` pattern.
-    """
-
-    format: ClassVar[str] = "csv"
-
-    schema: Schema
-    header: bool = True
-    delimiter: str = ","
-    quote: str = '"'
-    nulls: tuple[str, ...] = ("",)
-    timestamp_format: str | None = None
-    multiline: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, value in (("delimiter", self.delimiter), ("quote", self.quote)):
-            if len(value.encode("utf-8")) != 1:
-                raise GraphError(f"{name} must be one ASCII character", where="sources.csv", got=repr(value))
-
-
-@dataclass(frozen=True, kw_only=True)
-class JsonLines(FileSource):
-    """One JSON object per line. A missing key is null; keys outside the schema are ignored.
-
-    Timestamps are ISO 8601 strings (in UTC unless they have a zone), or follow
-    `timestamp_format`, a `strptime` pattern.
-    """
-
-    format: ClassVar[str] = "json"
-
-    schema: Schema
-    timestamp_format: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParquetFiles(FileSource):
-    """Parquet files. The schema is `schema` or that of the first file; every file must fit it."""
-
-    format: ClassVar[str] = "parquet"
-
-    schema: Schema | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generator:
     """Generated messages: `id long` (0, 1, 2, …), `ts timestamp`, and the user's own columns.
 
-    The message with `id` n always has `ts = start + n * step_us` microseconds and the same other columns,
-    in every run and replay: `columns` maps names to deterministic Spark SQL expressions over `id` and
-    `ts`. `rate_per_s` is how many messages become available per second; None: no limit.
-    `rows` is the total number of messages; None: there is no end.
+    The message with `id` n always has `ts = start + n * every` and the same other columns, in every run and
+    replay; `every` is given as text ("1 ms") and kept as `step_us`, in microseconds. `columns` maps names to
+    deterministic Spark SQL expressions over `id` and `ts`. `rate_per_s` is how many messages become available
+    per second; None: no limit. `rows` is the total number of messages; None: there is no end.
     """
 
     rate_per_s: float | None = None
@@ -240,117 +145,12 @@ Source: TypeAlias = (
 )
 
 
-def text(
-    path: str | PathLike[str],
-    *,
-    glob: str | None = None,
-    watch: bool = False,
-    on_bad_record: BadRecordPolicy = "fail",
-) -> TextFiles:
-    """Lines of UTF-8 text files, in one column `value`; see `TextFiles`.
-
-    >>> text("logs/", glob="*.log").path
-    'logs/'
-    """
-    return TextFiles(path=fspath(path), glob=glob, watch=watch, on_bad_record=on_bad_record)
-
-
-def csv(
-    path: str | PathLike[str],
-    *,
-    schema: Schema,
-    header: bool = True,
-    delimiter: str = ",",
-    quote: str = '"',
-    nulls: Iterable[str] = ("",),
-    timestamp_format: str | None = None,
-    multiline: bool = False,
-    glob: str | None = None,
-    watch: bool = False,
-    event_time: str | None = None,
-    max_disorder: str | None = None,
-    on_bad_record: BadRecordPolicy = "fail",
-) -> CsvFiles:
-    """Records of CSV files; see `CsvFiles`.
-
-    >>> csv("flights.csv", schema="carrier string, delay double", nulls=["NA"]).nulls
-    ('NA',)
-    """
-    return CsvFiles(
-        path=fspath(path),
-        schema=schema,
-        header=header,
-        delimiter=delimiter,
-        quote=quote,
-        nulls=tuple(nulls),
-        timestamp_format=timestamp_format,
-        multiline=multiline,
-        glob=glob,
-        watch=watch,
-        event_time=event_time,
-        max_disorder=max_disorder,
-        on_bad_record=on_bad_record,
-    )
-
-
-def json(
-    path: str | PathLike[str],
-    *,
-    schema: Schema,
-    timestamp_format: str | None = None,
-    glob: str | None = None,
-    watch: bool = False,
-    event_time: str | None = None,
-    max_disorder: str | None = None,
-    on_bad_record: BadRecordPolicy = "fail",
-) -> JsonLines:
-    """Objects of JSON lines files; see `JsonLines`.
-
-    >>> json("events/", schema="ts timestamp, user string", event_time="ts").event_time
-    'ts'
-    """
-    return JsonLines(
-        path=fspath(path),
-        schema=schema,
-        timestamp_format=timestamp_format,
-        glob=glob,
-        watch=watch,
-        event_time=event_time,
-        max_disorder=max_disorder,
-        on_bad_record=on_bad_record,
-    )
-
-
-def parquet(
-    path: str | PathLike[str],
-    *,
-    schema: Schema | None = None,
-    glob: str | None = None,
-    watch: bool = False,
-    event_time: str | None = None,
-    max_disorder: str | None = None,
-) -> ParquetFiles:
-    """Rows of Parquet files; see `ParquetFiles`.
-
-    >>> parquet("taxi/", event_time="pickup").bounded
-    True
-    """
-    return ParquetFiles(
-        path=fspath(path),
-        schema=schema,
-        glob=glob,
-        watch=watch,
-        event_time=event_time,
-        max_disorder=max_disorder,
-    )
-
-
 def generate(
     *,
     rate_per_s: float | None = None,
     rows: int | None = None,
     start: str = "2024-01-01T00:00:00Z",
-    step_us: int = 1000,
+    every: str = "1 ms",
     columns: Mapping[str, str] | None = None,
 ) -> Generator:
     """Generated messages, the same in every run; see `Generator`.
@@ -358,13 +158,19 @@ def generate(
     >>> generate(rows=1000, columns={"key": "id % 10"}).bounded
     True
     """
-    for name, value, low in (("rate_per_s", rate_per_s, 0.0), ("rows", rows, 0), ("step_us", step_us, -1)):
+    for name, value, low in (("rate_per_s", rate_per_s, 0.0), ("rows", rows, 0)):
         if value is not None and value <= low:
             raise GraphError(
                 f"{name} is too small", where="sources.generate", expected=f"more than {low}", got=str(value)
             )
+    for expression in (columns or {}).values():
+        require_expression(expression)
     return Generator(
-        rate_per_s=rate_per_s, rows=rows, start=start, step_us=step_us, columns=dict(columns or {})
+        rate_per_s=rate_per_s,
+        rows=rows,
+        start=start,
+        step_us=microseconds(every, "every"),
+        columns=dict(columns or {}),
     )
 
 

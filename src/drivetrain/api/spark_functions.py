@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from drivetrain.api.columns import Column
+from drivetrain.api.columns import Column, expr
 from drivetrain.api.spark_names import FUNCTIONS
 from drivetrain.api.spelling import unknown_name
 
@@ -33,6 +33,9 @@ class SparkFunctions:
             )
         if name not in FUNCTIONS:
             raise unknown_name("pyspark.sql.functions", name, FUNCTIONS)
+
+        if name == "expr":
+            return expr
 
         def call(*args: Any, **kwargs: Any) -> Column:
             return Column(f"function:{name}", args, tuple(sorted(kwargs.items())))

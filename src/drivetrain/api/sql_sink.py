@@ -52,8 +52,9 @@ class SqlSink:
     `key` names the columns that identify a row in mode `upsert`. If a batch has several rows with the same
     key, the one with the largest value in the column `newest` counts. `on_fresh` decides what a run with
     `--fresh` does if the table has rows: `refuse` to run, `keep` them, or `empty` the table, whoever wrote
-    the rows. By default it is `refuse` for `append` and `keep` for `upsert`. `timeout_ms` is how long the
-    sink waits for a database that does not answer or is locked, before the batch fails.
+    the rows. By default it is `refuse` for `append` and `keep` for `upsert`. `timeout` ("30 s", kept
+    in milliseconds) is how long the sink waits for a database that does not answer or is locked, before the
+    batch fails.
     """
 
     table: str

@@ -12,9 +12,11 @@ keywords are names of columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from drivetrain.api.columns import Column, col, expr, require_free_names
+from drivetrain.api.column_arguments import as_column, named_columns, partition_names
+from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, name_of
 from drivetrain.api.graph_builder import GraphBuilder
@@ -72,7 +74,7 @@ class Stream(Generic[T]):
         self,
         fn: Callable[[T], U],
         *,
-        returns: object | None = None,
+        returns: type[U] | UnionType | str | None = None,
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[U]:
@@ -84,7 +86,7 @@ class Stream(Generic[T]):
         self,
         fn: Callable[[T], Iterable[U]],
         *,
-        returns: object | None = None,
+        returns: type[U] | UnionType | str | None = None,
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[U]:
@@ -102,7 +104,7 @@ class Stream(Generic[T]):
         """Keep the messages for which the condition (a column, SQL text or a function) is true."""
         what: Column | Function
         if isinstance(condition, Column | str):
-            what = _column(condition)
+            what = as_column(condition)
         else:
             what = function("filter", caller(), condition, bool, on_error=on_error)
         return self._add("filter", Filter(what), name, condition)
@@ -112,7 +114,7 @@ class Stream(Generic[T]):
 
         `step` names the processor.
         """
-        return self._add("select", Select(self._columns("select", columns, named)), step)
+        return self._add("select", Select(named_columns("select", columns, named)), step)
 
     def with_columns(self, *, step: str | None = None, **named: Any) -> Stream[Any]:
         """Add or replace columns. `step` names the processor.
@@ -120,7 +122,7 @@ class Stream(Generic[T]):
         A value is a column, SQL text, or a Python function whose parameters are named like the columns that
         it needs: `with_columns(speed=kmh)` with `def kmh(distance: float, minutes: float) -> float`.
         """
-        return self._add("with_columns", Select(self._columns("with_columns", (), named), keep=True), step)
+        return self._add("with_columns", Select(named_columns("with_columns", (), named), keep=True), step)
 
     def drop(self, *columns: str, name: str | None = None) -> Stream[Any]:
         """Remove columns: `drop("raw", "comment")`."""
@@ -170,11 +172,11 @@ class Stream(Generic[T]):
                 where=str(caller()),
                 expected='event_time("ts", partition="shard", partitions=4)',
             )
-        operation = EventTime(_column(column), disorder_ms)
+        operation = EventTime(as_column(column), disorder_ms)
         if partition is not None:
-            names = _partition_names(partitions)
+            names = partition_names(partitions)
             idle_ms = milliseconds(idle_timeout or "30 s", "idle_timeout")
-            operation = EventTime(_column(column), disorder_ms, _column(partition), names, idle_ms)
+            operation = EventTime(as_column(column), disorder_ms, as_column(partition), names, idle_ms)
         return self._add("event_time", operation, name)
 
     def log(self, limit: int = 20, *, name: str | None = None) -> Stream[T]:
@@ -190,7 +192,7 @@ class Stream(Generic[T]):
             raise GraphError(
                 "group_by needs a key", where=str(caller()), remedy="name a column, or use .window()"
             )
-        return Grouped(self._add, self._columns("group_by", keys, named))
+        return Grouped(self._add, named_columns("group_by", keys, named))
 
     def window(self, window: Window) -> Grouped[Stream[Any]]:
         """Divide the whole stream into windows, without keys."""
@@ -250,7 +252,7 @@ class Stream(Generic[T]):
         *,
         parallelism: int = 1,
         partitioner: Partitioner | None = None,
-        returns: object | None = None,
+        returns: type[U] | UnionType | str | None = None,
         name: str | None = None,
     ) -> Stream[U]:
         """Run a `Task` class (or a function that creates a Task) in `parallelism` instances.
@@ -320,34 +322,6 @@ class Stream(Generic[T]):
         )
         return made
 
-    def _columns(
-        self, operator: str, positional: Iterable[Column | str], named: dict[str, Any]
-    ) -> tuple[tuple[str | None, Column | Function], ...]:
-        out: list[tuple[str | None, Column | Function]] = []
-        for c in positional:
-            if not isinstance(c, Column | str):
-                raise GraphError(
-                    "a function needs a name here",
-                    where=f"{operator} ({caller()})",
-                    expected=f"{operator}(name=function)",
-                    got=f"{operator}({name_of(c)})",
-                )
-            out.append((None, _column(c)))
-        require_free_names(named)
-        for key, value in named.items():
-            if isinstance(value, Column | str):
-                out.append((key, _column(value)))
-            elif callable(value):
-                out.append((key, function(operator, caller(), value, None)))
-            else:
-                raise GraphError(
-                    f"{key}= is neither a column nor a function",
-                    where=f"{operator} ({caller()})",
-                    expected="a column, SQL text or a function; lit(...) for a constant",
-                    got=repr(value),
-                )
-        return tuple(out)
-
 
 class Table:
     """A bounded source that is read completely, for `Stream.join`; returned by `Application.table`."""
@@ -355,30 +329,3 @@ class Table:
     def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app
         self.id = id
-
-
-def _partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int | str, ...]:
-    names = tuple(range(partitions)) if isinstance(partitions, int) else tuple(partitions or ())
-    if not names or len(set(names)) != len(names) or len({type(name) for name in names}) > 1:
-        raise GraphError(
-            "partitions= of an event time cannot be read",
-            where=str(caller()),
-            expected='their number, or their names, each once: partitions=4, partitions=["eu", "us"]',
-            got=repr(partitions),
-        )
-    return names
-
-
-def _column(value: Column | str) -> Column:
-    if isinstance(value, Column):
-        return value
-    if value.isidentifier():
-        return col(value)
-    words = value.split()
-    if len(words) == 2 and words[0].lower() != "not" and all(word.isidentifier() for word in words):
-        raise GraphError(
-            f"{value!r} is neither the name of a column nor an SQL expression",
-            where=str(caller()),
-            expected=f"col({value!r}) for the column of that name, {words[1]}={words[0]!r} for another name",
-        )
-    return expr(value)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -64,12 +64,12 @@ class Task(Generic[In, Out]):
     def on_start(self, context: TaskContext) -> None:
         """Called once, before the first message."""
 
-    def on_next(self, message: In) -> Iterable[Any] | None:
+    def on_next(self, message: In) -> Iterable[Out | At[Out]] | None:
         """Called with each message; yield or return results."""
         raise TypeError(f"{type(self).__name__} defines neither on_next nor on_batch")
 
-    def on_clock(self, clock_ms: int) -> Iterable[Any] | None:
+    def on_clock(self, clock_ms: int) -> Iterable[Out | At[Out]] | None:
         """Called when the inputs' clock has moved to `clock_ms`: only late messages can be older."""
 
-    def on_stop(self) -> Iterable[Any] | None:
+    def on_stop(self) -> Iterable[Out | At[Out]] | None:
         """Called when the application has finished."""

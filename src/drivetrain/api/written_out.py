@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from drivetrain.api.application import Setting
 from drivetrain.api.graph import Graph
+from drivetrain.api.settings import Setting
 from drivetrain.config import Config
 from drivetrain.config.references import HOW, is_written_out
 from drivetrain.errors import UserError

@@ -28,7 +28,7 @@ from types import ModuleType, TracebackType
 from typing import ClassVar, Final
 
 from drivetrain.api import Application
-from drivetrain.api.application import given_settings
+from drivetrain.api.settings import given_settings
 from drivetrain.config import did_you_mean, split_sets
 from drivetrain.errors import DrivetrainError, UserError
 

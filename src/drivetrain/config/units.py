@@ -31,8 +31,14 @@ T = TypeVar("T")
 _DURATION_UNITS_MS: Final[Mapping[str, int]] = MappingProxyType(
     {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 )
+_DURATION_UNITS_US: Final[Mapping[str, int]] = MappingProxyType(
+    {"us": 1, **{unit: 1_000 * ms for unit, ms in _DURATION_UNITS_MS.items()}}
+)
 _DURATION_WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "micros": "us",
+        "microsecond": "us",
+        "microseconds": "us",
         "millis": "ms",
         "millisecond": "ms",
         "milliseconds": "ms",
@@ -101,6 +107,21 @@ def duration_ms(minimum_ms: int = 0) -> Parser[int]:
     return Parser(
         f'a duration with a unit such as "200 ms", "10 s", "5 min" or "2 h"{least}', read, show_duration_ms
     )
+
+
+def duration_us() -> Parser[int]:
+    """Take a duration with a unit ("100 us", "1 ms", "2 h") as whole microseconds.
+
+    Raises ValueError from `read` for a bare number and for a fraction of a microsecond.
+    """
+
+    def read(raw: object) -> int:
+        amount, unit = _split_unit(raw)
+        known = _DURATION_WORDS.get(unit.lower(), unit.lower())
+        return _whole(amount * _DURATION_UNITS_US[known], 0) if known in _DURATION_UNITS_US else _refuse()
+
+    expected = 'a duration with a unit such as "100 us", "1 ms" or "10 s"'
+    return Parser(expected, read, lambda value: _show_in(value, _DURATION_UNITS_US, "us"))
 
 
 def size_bytes(minimum_bytes: int = 0) -> Parser[int]:

@@ -37,7 +37,7 @@ made = app.read(
         rows=6_000,
         rate_per_s=rate or None,
         start="1970-01-01T00:00:00Z",
-        step_us=100_000,
+        every="100 ms",
         columns={"key": "element_at(array('a', 'b', 'c', 'd'), cast(id % 4 as int) + 1)"},
     ),
     name="made",

@@ -50,7 +50,7 @@ def chained(drive: Harness) -> Application:
         sources.generate(
             rows=len(ROWS),
             start="1970-01-01T00:00:00Z",
-            step_us=100_000,
+            every="100 ms",
             columns={"key": "element_at(array('a', 'b', 'c', 'd'), cast(id % 4 as int) + 1)"},
         )
     )

@@ -39,7 +39,7 @@ def chained(out: Path, rate: float | None, *, also: Path | None = None) -> Appli
             rows=ROWS,
             rate_per_s=rate,
             start="1970-01-01T00:00:00Z",
-            step_us=100_000,
+            every="100 ms",
             columns={"key": "element_at(array('a', 'b', 'c', 'd'), cast(id % 4 as int) + 1)"},
         ),
         name="made",

@@ -37,7 +37,7 @@ made = app.read(
         rows=6_000,
         rate_per_s=rate,
         start="1970-01-01T00:00:00Z",
-        step_us=100_000,
+        every="100 ms",
         columns={"key": "concat('k', id % 4)"},
     ),
     name="made",

@@ -36,7 +36,7 @@ def open_gate(number: int) -> bool:
 
 numbers = app.read(
     sources.generate(
-        rows=ROWS, step_us=60_000_000, columns={"number": "id", "word": "concat('w', cast(id % 3 as string))"}
+        rows=ROWS, every="1 min", columns={"number": "id", "word": "concat('w', cast(id % 3 as string))"}
     ),
     name="numbers",
 )

@@ -12,7 +12,7 @@ import pytest
 from harness import Harness
 
 from drivetrain import Application, savepoint, sinks, sources
-from drivetrain.api.application import given_settings
+from drivetrain.api.settings import given_settings
 from drivetrain.errors import OperatorError
 from drivetrain.spark.batch.read_dead_letters import dead_letters
 

@@ -273,7 +273,7 @@ def test_a_bounded_source_can_be_read_whole_as_a_table(spark: SparkSession, tmp_
 
 
 def test_the_generator_makes_the_same_rows_on_every_run(spark: SparkSession, tmp_path: Path) -> None:
-    source = sources.generate(rows=10_000, step_us=500, columns={"key": "concat('k', id % 3)"})
+    source = sources.generate(rows=10_000, every="500 us", columns={"key": "concat('k', id % 3)"})
     first = run(open_source(source, context(spark, tmp_path / "1", max_batch_rows=3000)), tmp_path / "1")
     second = run(open_source(source, context(spark, tmp_path / "2")), tmp_path / "2")
     assert len(first.rows) == 4

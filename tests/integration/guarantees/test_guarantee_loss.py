@@ -147,7 +147,7 @@ app = Application("killed")
 out = app.setting("output")
 def kept(message) -> bool:
     return message.id % 10 != 3
-made = app.read(sources.generate(rows=9_000, step_us=50_000, columns={"key": "id % 5"}), name="made")
+made = app.read(sources.generate(rows=9_000, every="50 ms", columns={"key": "id % 5"}), name="made")
 events = made.filter(kept, name="kept").cut()
 short = events.group_by("key").window(windows.tumbling("10 s"))
 short = short.aggregate(step="short", n=agg.count(), total=agg.sum("id"))

@@ -186,7 +186,7 @@ def test_a_store_without_event_time_is_replayed_by_arrival(drive: Harness) -> No
 def test_the_generator_begins_with_the_first_row_of_the_replay(drive: Harness) -> None:
     def build() -> Application:
         app = Application("generated")
-        rows = sources.generate(rows=1000, start="1970-01-01T00:00:00Z", step_us=1_000_000)
+        rows = sources.generate(rows=1000, start="1970-01-01T00:00:00Z", every="1 s")
         drive.sink(app.read(rows).window(windows.tumbling("100 s")).aggregate(n=agg.count()))
         return app
 

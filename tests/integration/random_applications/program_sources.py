@@ -161,10 +161,8 @@ def _parsed(key_type: KeyType) -> str:
 def _generated(recipe: Recipe, i: int, source: Source) -> str:
     (first, second), count = source.rows[:2], len(source.rows)
     columns = {"key": as_sql(recipe.key_type, "id % 3"), "n": "cast(id % 7 as bigint)"}
-    step_us = second[0] - first[0]
-    made = (
-        f'sources.generate(rows={count}, start="{instant(first[0])}", step_us={step_us}, columns={columns})'
-    )
+    times = f'start="{instant(first[0])}", every="{second[0] - first[0]} us"'
+    made = f"sources.generate(rows={count}, {times}, columns={columns})"
     return f's{i} = app.read({made}, name="source{i}")'
 
 

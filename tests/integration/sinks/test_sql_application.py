@@ -20,7 +20,7 @@ database = Path(__file__).parent / "bank.db"
 app = Application("bank")
 transfers = app.read(
     sources.generate(
-        rows={ROWS}, step_us=1_000_000,
+        rows={ROWS}, every="1 s",
         columns={{"account": "concat('a', id % 5)", "cents": "cast(id % 7 as long)"}},
     )
 )

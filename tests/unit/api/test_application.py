@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from drivetrain.api import Application, Processor, Task, agg, partitioners, sinks, sources, windows
-from drivetrain.api.application import given_settings
 from drivetrain.api.operations import Late, Process, Union, Write
+from drivetrain.api.settings import given_settings
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import ConfigError, GraphError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.api.durations import duration_text, milliseconds
+from drivetrain.api.durations import duration_text, microseconds, milliseconds
 from drivetrain.errors import GraphError
 
 
@@ -29,3 +29,17 @@ def test_what_is_no_duration_is_refused_saying_what_it_was_for(text: object) -> 
 @given(st.integers(0, 10**12))
 def test_what_is_told_is_read_again_as_the_same(ms: int) -> None:
     assert milliseconds(duration_text(ms), "x") == ms
+
+
+@pytest.mark.parametrize(
+    ("text", "us"), [("100 us", 100), ("0.5 ms", 500), ("1 microsecond", 1), ("1 h", 3_600_000_000)]
+)
+def test_a_short_duration_is_read_in_microseconds(text: str, us: int) -> None:
+    assert microseconds(text, "every") == us
+
+
+@pytest.mark.parametrize("text", ["0.5 us", "10", 10, "-1 us"])
+def test_what_is_no_whole_number_of_microseconds_is_refused(text: object) -> None:
+    with pytest.raises(GraphError, match="cannot read every") as caught:
+        microseconds(text, "every")  # type: ignore[arg-type]
+    assert '"100 us"' in str(caught.value)

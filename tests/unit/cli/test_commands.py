@@ -38,6 +38,18 @@ def test_plan_shows_fragments_channels_how_operators_run_and_guarantees(
     assert "left out by by_hour, by_day" in " ".join(result.stdout.split())
 
 
+def test_plan_refuses_sql_text_that_spark_cannot_read_and_marks_the_place(
+    application_file: Path, command
+) -> None:
+    application_file.write_text(WINDOWED.replace("events.group_by", 'events.filter("n > AND m").group_by'))
+    result = command("plan", "count.py")
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert lines[0] == "error: count.py:7: Spark cannot read this SQL text from 'AND' on"
+    assert lines[2:4] == ["  got: n > AND m", "           ^"]
+    assert lines[4].startswith("  remedy: AND needs something on both sides")
+
+
 def test_plan_as_json_holds_the_same_and_is_alone_on_standard_output(application_file: Path) -> None:
     application_file.write_text("print('printed by the application')\n" + WINDOWED)
     command = [

@@ -383,8 +383,8 @@ async def test_waiting_ends_with_the_application_or_in_time(simulation: Simulati
         made.world.put(view_of())
         client = await made.connect()
         with pytest.raises(StillUnderWayError, match="not over yet"):
-            await made.client_node.run(lambda: client.wait("wc", timeout_ms=3_000))
-        waiting = made.client_node.run(lambda: client.wait("wc", timeout_ms=60_000))
+            await made.client_node.run(lambda: client.wait("wc", timeout="3 s"))
+        waiting = made.client_node.run(lambda: client.wait("wc", timeout="1 min"))
         await simulation.sleep(10)
         made.world.lead(None)
         await simulation.sleep(20)
@@ -407,11 +407,11 @@ async def test_a_clock_is_waited_for_through_changes_of_application_masters(simu
         world.put(view_of())
         client = await made.connect()
         with pytest.raises(StillUnderWayError, match="not there yet"):
-            await made.client_node.run(lambda: client.wait_clock("wc", 60_000, timeout_ms=3_000))
+            await made.client_node.run(lambda: client.wait_clock("wc", 60_000, timeout="3 s"))
         await nodes[0].start(main)
-        assert await made.client_node.run(lambda: client.wait_clock("wc", 5_000, timeout_ms=3_000)) == 5_000
+        assert await made.client_node.run(lambda: client.wait_clock("wc", 5_000, timeout="3 s")) == 5_000
         moment = "1970-01-01T00:01"
-        waiting = made.client_node.run(lambda: client.wait_clock("wc", moment, timeout_ms=120_000))
+        waiting = made.client_node.run(lambda: client.wait_clock("wc", moment, timeout="2 min"))
         await simulation.sleep(5)
         nodes[0].crash()
         await simulation.sleep(5)
@@ -424,9 +424,9 @@ async def test_who_waits_for_the_clock_of_what_is_over_is_told(simulation: Simul
     async with cluster(simulation) as made:
         made.world.put(view_of(state=ApplicationState.KILLED, clock_ms=5_000, ended_ms=20_000))
         client = await made.connect()
-        assert await made.client_node.run(lambda: client.wait_clock("wc", 4_000, timeout_ms=3_000)) == 5_000
+        assert await made.client_node.run(lambda: client.wait_clock("wc", 4_000, timeout="3 s")) == 5_000
         with pytest.raises(ApplicationOverError, match="before its clock reached 1970-01-01T00:01"):
-            await made.client_node.run(lambda: client.wait_clock("wc", 60_000, timeout_ms=3_000))
+            await made.client_node.run(lambda: client.wait_clock("wc", 60_000, timeout="3 s"))
 
 
 @simulate(seeds=10)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drivetrain.api import Application, sinks, sources
-from drivetrain.api.application import given_settings
+from drivetrain.api.settings import given_settings
 from drivetrain.api.written_out import (
     SecretWrittenOutError,
     refuse_written_out,

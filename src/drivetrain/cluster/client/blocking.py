@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from drivetrain.api.durations import milliseconds
+from drivetrain.api.durations import DEFAULT_TIMEOUT
 from drivetrain.cluster.client.attachment import End, Say, Show
 from drivetrain.cluster.client.client import Client
 from drivetrain.cluster.client.open_client import open_client
@@ -35,7 +35,6 @@ from drivetrain.config import Config
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT: Final = "5 min"
 _CLOSE_S: Final = 15
 
 
@@ -143,19 +142,19 @@ class BlockingClient:
 
     def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
         """Wait until an application has ended, for `timeout` ("5 min") at most; see `Client.wait`."""
-        return self._wait(self._client.wait(app, timeout_ms=milliseconds(timeout, "timeout")))
+        return self._wait(self._client.wait(app, timeout))
 
     def savepoint(self, app: str, place: str | os.PathLike[str], timeout: str = "1 min") -> Path:
         """Have an application write a savepoint to a directory; see `Client.savepoint`."""
-        return self._wait(self._client.savepoint(app, place, timeout_ms=milliseconds(timeout, "timeout")))
+        return self._wait(self._client.savepoint(app, place, timeout))
 
     def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Wait until everything before `moment` has been processed; see `Client.wait_clock`."""
-        return self._wait(self._client.wait_clock(app, moment, timeout_ms=milliseconds(timeout, "timeout")))
+        return self._wait(self._client.wait_clock(app, moment, timeout))
 
     def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
         """Wait until nothing of it runs; see `Client.wait_gone`."""
-        self._wait(self._client.wait_gone(app, timeout_ms=milliseconds(timeout, "timeout")))
+        self._wait(self._client.wait_gone(app, timeout))
 
     def workers(self) -> tuple[WorkerView, ...]:
         """All workers; see `Client.workers`."""
@@ -165,9 +164,9 @@ class BlockingClient:
         """All masters; see `Client.masters`."""
         return self._wait(self._client.masters())
 
-    def follow(self, app: str, *, tick_ms: int = 200) -> Iterator[Show | Say | End | None]:
+    def follow(self, app: str, *, tick: str = "200 ms") -> Iterator[Show | Say | End | None]:
         """What happens to an application; see `Client.follow`."""
-        return self._iterate(lambda: self._client.follow(app, tick_ms=tick_ms))
+        return self._iterate(lambda: self._client.follow(app, tick=tick))
 
     def logs(self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024) -> list[Piece]:
         """The ends of logs; see `Client.logs`."""

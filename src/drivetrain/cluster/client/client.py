@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
+from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms, moment_text
 from drivetrain.cluster.client.attachment import (
     Attachment,
@@ -185,8 +186,8 @@ class Client:
         request = Restart(before.app_id, replay_from_ms)
         return (await self._ask(request, FoundApplication, app, done)).application
 
-    async def wait(self, app: str, *, timeout_ms: int) -> ApplicationView:
-        """Wait until an application is over; raises StillUnderWayError when it is not in time.
+    async def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
+        """Wait until an application is over; raises StillUnderWayError when it is not within `timeout`.
 
         Without a leader it waits for one: only the timeout ends it.
         """
@@ -195,9 +196,9 @@ class Client:
             view = await self.application(app)
             return view if view.state.is_over else None
 
-        return await self._wait_for(is_over, timeout_ms, app, "the application is not over yet")
+        return await self._wait_for(is_over, timeout, app, "the application is not over yet")
 
-    async def wait_clock(self, app: str, moment: str | int | datetime, *, timeout_ms: int) -> int:
+    async def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Wait until an application has processed everything before `moment`; returns its clock, in ms.
 
         `moment` is ISO 8601 (UTC unless it says otherwise), a datetime, or ms since the epoch. Goes on
@@ -205,7 +206,7 @@ class Client:
         there in time, ApplicationOverError when the application has ended without getting there.
         """
         wanted_ms = moment_ms(moment, "moment")
-        end_s = self.system.loop.time() + timeout_ms / 1000
+        end_s = self.system.loop.time() + milliseconds(timeout, "timeout") / 1000
 
         async def reached() -> int | None:
             view = await self.application(app)
@@ -230,15 +231,16 @@ class Client:
                 return None  # it has gone, or has just come: the registry knows which
             return seen.clock_ms if seen.is_reached else None
 
-        return await self._wait_for(reached, timeout_ms, app, "the application's clock is not there yet")
+        return await self._wait_for(reached, timeout, app, "the application's clock is not there yet")
 
-    async def savepoint(self, app: str, place: str | os.PathLike[str], *, timeout_ms: int) -> Path:
+    async def savepoint(self, app: str, place: str | os.PathLike[str], timeout: str = "1 min") -> Path:
         """Have an application write all that it needs to go on elsewhere to a directory; returns which.
 
         The directory is made by the application master, where its state directory is. Raises
         ApplicationOverError for an application that is over, UnavailableError when no application master
         answers or no checkpoint is made in time, OutputError when the place cannot be used.
         """
+        timeout_ms = milliseconds(timeout, "timeout")
         directory = Path(place).absolute()
         view = await self.application(app)
         if view.state.is_over:
@@ -257,14 +259,14 @@ class Client:
             raise UnavailableError(
                 "no application master has answered",
                 where=app,
-                expected=f"a savepoint within {timeout_ms / 1000:g} s",
+                expected=f"a savepoint within {timeout}",
                 remedy=f"try again; `drivetrain show {app}` shows its progress",
             )
         if made.error is not None:
             raise error_of_view(made.error)
         return directory
 
-    async def wait_gone(self, app: str, *, timeout_ms: int) -> None:
+    async def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
         """Wait until no worker runs a process of an application that is over."""
         app_id = (await self.application(app)).app_id
 
@@ -272,7 +274,7 @@ class Client:
             running = [worker for worker in await self.workers() if runs_on(worker, app_id)]
             return None if running else True
 
-        await self._wait_for(is_gone, timeout_ms, app, "processes of the application are still ending")
+        await self._wait_for(is_gone, timeout, app, "processes of the application are still ending")
 
     # ---- the cluster
 
@@ -286,14 +288,14 @@ class Client:
 
     # ---- watching
 
-    async def follow(self, app: str, *, tick_ms: int = 200) -> AsyncIterator[Show | Say | End | None]:
+    async def follow(self, app: str, *, tick: str = "200 ms") -> AsyncIterator[Show | Say | End | None]:
         """What happens to an application from now on; the last is its `End`.
 
-        A None comes when nothing has happened for `tick_ms`, so that the caller can look at other things.
+        A None comes when nothing has happened for `tick`, so that the caller can look at other things.
         Goes on through changes of leader and application master. Raises UnknownApplicationError.
         """
         view = await self.application(app)
-        events: asyncio.Queue[Event] = asyncio.Queue()
+        events, tick_s = asyncio.Queue[Event](), milliseconds(tick, "tick") / 1000
         attachment = Attachment(view.app_id)
         follower = self.system.spawn(lambda: Follower(events.put_nowait))
         events.put_nowait(ViewSeen(view, self.line.leader))
@@ -301,7 +303,7 @@ class Client:
         try:
             while not attachment.has_ended:
                 try:
-                    event = await asyncio.wait_for(events.get(), tick_ms / 1000)
+                    event = await asyncio.wait_for(events.get(), tick_s)
                 except TimeoutError:
                     yield None
                     continue
@@ -364,9 +366,9 @@ class Client:
             raise error_of_answer(error, app, known) from error
 
     async def _wait_for(
-        self, look: Callable[[], Awaitable[T | None]], timeout_ms: int, app: str, otherwise: str
+        self, look: Callable[[], Awaitable[T | None]], timeout: str, app: str, otherwise: str
     ) -> T:
-        end_s = self.system.loop.time() + timeout_ms / 1000
+        end_s = self.system.loop.time() + milliseconds(timeout, "timeout") / 1000
         while True:
             try:
                 found = await look()
@@ -380,7 +382,7 @@ class Client:
                 raise StillUnderWayError(
                     otherwise,
                     where=app,
-                    got=f"after {timeout_ms / 1000:g} s",
+                    got=f"after {timeout}",
                     remedy=f"wait longer; `drivetrain show {app}` shows its progress",
                 )
             await asyncio.sleep(POLL_S)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from drivetrain.api.durations import milliseconds
+from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
 from drivetrain.errors import UnavailableError
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from drivetrain.spark.state.state_query import States
 
 Run: TypeAlias = Callable[[RunListener, Callable[[RunClock], None]], RunResult]
-
-DEFAULT_TIMEOUT: Final = "5 min"
 
 
 class RunningApplication:

@@ -1,0 +1,74 @@
+"""What users give an operator where it takes columns: names, SQL text, recorded columns, Python functions.
+
+Called by `stream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from drivetrain.api.columns import Column, col, expr, require_free_names
+from drivetrain.api.functions import function, name_of
+from drivetrain.api.location import caller
+from drivetrain.api.operations import Function
+from drivetrain.errors import GraphError
+
+
+def partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int | str, ...]:
+    """The names of partitions that are given by their number, or each by its name."""
+    names = tuple(range(partitions)) if isinstance(partitions, int) else tuple(partitions or ())
+    if not names or len(set(names)) != len(names) or len({type(name) for name in names}) > 1:
+        raise GraphError(
+            "partitions= of an event time cannot be read",
+            where=str(caller()),
+            expected='their number, or their names, each once: partitions=4, partitions=["eu", "us"]',
+            got=repr(partitions),
+        )
+    return names
+
+
+def as_column(value: Column | str) -> Column:
+    """A column that is given as such, by its name, or as SQL text."""
+    if isinstance(value, Column):
+        return value
+    if value.isidentifier():
+        return col(value)
+    words = value.split()
+    if len(words) == 2 and words[0].lower() != "not" and all(word.isidentifier() for word in words):
+        raise GraphError(
+            f"{value!r} is neither the name of a column nor an SQL expression",
+            where=str(caller()),
+            expected=f"col({value!r}) for the column of that name, {words[1]}={words[0]!r} for another name",
+        )
+    return expr(value)
+
+
+def named_columns(
+    operator: str, positional: Iterable[Column | str], named: dict[str, Any]
+) -> tuple[tuple[str | None, Column | Function], ...]:
+    """What an operator is given by position (without a name) and by keyword."""
+    out: list[tuple[str | None, Column | Function]] = []
+    for c in positional:
+        if not isinstance(c, Column | str):
+            raise GraphError(
+                "a function needs a name here",
+                where=f"{operator} ({caller()})",
+                expected=f"{operator}(name=function)",
+                got=f"{operator}({name_of(c)})",
+            )
+        out.append((None, as_column(c)))
+    require_free_names(named)
+    for key, value in named.items():
+        if isinstance(value, Column | str):
+            out.append((key, as_column(value)))
+        elif callable(value):
+            out.append((key, function(operator, caller(), value, None)))
+        else:
+            raise GraphError(
+                f"{key}= is neither a column nor a function",
+                where=f"{operator} ({caller()})",
+                expected="a column, SQL text or a function; lit(...) for a constant",
+                got=repr(value),
+            )
+    return tuple(out)
