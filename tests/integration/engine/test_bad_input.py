@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import subprocess
@@ -400,16 +399,14 @@ def command(
         "--set", f"output={tmp_path / 'out'}", "--state-dir", str(tmp_path / "state"),
         "--set", "spark.driver-memory=1 GiB", "--set", "spark.master=local[2]", *arguments,
     ]  # fmt: skip
-    # Java remarks on this one wherever it is set, and here every line that a user sees is looked at.
-    environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
-    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False, env=environment)
+    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False)
 
 
 def unexpected(stderr: str) -> list[str]:
-    """Lines that are neither progress, nor the error, nor Java's one remark about its modules."""
+    """Lines that are neither progress, nor the error, nor Java's remarks on modules and options."""
     start = stderr.find("error: ")
     before = stderr if start < 0 else stderr[:start]
-    known = ("[", "WARNING: Using incubator modules", "seen ")
+    known = ("[", "WARNING: Using incubator modules", "NOTE: Picked up JDK_JAVA_OPTIONS", "seen ")
     return [line for line in before.splitlines() if not line.startswith(known)]
 
 

@@ -11,6 +11,10 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from harness import Harness
+
+from drivetrain.code.application_file import load_application
+from drivetrain.core.job.run_progress import RunOutcome
 
 ENDLESS = """
 from drivetrain import Application, sinks, sources
@@ -49,15 +53,32 @@ def interrupted(process: subprocess.Popen[str], out: Path, more_than: int) -> tu
     return process.communicate(timeout=100)
 
 
-def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    for _ in range(2):
-        process = start(tmp_path)
-        said, errors = interrupted(process, out, len(list(out.glob("part-*"))) + 3)
-        assert process.returncode == 128 + signal.SIGINT, errors
-        assert "Traceback" not in errors
-        assert "Py4J" not in errors
-        assert json.loads(said)["outcome"] == "stopped"
+class UntilMore:
+    """Stops a run when there are new files."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._before = set(out.glob("part-*"))
+        self._patience_s = time.monotonic() + 120
+
+    def on_event(self, event: object) -> None: ...
+
+    def stop_requested(self) -> bool:
+        return len(set(self._out.glob("part-*")) - self._before) > 2 or time.monotonic() > self._patience_s
+
+
+def test_ctrl_c_drains_and_the_same_application_goes_on(drive: Harness) -> None:
+    out = drive.directory / "out"
+    process = start(drive.directory)
+    said, errors = interrupted(process, out, 3)
+    assert process.returncode == 128 + signal.SIGINT, errors
+    assert "Traceback" not in errors
+    assert "Py4J" not in errors
+    assert json.loads(said)["outcome"] == "stopped"
+    before = len(list(out.glob("part-*")))
+    application = load_application(str(drive.directory / "endless.py"), {"output": str(out)})
+    assert drive.run(application, listener=UntilMore(out)).outcome is RunOutcome.STOPPED
+    assert len(list(out.glob("part-*"))) > before
     rows = pq.read_table(out).to_pylist()
     assert sorted(row["id"] for row in rows) == list(range(len(rows)))
     assert all(row["twice"] == 2 * row["id"] for row in rows)

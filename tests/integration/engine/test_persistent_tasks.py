@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at, events
+from typer.testing import CliRunner
 
 from drivetrain import Application, Monoid, PersistentTask, State, agg, sinks, sources, start, state, windows
+from drivetrain.cli.main import app as cli
 from drivetrain.code.application_file import load_application
 from drivetrain.core.state.paged_state import bucket_of
 from drivetrain.core.state.state_keys import encoded_key
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KILLS = 3 if "DRIVETRAIN_SEEDS" in os.environ else 1
+BATCH = "1 KiB" if "DRIVETRAIN_SEEDS" in os.environ else "4 KiB"
+"""So that there are always batches left to kill."""
 pytestmark = pytest.mark.timeout(600)
 MINUTE = 60_000
 SCHEMA = "ts timestamp, key string, n bigint"
@@ -141,7 +145,7 @@ def finished(
     read.process(Records, name="records").sink(sinks.none())
     drive.sink(read.process(Hourly, name="hourly"), "hourly")
     drive.sink(read.process(Closing, name="closing"), "closing")
-    drive.run(app, run__max_batch_bytes="1 KiB")
+    drive.run(app, run__max_batch_bytes="4 KiB")
     return app, drive, data
 
 
@@ -460,7 +464,9 @@ def check_as_of_checkpoint(drive: Harness, data: list[tuple[int, str, int]], sin
     return as_of_ms
 
 
-def test_states_survive_kills_and_another_number_of_cores(drive: Harness) -> None:
+def test_states_survive_kills_and_another_number_of_cores(
+    drive: Harness, capfd: pytest.CaptureFixture[str]
+) -> None:
     data = messages(1500, seed=9)
     write_parts(drive.out("in"), data, parts=7)
     file = drive.directory / "killed.py"
@@ -471,7 +477,7 @@ def test_states_survive_kills_and_another_number_of_cores(drive: Harness) -> Non
     as_of_ms = 0
     for attempt in range(KILLS + 1):
         cores = 1 + attempt % 2
-        keys = [f"spark.master=local[{cores}]", "spark.driver-memory=1 GiB", "run.max-batch-bytes=1 KiB"]
+        keys = [f"spark.master=local[{cores}]", "spark.driver-memory=1 GiB", f"run.max-batch-bytes={BATCH}"]
         keys += ["checkpoint.mode=on", "checkpoint.interval=100 ms"]
         sets = [word for key in (f"input={drive.out('in')}", *keys) for word in ("--set", key)]
         process = command("run", str(file), "--state-dir", place, *sets)
@@ -491,6 +497,8 @@ def test_states_survive_kills_and_another_number_of_cores(drive: Harness) -> Non
     for minute in (4, 12, 18, 24, 28, 40):
         assert by_key(states, minute * MINUTE) == summed(ones, minute * MINUTE), minute
     line = ("state", "killed", "counts", "--key", "key-2", "--at", "1970-01-01T00:18", "--json")
-    said, errors = command(*line, "--state-dir", place).communicate(timeout=400)
-    assert said, errors
-    assert json.loads(said)["states"] == [{"key": "key-2", "value": summed(ones, 18 * MINUTE)["key-2"]}]
+    capfd.readouterr()
+    said = CliRunner().invoke(cli, [*line, "--state-dir", place])
+    assert said.exit_code == 0, said.output
+    (known,) = json.loads(capfd.readouterr().out)["states"]
+    assert known == {"key": "key-2", "value": summed(ones, 18 * MINUTE)["key-2"]}

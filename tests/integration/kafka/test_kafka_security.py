@@ -18,8 +18,10 @@ from broker import Broker
 from kafka_runs import KafkaRun, send
 from security import SECRET, Secured
 from topic_reading import values
+from typer.testing import CliRunner
 
 from drivetrain import Application, sinks, sources
+from drivetrain.cli.main import app as cli
 from drivetrain.connectors.opening import open_sink
 from drivetrain.errors import InputError, OutputError
 from drivetrain.spark.connector.sink import SinkContext
@@ -74,7 +76,12 @@ def holds(directory: Path, secret: str) -> list[Path]:
 
 
 def test_source_and_sinks_are_let_in_by_tls_and_the_password_is_in_no_text_and_no_file(
-    guarded: Broker, secured: Secured, topic: str, tmp_path: Path
+    guarded: Broker,
+    secured: Secured,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     made = (f"{topic}-once", f"{topic}-least")
     for name in (topic, *made):
@@ -91,8 +98,13 @@ def test_source_and_sinks_are_let_in_by_tls_and_the_password_is_in_no_text_and_n
     given = ["guarded.py", *(part for k, v in sets.items() for part in ("--set", f"{k}={v}"))]
     state = ["--state-dir", str(tmp_path / "state")]
     told = [*drivetrain(tmp_path, "run", *given, *state, "--json", **options)]
+    monkeypatch.chdir(tmp_path)
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
     for command in (["plan", *given], ["config"]):
-        told += drivetrain(tmp_path, *command, **options)
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
+        told += [done.output, *capfd.readouterr()]
     for name in made:
         assert sorted(map(int, values(guarded, name))) == list(range(20))
     assert SECRET not in "".join(told)

@@ -1,14 +1,15 @@
-"""A whole application with two tables of one database, as its user runs it: to its end, again, and anew."""
+"""An application with two tables of one database, by the commands of its user: to its end, again, anew."""
 
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
+from drivetrain.cli.main import app
 
 ROWS = 2_000
 APPLICATION = f"""
@@ -32,19 +33,15 @@ sums.sink(sinks.sqlite(database, "sums", mode="upsert", key=["account", "window_
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("spark")
 def test_two_tables_hold_the_results_once_however_often_it_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bank.py").write_text(APPLICATION)
 
-    def drivetrain(verb: str, *more: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable, "-m", "drivetrain.cli", verb, str(tmp_path / "bank.py"), *more,
-            "--set", "spark.driver-memory=1 GiB", "--set", "spark.master=local[2]",
-        ]  # fmt: skip
-        if verb == "run":
-            command += ["--state-dir", str(tmp_path / "state")]
-        return subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    def drivetrain(verb: str, *more: str) -> Result:
+        state = ["--state-dir", str(tmp_path / "state")] if verb == "run" else []
+        return CliRunner().invoke(app, [verb, str(tmp_path / "bank.py"), *more, *state])
 
     def both() -> list[tuple[int, int]]:
         with closing(sqlite3.connect(tmp_path / "bank.db")) as connection:
@@ -57,12 +54,12 @@ def test_two_tables_hold_the_results_once_however_often_it_is_run(
     assert "published with each checkpoint" in " ".join(plan.split())
     for _ in range(2):
         done = drivetrain("run")
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.exit_code == 0, done.output
         assert both() == [(ROWS, total, total)]
     refused = drivetrain("run", "--fresh")
-    assert refused.returncode == 2
-    assert f"{ROWS} rows were published" in refused.stdout + refused.stderr
+    assert refused.exit_code == 2
+    assert f"{ROWS} rows were published" in refused.output
     monkeypatch.setenv("ON_FRESH", "empty")
     anew = drivetrain("run", "--fresh")
-    assert anew.returncode == 0, anew.stdout + anew.stderr
+    assert anew.exit_code == 0, anew.output
     assert both() == [(ROWS, total, total)]

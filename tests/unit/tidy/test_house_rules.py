@@ -17,7 +17,12 @@ LONGER_FUNCTIONS = {"drivetrain.api.kafka.kafka": 80}  # a long list of document
 FOR_USERS = {"drivetrain.core.job.splits"}
 """Modules for applications that users write; an example and a benchmark use them."""
 
-PROGRAMS = {"drivetrain.spark.run.warm_up_application", "drivetrain.cluster.worker.orphans"}
+PROGRAMS = {
+    "drivetrain.spark.run.warm_up_application",
+    "drivetrain.spark.session.fork_client",
+    "drivetrain.spark.session.fork_server",
+    "drivetrain.cluster.worker.orphans",
+}
 """Modules that are run, not imported."""
 
 SEPARATE = PROGRAMS | {"drivetrain.cli.warm_up", "drivetrain.cluster.master.workers.scheduler"}

@@ -1,29 +1,37 @@
-"""The Python that Spark starts its workers with, without the half second that each would waste.
+"""The Python that Spark starts its workers with, without what each would waste on imports.
 
 The problem: Spark puts its own zipped copy of PySpark first on the path of every Python process it starts.
 Modules in a zip file have no stored bytecode, so each process compiles PySpark anew: 0.5 s of CPU, for
-each kind of worker, for every query with a Python source, at every start.
+each kind of worker, for every query with a Python source, at every start. Without that, imports take as long.
 
 The design: on this machine, workers run the very Python of the driver, which has the same PySpark
 installed, with its bytecode. So Spark is given a script of a few lines that takes the zip off the path
-and becomes that Python. It also keeps Ctrl-C from workers: a terminal sends it to every process of the group,
-and one that plans a source would die of it, with a traceback, while the driver drains the batch.
+and has `fork_server` run the module, or becomes that Python. It also keeps Ctrl-C from workers: a terminal
+sends it to every process of the group, and one that plans a source would die of it, with a traceback, while
+the driver drains the batch.
 
 Measured on two busy cores: query start to the end of its first four small batches from 14 s to 6 s for the
-first query, from 3.1 s to 2.1 s for a later one.
+first query, from 3.1 s to 2.1 s for a later one, without the zip. Decision 0065 has the figures of forks.
 
 Called by `session`, for local masters only: other machines have paths of their own.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
+import socket
+import subprocess
 import sys
+from pathlib import Path
+from typing import Final
 
 from drivetrain.runtime.temporary_folders import make_temporary_folder
 
-_SCRIPT = """#!/bin/sh
+_HERE: Final = Path(__file__).resolve().parent
+_END_S: Final = 5.0
+_SCRIPT: Final = """#!/bin/sh
 kept=
 IFS=:
 for entry in $PYTHONPATH; do
@@ -35,8 +43,15 @@ done
 PYTHONPATH=$kept
 export PYTHONPATH
 trap '' INT
+if [ "$1" = -m ]; then
+    shift
+    exec {python} -I -S {client} {server} {python} "$@"
+fi
 exec {python} "$@"
 """
+_IGNORING_CTRL_C: Final = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+_CHOSEN: Final = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+"""What Spark says to its Python processes unless the environment of this one says otherwise."""
 
 _made: list[str] = []
 
@@ -52,8 +67,40 @@ def worker_python() -> str:
     if not os.path.isfile(pyspark.__file__) or not os.access("/bin/sh", os.X_OK):
         return sys.executable
     if not _made:
-        script = make_temporary_folder("drivetrain-python-") / "python"
-        script.write_text(_SCRIPT.format(python=shlex.quote(sys.executable)))
+        folder = make_temporary_folder("drivetrain-python-")
+        script, server = folder / "python", folder / "server"
+        names = {"python": sys.executable, "client": _HERE / "fork_client.py", "server": server}
+        script.write_text(_SCRIPT.format(**{name: shlex.quote(str(path)) for name, path in names.items()}))
         script.chmod(0o700)
+        _start_server(server)
         _made.append(str(script))
     return _made[0]
+
+
+def _start_server(place: Path) -> None:
+    """Start a fork server that listens at `place` from now on; clients do without it where that cannot be."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        try:
+            listening.bind(str(place))
+        except OSError:
+            return  # the path of the temporary folder is too long for a socket
+        listening.listen(128)
+        number = listening.fileno()
+        process = subprocess.Popen(
+            [*_IGNORING_CTRL_C, sys.executable, str(_HERE / "fork_server.py"), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env=_CHOSEN | os.environ | {"PYTHONUNBUFFERED": "YES"},
+            pass_fds=[number],
+        )
+    atexit.register(_end_server, process)
+
+
+def _end_server(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()  # it takes this for the end of this process
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
