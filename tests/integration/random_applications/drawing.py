@@ -8,6 +8,7 @@ from typing import Any
 
 from drivetrain.crash_points import CrashPoint
 
+from .drawing_kafka import with_kafka
 from .drawing_sources import draw_keys, draw_sources
 from .model import streams_of
 from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES
@@ -67,7 +68,7 @@ def recipe_of(seed: int) -> Recipe:
     while True:
         made = Drawing(seed, draw).drawn()
         if all(len(stream.messages) <= MOST_MESSAGES for stream in streams_of(made)):
-            return made
+            return with_kafka(made)
 
 
 def killed_recipe_of(seed: int) -> Recipe:

@@ -20,6 +20,7 @@ from drivetrain.testing.simulate import chosen_seeds
 
 from .drawing import killed_recipe_of, recipe_of
 from .program import DATABASE, program_of
+from .program_kafka import KAFKA
 from .recipe import Recipe
 from .running import failure_of, failure_of_killed
 from .shrinking import shrunk
@@ -43,12 +44,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Recipe]:
-    """Starts a database for a recipe that needs one."""
+def servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Recipe]:
+    """Starts a database and a broker for a recipe that needs them."""
 
     def started(recipe: Recipe) -> Recipe:
         if any(sink.kind == "postgresql" for sink in recipe.sinks):
             monkeypatch.setenv(DATABASE, request.getfixturevalue("postgres").dsn())
+        if recipe.needs_kafka:
+            monkeypatch.setenv(KAFKA, request.getfixturevalue("broker").bootstrap)
         return recipe
 
     return started
@@ -57,17 +60,17 @@ def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_application_gives_what_the_model_says(
-    spark: SparkSession, folder: Path, database: Callable[[Recipe], Recipe], seed: int
+    spark: SparkSession, folder: Path, servers: Callable[[Recipe], Recipe], seed: int
 ) -> None:
-    _judge(database(recipe_of(seed)), folder, failure_of)
+    _judge(servers(recipe_of(seed)), folder, failure_of)
 
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", KILLED)
 def test_a_random_application_that_is_killed_gives_what_the_model_says(
-    folder: Path, database: Callable[[Recipe], Recipe], seed: int
+    folder: Path, servers: Callable[[Recipe], Recipe], seed: int
 ) -> None:
-    _judge(database(killed_recipe_of(seed)), folder, failure_of_killed)
+    _judge(servers(killed_recipe_of(seed)), folder, failure_of_killed)
 
 
 def _judge(recipe: Recipe, folder: Path, run: Callable[[Recipe, Path, str], str | None]) -> None:

@@ -1,0 +1,58 @@
+"""What a Kafka sink's topic holds: messages of committed transactions, as rows.
+
+Read by a client that has nothing to do with Spark. Called by `checking`, also while an application runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
+from topic_reading import messages
+
+from .program_kafka import KAFKA
+from .recipe import WINDOW, Target
+
+TIMES = ("at", *WINDOW)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A broker that somebody else started."""
+
+    bootstrap: str
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client for topics."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+
+def rows_of_topic(topic: str, target: Target) -> list[dict[str, Any]]:
+    """The rows that were sent to a topic; none if there is no such topic yet."""
+    address = Address(os.environ[KAFKA])
+    if topic not in address.admin.list_topics(timeout=30).topics:
+        return []
+    return [row_of(m, target) for m in messages(address, topic)]
+
+
+def row_of(message: Message, target: Target) -> dict[str, Any]:
+    """A message's columns. A key that is not that of its row takes its place: it is equal to none."""
+    key, value = message.key(), message.value()
+    text = None if key is None else key.decode()
+    told = None if value is None else json.loads(value)
+    if target.how == "number with key":
+        return {"key": text, "n": told}
+    assert isinstance(told, dict), f"not a row: {value!r}"
+    row = {name: _moment(part) if name in TIMES else part for name, part in told.items()}
+    wanted = None if target.how == "row" or row["key"] is None else str(row["key"])
+    return row if text == wanted else {**row, "key": ("of the message", text)}
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
