@@ -86,7 +86,7 @@ def _sink(draw: random.Random, recipe: Recipe, sink: Sink, facts: Facts) -> Sink
     if recipe.key_type in ("string", "bigint"):
         is_narrow = facts.mode == "exact" or (facts.mode == "running" and not facts.extras)
         ways += ["row with key", *(["number with key"] if is_narrow else [])]
-    if sink.kind == "none" or not ways or draw.random() < 0.4:
+    if sink.kind in ("none", "upsert") or not ways or draw.random() < 0.4:
         return sink
     # Of results that are added up, one that comes again would count twice.
     guarantees = ["exactly once", *(["at least once"] if facts.mode in ("exact", "running") else [])]
