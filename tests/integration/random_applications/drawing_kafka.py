@@ -11,6 +11,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from drivetrain.crash_points import CrashPoint
+
 from .drawing_sources import BASE_US, FAR_US
 from .program_sources import is_written_in_json
 from .recipe import Facts, Recipe, Row, Sink, Source, Target, Topic, facts_of
@@ -18,6 +20,7 @@ from .recipe import Facts, Recipe, Row, Sink, Source, Target, Topic, facts_of
 SHARE = 0.25
 """Of how many recipes a source or a sink may become Kafka's."""
 MS = 1_000
+TRANSACTION_POINTS = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 
 
 def with_kafka(recipe: Recipe) -> Recipe:
@@ -28,9 +31,17 @@ def with_kafka(recipe: Recipe) -> Recipe:
     sources = tuple(_source(draw, recipe, source) for source in recipe.sources)
     recipe = replace(recipe, sources=sources)
     facts = facts_of(recipe)
-    return replace(
-        recipe, sinks=tuple(_sink(draw, recipe, sink, facts[sink.stream]) for sink in recipe.sinks)
-    )
+    sinks = tuple(_sink(draw, recipe, sink, facts[sink.stream]) for sink in recipe.sinks)
+    return in_transactions(replace(recipe, sinks=sinks), draw)
+
+
+def in_transactions(recipe: Recipe, draw: random.Random) -> Recipe:
+    """Where a sink publishes in transactions, the first of the crashes may be in one."""
+    has_one = any(s.kind == "kafka" and s.target.guarantee == "exactly once" for s in recipe.sinks)
+    if not has_one or not recipe.crashes or draw.random() < 0.5:
+        return recipe
+    point = (draw.choice(TRANSACTION_POINTS).value, draw.randint(1, 2))
+    return replace(recipe, crashes=(point, *recipe.crashes[1:]))
 
 
 def _source(draw: random.Random, recipe: Recipe, source: Source) -> Source:
