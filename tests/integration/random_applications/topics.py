@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from confluent_kafka import Message
@@ -21,21 +21,22 @@ from .recipe import WINDOW, Target
 TIMES = ("at", *WINDOW)
 
 
-@dataclass(frozen=True)
 class Address:
-    """A broker that somebody else started."""
+    """A broker that somebody else started; `admin` is a client for its topics."""
 
-    bootstrap: str
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
-    @property
-    def admin(self) -> AdminClient:
-        """A client for topics."""
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+@cache
+def _address(bootstrap: str) -> Address:
+    return Address(bootstrap)  # an application without an end is looked at many times a minute
 
 
 def rows_of_topic(topic: str, target: Target) -> list[dict[str, Any]]:
     """The rows that were sent to a topic; none if there is no such topic yet."""
-    address = Address(os.environ[KAFKA])
+    address = _address(os.environ[KAFKA])
     if topic not in address.admin.list_topics(timeout=30).topics:
         return []
     return [row_of(m, target) for m in messages(address, topic)]
