@@ -19,7 +19,7 @@ from drivetrain.connectors.in_process.memory_sink import collected
 
 from .model import Expected, expected
 from .program import DATABASE
-from .recipe import Late, Recipe, Sink, Window, facts_of, group_of
+from .recipe import Late, Recipe, Window, facts_of, group_of
 from .topics import rows_of_topic
 from .values import same
 
@@ -152,11 +152,11 @@ def found_rows(recipe: Recipe, home: Path, j: int) -> Rows:
     sink, facts = recipe.sinks[j], facts_of(recipe)[recipe.sinks[j].stream]
     wide = ("at", "key", "n", *facts.extras) if facts.timed else ("key", "n", *facts.extras)
     columns = ("key", "n") if sink.is_narrow else wide
-    return Counter(tuple(same(row[c]) for c in columns) for row in _read(sink, home, j))
+    return Counter(tuple(same(row[c]) for c in columns) for row in _read(recipe, home, j))
 
 
-def _read(sink: Sink, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
-    folder = home / "out" / str(j)
+def _read(recipe: Recipe, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
+    sink, folder = recipe.sinks[j], home / "out" / str(j)
     match sink.kind:
         case "memory":
             return _of_table(collected(f"{home.name}-{j}"))
@@ -171,7 +171,7 @@ def _read(sink: Sink, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
         case "postgresql":
             return _of_postgresql(f"{home.name}-{j}")
         case "kafka":
-            return rows_of_topic(f"{home.name}-{j}", sink.target)
+            return rows_of_topic(f"{home.name}-{j}", sink.target, recipe.key_type)
         case "csv":
             return [row for file in sorted(folder.glob("part-*")) for row in _of_csv(file)]
         case "json":

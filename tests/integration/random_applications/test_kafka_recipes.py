@@ -116,18 +116,20 @@ def test_smaller_recipes_keep_the_promise_of_their_partitions() -> None:
     assert all(made.sources[0].places == 2 or len(made.sources[0].rows) < 2 for made in smaller)
 
 
-def test_a_message_is_read_as_the_row_that_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_read_as_the_row_that_was_sent() -> None:
     from .topics import row_of
 
     value = b'{"key":"a","n":1,"at":"2023-11-14T22:13:20.000001Z"}'
     row = {"key": "a", "n": 1, "at": 1_700_000_000_000_001}
-    told = row_of(FakeMessage(None, value), Target("row"))
+    told = row_of(FakeMessage(None, value), Target("row"), "string")
     assert {name: same(part) for name, part in told.items()} == row
-    assert row_of(FakeMessage(b"a", value), Target("row with key"))["key"] == "a"
+    assert row_of(FakeMessage(b"a", value), Target("row with key"), "string")["key"] == "a"
     for key, target in ((b"b", "row with key"), (None, "row with key"), (b"a", "row")):
-        assert row_of(FakeMessage(key, value), Target(target))["key"] != "a"  # type: ignore[arg-type]
-    assert row_of(FakeMessage(b"7", None), Target("number with key")) == {"key": "7", "n": None}
-    assert row_of(FakeMessage(None, b"-3"), Target("number with key")) == {"key": None, "n": -3}
+        assert row_of(FakeMessage(key, value), Target(target), "string")["key"] != "a"  # type: ignore[arg-type]
+    number = Target("number with key")
+    assert row_of(FakeMessage(b"7", None), number, "string") == {"key": "7", "n": None}
+    assert row_of(FakeMessage(b"7", b"0"), number, "bigint") == {"key": 7, "n": 0}
+    assert row_of(FakeMessage(None, b"-3"), number, "bigint") == {"key": None, "n": -3}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from topic_reading import messages
 
 from .program_kafka import KAFKA
-from .recipe import WINDOW, Target
+from .recipe import WINDOW, KeyType, Target
 
 TIMES = ("at", *WINDOW)
 
@@ -34,21 +34,21 @@ def _address(bootstrap: str) -> Address:
     return Address(bootstrap)  # an application without an end is looked at many times a minute
 
 
-def rows_of_topic(topic: str, target: Target) -> list[dict[str, Any]]:
+def rows_of_topic(topic: str, target: Target, key_type: KeyType) -> list[dict[str, Any]]:
     """The rows that were sent to a topic; none if there is no such topic yet."""
     address = _address(os.environ[KAFKA])
     if topic not in address.admin.list_topics(timeout=30).topics:
         return []
-    return [row_of(m, target) for m in messages(address, topic)]
+    return [row_of(m, target, key_type) for m in messages(address, topic)]
 
 
-def row_of(message: Message, target: Target) -> dict[str, Any]:
+def row_of(message: Message, target: Target, key_type: KeyType) -> dict[str, Any]:
     """A message's columns. A key that is not that of its row takes its place: it is equal to none."""
     key, value = message.key(), message.value()
     text = None if key is None else key.decode()
     told = None if value is None else json.loads(value)
     if target.how == "number with key":
-        return {"key": text, "n": told}
+        return {"key": int(text) if text is not None and key_type == "bigint" else text, "n": told}
     assert isinstance(told, dict), f"not a row: {value!r}"
     row = {name: _moment(part) if name in TIMES else part for name, part in told.items()}
     wanted = None if target.how == "row" or row["key"] is None else str(row["key"])
