@@ -14,11 +14,13 @@ from drivetrain.code.application_file import load_application
 
 from .conftest import FakeBroker, Sent
 from .drawing import recipe_of
+from .drawing_kafka import TRANSACTION_POINTS
 from .drawing_sources import FAR_US
 from .model import expected, keeping
 from .recipe import Recipe, Row, Sink, Source, Target, Topic, Window
 from .running import written
 from .shrinking import is_sound, smaller_ones
+from .test_random_applications import DEFAULT
 from .values import instant, same
 
 WITH_KAFKA = [made for made in map(recipe_of, range(300)) if made.needs_kafka]
@@ -59,6 +61,13 @@ def test_a_quarter_of_the_recipes_has_kafka_of_every_kind() -> None:
     assert {t.guarantee for t in targets} == {"exactly once", "at least once"}
     assert any(made.watched for made in READING)
     assert any(made.crashes for made in READING)
+
+
+def test_two_of_the_default_seeds_read_and_write_kafka_and_die_in_transactions() -> None:
+    known = [made for made in map(recipe_of, DEFAULT) if made.needs_kafka]
+    assert [point for made in known for point, _ in made.crashes] == list(TRANSACTION_POINTS)[::-1]
+    assert all(any(s.kind == "kafka" for s in ends) for made in known for ends in (made.sources, made.sinks))
+    assert [made.watched and made.sources[0].topic.idle_ms > 0 for made in known] == [True, False]
 
 
 @pytest.mark.parametrize("made", READING[:30], ids=lambda made: str(made.seed))
