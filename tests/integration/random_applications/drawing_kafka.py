@@ -29,7 +29,8 @@ def with_kafka(recipe: Recipe) -> Recipe:
     if draw.random() >= SHARE:
         return recipe
     sources = tuple(_source(draw, recipe, source) for source in recipe.sources)
-    recipe = replace(recipe, sources=sources)
+    spread = random.Random(f"topics {recipe.seed}")
+    recipe = replace(recipe, sources=tuple(_spread(spread, source) for source in sources))
     facts = facts_of(recipe)
     sinks = tuple(_sink(draw, recipe, sink, facts[sink.stream]) for sink in recipe.sinks)
     return in_transactions(replace(recipe, sinks=sinks), draw)
@@ -59,6 +60,12 @@ def _source(draw: random.Random, recipe: Recipe, source: Source) -> Source:
     if recipe.watched:
         topic, places, files = _ending(draw, topic, places, files)
     return replace(source, kind="kafka", files=files, places=places, packed=False, topic=topic)
+
+
+def _spread(draw: random.Random, source: Source) -> Source:
+    if source.kind != "kafka" or source.places < 2 or draw.random() < 0.6:
+        return source
+    return replace(source, topic=replace(source.topic, count=2))
 
 
 def _in_partitions(

@@ -54,18 +54,25 @@ def prelude_lines(recipe: Recipe) -> list[str]:
 
 
 def filling_lines(i: int, source: Source) -> list[str]:
-    """Make the topic of source `i` and send its messages, unless it is there."""
-    lines = ["", f"PARTS{i} = ["]
-    for number, rows in enumerate(source.files):
-        lines.append("    [")
-        lines += [f"        {message}," for message in _messages(source, rows, bad=number < source.bad)]
-        lines.append("    ],")
-    places = max(source.places, 1)
-    return [*lines, "]", f'fill(f"{{HERE.name}}-in{i}", {places}, PARTS{i}, "{source.topic.sent}")', ""]
+    """Make the topics of source `i` and send their messages, unless they are there."""
+    lines, count = [""], source.topic.count
+    for number, name in enumerate(_names(i, source.topic)):
+        lines.append(f"PARTS{i} = [")
+        for file, rows in enumerate(source.files):
+            told = _messages(source, rows, bad=file < source.bad)
+            here = [(place // count, *more) for place, *more in told if place % count == number]
+            lines += ["    [", *(f"        {message}," for message in here), "    ],"]
+        places = len(range(number, max(source.places, 1), count))
+        lines += ["]", f'fill({name}, {places}, PARTS{i}, "{source.topic.sent}")', ""]
+    return lines
+
+
+def _names(i: int, topic: Topic) -> list[str]:
+    return [f'f"{{HERE.name}}-in{i}{ending}"' for ending in ("", "b")[: topic.count]]
 
 
 def _messages(source: Source, rows: tuple[Row, ...], *, bad: bool) -> list[tuple[int, int, Any, Any]]:
-    """Partition, Kafka's timestamp in ms, key and value."""
+    """Place, Kafka's timestamp in ms, key and value."""
     made: list[tuple[int, int, Any, Any]] = [(0, 1, None, "{")] if bad else []
     return made + [_message(source.topic, row) for row in rows]
 
@@ -92,7 +99,8 @@ def source_text(recipe: Recipe, i: int, source: Source, options: str) -> str:
     options += f", columns={columns}" if columns else ""
     options += f', idle_timeout="{topic.idle_ms} ms"' if topic.idle_ms else ""
     options += "" if recipe.watched else ', end="latest"'
-    return f'sources.kafka(KAFKA, f"{{HERE.name}}-in{i}", format="json", schema="{schema}"{options})'
+    names = f"topics=[{', '.join(_names(i, topic))}]" if topic.count > 1 else _names(i, topic)[0]
+    return f'sources.kafka(KAFKA, {names}, format="json", schema="{schema}"{options})'
 
 
 def sink_text(j: int, sink: Sink, facts: Facts) -> str:

@@ -17,8 +17,10 @@ Row = tuple[int, Any, int | None, int]
 
 @dataclass(frozen=True)
 class Topic:
-    """How the rows of a Kafka source are in their topic: each in the partition that its place says."""
+    """How the rows of a Kafka source are in their topics: each in the partition that its place says."""
 
+    count: Literal[1, 2] = 1
+    """Over how many topics the partitions are spread, one here and one there."""
     keyed: bool = False
     """Whether keys are those of the messages, and not in their values."""
     stamped: bool = False

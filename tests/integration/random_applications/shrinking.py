@@ -106,6 +106,7 @@ def _smaller_sources(source: Source) -> Iterator[Source]:
     yield replace(source, packed=False)
     yield replace(source, places=0)
     yield replace(source, topic=Topic())
+    yield replace(source, topic=replace(source.topic, count=1))
     yield replace(source, topic=replace(source.topic, sent="plainly"))
     if source.kind not in ("parquet", "generate"):
         yield replace(source, kind="parquet", packed=False, bad=0)
@@ -173,6 +174,8 @@ def is_sound(recipe: Recipe) -> bool:
     """Whether an application can be made of a recipe, and its model holds."""
     facts = facts_of(recipe)
     if any(s.kind == "generate" and len(s.rows) < 2 for s in recipe.sources):
+        return False
+    if any(s.topic.count > max(s.places, 1) for s in recipe.sources):
         return False
     if not all(_keeps_promise(s) and (_moves_clock(s) or not recipe.watched) for s in recipe.sources):
         return False

@@ -52,6 +52,7 @@ def test_a_quarter_of_the_recipes_has_kafka_of_every_kind() -> None:
     assert 50 < len(WITH_KAFKA) < 100
     sources = [s for made in WITH_KAFKA for s in made.sources if s.kind == "kafka"]
     assert {s.places for s in sources} == {1, 2, 3}
+    assert {s.topic.count for s in sources} == {1, 2}
     assert {s.topic.sent for s in sources} == {"plainly", "committed", "after aborted"}
     assert {s.topic.keyed for s in sources} == {s.topic.stamped for s in sources} == {True, False}
     assert {bool(s.topic.idle_ms) for s in sources} == {bool(s.bad) for s in sources} == {True, False}
@@ -79,24 +80,28 @@ def test_a_topic_is_filled_once_with_the_rows_of_its_source(
         load_application(str(file), {})
     for i, source in enumerate(made.sources):
         if source.kind == "kafka":
-            name = f"filling_{made.seed}-in{i}"
-            assert fake_broker.partitions[name] == max(source.places, 1)
-            sent = [row for told in fake_broker.topics[name] for row in _row_of(source, told)]
-            for place in range(fake_broker.partitions[name]):
-                own = [(instant(ts), same(key), n) for ts, key, n, at in source.rows if at == place]
-                assert [row for at, *row in sent if at == place] == [list(row) for row in own]
-            assert len(fake_broker.topics[name]) - len(sent) == min(source.bad, len(source.files))
+            count = source.topic.count
+            names = [f"filling_{made.seed}-in{i}", f"filling_{made.seed}-in{i}b"][:count]
+            assert sum(fake_broker.partitions[name] for name in names) == max(source.places, 1)
+            sent = {name: [_row_of(source, told) for told in fake_broker.topics[name]] for name in names}
+            for place in range(source.places):
+                own = [[instant(ts), same(key), n] for ts, key, n, at in source.rows if at == place]
+                there = [row for row in sent[names[place % count]] if row and row[0] == place // count]
+                assert [row[1:] for row in there] == own
+            bad = [row for name in names for row in sent[name] if not row]
+            assert len(bad) == min(source.bad, len(source.files))
             if source.topic.sent == "after aborted":
-                assert fake_broker.aborted[name] == fake_broker.topics[name]
+                assert all(fake_broker.aborted[name] == fake_broker.topics[name] for name in names)
 
 
-def _row_of(source: Source, told: Sent) -> list[tuple[int, str, Any, Any]]:
+def _row_of(source: Source, told: Sent) -> list[Any]:
+    """Partition, time, key and n; nothing if it is a bad message."""
     place, key, value, ms = told
     if value == "{":
         return []
     columns = {"ts": None, "key": None, "n": None} if value is None else json.loads(value)
     ts = instant(ms * 1000) if source.topic.stamped else columns["ts"]
-    return [(place, ts, key if source.topic.keyed else same(columns["key"]), columns["n"])]
+    return [place, ts, key if source.topic.keyed else same(columns["key"]), columns["n"]]
 
 
 def test_what_is_late_depends_on_its_partition_alone() -> None:
