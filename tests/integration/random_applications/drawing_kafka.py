@@ -19,6 +19,8 @@ from .recipe import Facts, Recipe, Row, Sink, Source, Target, Topic, facts_of
 
 SHARE = 0.25
 """Of how many recipes a source or a sink may become Kafka's."""
+FEW = "6"
+"""Messages of a batch: limited by bytes alone, the whole of a topic would be one batch or two."""
 MS = 1_000
 TRANSACTION_POINTS = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 
@@ -32,6 +34,8 @@ def with_kafka(recipe: Recipe) -> Recipe:
     spread = random.Random(f"topics {recipe.seed}")
     recipe = replace(recipe, sources=tuple(_spread(spread, source) for source in sources))
     facts = facts_of(recipe)
+    if any(source.kind == "kafka" for source in sources) and spread.random() < 0.7:
+        recipe = replace(recipe, sets=(*recipe.sets, ("run.max-batch-rows", FEW)))
     sinks = tuple(_sink(draw, recipe, sink, facts[sink.stream]) for sink in recipe.sinks)
     return in_transactions(replace(recipe, sinks=sinks), draw)
 
