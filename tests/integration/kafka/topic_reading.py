@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from broker import Broker
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 
-def messages(broker: Broker, topic: str, *, committed: bool = True, timeout_s: float = 60.0) -> list[Message]:
+class Reachable(Protocol):
+    """A broker, whoever started it."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Its address."""
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client for its topics."""
+
+
+def messages(
+    broker: Reachable, topic: str, *, committed: bool = True, timeout_s: float = 60.0
+) -> list[Message]:
     """All messages that are in a topic now, in the order of its partitions.
 
     `committed` reads as consumers of an exactly-once sink do. Raises `TimeoutError` when the end is not
@@ -28,7 +41,7 @@ def messages(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
     return found
 
 
-def values(broker: Broker, topic: str, *, committed: bool = True) -> list[str]:
+def values(broker: Reachable, topic: str, *, committed: bool = True) -> list[str]:
     """The values as text."""
     return [(message.value() or b"").decode() for message in messages(broker, topic, committed=committed)]
 
@@ -46,7 +59,7 @@ def _partition(consumer: Any, topic: str, partition: int, end: int, timeout_s: f
             return
 
 
-def _consumer(broker: Broker, *, committed: bool) -> Any:
+def _consumer(broker: Reachable, *, committed: bool) -> Any:
     return Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -60,7 +73,7 @@ def _consumer(broker: Broker, *, committed: bool) -> Any:
     )
 
 
-def ends(broker: Broker, topic: str) -> list[int]:
+def ends(broker: Reachable, topic: str) -> list[int]:
     """The end of each partition, with what no reader of committed messages sees yet."""
     partitions = broker.admin.list_topics(topic, timeout=10).topics[topic].partitions
     found = broker.admin.list_offsets({TopicPartition(topic, p): OffsetSpec.latest() for p in partitions})

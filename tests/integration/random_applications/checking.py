@@ -19,13 +19,12 @@ from drivetrain.connectors.in_process.memory_sink import collected
 
 from .model import Expected, expected
 from .program import DATABASE
-from .recipe import Late, Recipe, Sink, Window, facts_of, group_of
+from .recipe import Late, Recipe, Window, facts_of, group_of
+from .topics import rows_of_topic
 from .values import same
 
 Rows = Counter[tuple[Any, ...]]
 UNCHECKED = ("console", "none")
-NARROW = ("csv", "json", "text", "sqlite", "upsert", "postgresql")
-"""Sinks that are given key and n only."""
 
 
 def differences(recipe: Recipe, home: Path) -> list[str]:
@@ -47,7 +46,7 @@ def differences(recipe: Recipe, home: Path) -> list[str]:
 
 def columns_of(recipe: Recipe, j: int, wanted: Expected) -> tuple[str, ...]:
     """The columns in which a sink is compared."""
-    return ("key", "n") if recipe.sinks[j].kind in NARROW else wanted.columns
+    return ("key", "n") if recipe.sinks[j].is_narrow else wanted.columns
 
 
 def _compared(recipe: Recipe, j: int, found: Rows, wanted: Expected, columns: tuple[str, ...]) -> str:
@@ -60,6 +59,9 @@ def _compared(recipe: Recipe, j: int, found: Rows, wanted: Expected, columns: tu
         rows = Counter({row: 1 for row in rows if row[0] is not None})
     if facts.mode == "running" and sink.kind != "upsert":
         found, rows = _newest(found, columns), _newest(rows, columns)
+    if sink.kind == "kafka" and sink.target.guarantee == "at least once" and recipe.crashes:
+        again = Counter({row: times for row, times in found.items() if row in rows})
+        return _told(rows - found, found - again, rows)
     return _told(rows - found, found - rows, rows)
 
 
@@ -149,12 +151,12 @@ def found_rows(recipe: Recipe, home: Path, j: int) -> Rows:
     """What sink `j` holds, in the columns that it is compared in."""
     sink, facts = recipe.sinks[j], facts_of(recipe)[recipe.sinks[j].stream]
     wide = ("at", "key", "n", *facts.extras) if facts.timed else ("key", "n", *facts.extras)
-    columns = ("key", "n") if sink.kind in NARROW else wide
-    return Counter(tuple(same(row[c]) for c in columns) for row in _read(sink, home, j))
+    columns = ("key", "n") if sink.is_narrow else wide
+    return Counter(tuple(same(row[c]) for c in columns) for row in _read(recipe, home, j))
 
 
-def _read(sink: Sink, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
-    folder = home / "out" / str(j)
+def _read(recipe: Recipe, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
+    sink, folder = recipe.sinks[j], home / "out" / str(j)
     match sink.kind:
         case "memory":
             return _of_table(collected(f"{home.name}-{j}"))
@@ -168,6 +170,8 @@ def _read(sink: Sink, home: Path, j: int) -> Iterable[Mapping[str, Any]]:
             return _of_sqlite(home / "out.db", f"t{j}")
         case "postgresql":
             return _of_postgresql(f"{home.name}-{j}")
+        case "kafka":
+            return rows_of_topic(f"{home.name}-{j}", sink.target, recipe.key_type)
         case "csv":
             return [row for file in sorted(folder.glob("part-*")) for row in _of_csv(file)]
         case "json":

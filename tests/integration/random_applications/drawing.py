@@ -8,6 +8,7 @@ from typing import Any
 
 from drivetrain.crash_points import CrashPoint
 
+from .drawing_kafka import TRANSACTION_POINTS, in_transactions, with_kafka
 from .drawing_sources import draw_keys, draw_sources
 from .model import streams_of
 from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES
@@ -67,7 +68,7 @@ def recipe_of(seed: int) -> Recipe:
     while True:
         made = Drawing(seed, draw).drawn()
         if all(len(stream.messages) <= MOST_MESSAGES for stream in streams_of(made)):
-            return made
+            return with_kafka(made)
 
 
 def killed_recipe_of(seed: int) -> Recipe:
@@ -78,12 +79,14 @@ def killed_recipe_of(seed: int) -> Recipe:
         stateful = sum(isinstance(step, Window | Join | Deduplicate | Persistent) for step in made.steps)
         if stateful > 1 and not made.watched and sum(len(source.rows) for source in made.sources) > 20:
             break
-    crashes = tuple((draw.choice(list(CrashPoint)).value, draw.randint(1, 4)) for _ in range(2))
+    points = [point for point in CrashPoint if point not in TRANSACTION_POINTS]
+    crashes = tuple((draw.choice(points).value, draw.randint(1, 4)) for _ in range(2))
     sinks = tuple(replace(s, kind="parquet") if s.kind == "memory" else s for s in made.sinks)
     sets = {**dict(made.sets), "run.max-batch-bytes": "2 KiB"}
     if any(point in CHECKPOINT_POINTS for point, _ in crashes):
         sets |= {"checkpoint.mode": "on", "checkpoint.interval": "200 ms"}
-    return replace(made, crashes=crashes, sinks=sinks, sets=tuple(sets.items()), delivery="exactly once")
+    made = replace(made, crashes=crashes, sinks=sinks, sets=tuple(sets.items()), delivery="exactly once")
+    return in_transactions(made, random.Random(f"killed in transactions {seed}"))
 
 
 class Drawing:

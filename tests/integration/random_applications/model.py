@@ -309,17 +309,20 @@ def reads_loose(recipe: Recipe, stream: int) -> bool:
 
 def _in_time(recipe: Recipe, stream: int) -> tuple[Message, ...]:
     """What the stream would hold of the messages that keep the promised disorder."""
-    kept = tuple(_keeping(source) for source in recipe.sources)
+    kept = tuple(keeping(source) for source in recipe.sources)
     return streams_of(replace(recipe, sources=kept))[stream].messages
 
 
-def _keeping(source: Source) -> Source:
-    newest, files = -END, []
+def keeping(source: Source) -> Source:
+    """The source without the rows that are further behind the newest one of their place than it is told."""
+    newest: dict[int, int] = {}
+    files = []
     for file in source.files:
         rows = []
         for row in file:
-            newest = max(newest, row[0])
-            if row[0] >= newest - source.disorder_ms * 1000:
+            place = row[3] if source.places else 0
+            newest[place] = max(newest.get(place, -END), row[0])
+            if row[0] >= newest[place] - source.disorder_ms * 1000:
                 rows.append(row)
         files.append(tuple(rows))
     return replace(source, files=tuple(files))

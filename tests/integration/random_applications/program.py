@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .program_kafka import prelude_lines, sink_text
 from .program_sources import source_lines, writer_lines
 from .program_steps import step_lines
 from .recipe import Facts, Recipe, Sink, facts_of
@@ -38,10 +39,10 @@ def at(us):
 
 
 def program_of(recipe: Recipe) -> str:
-    """The application as a program; a PostgreSQL database is where the environment variable says."""
+    """The application as a program; a database and a broker are where environment variables say."""
     facts = facts_of(recipe)
     sets = "".join(f' --set {key}="{value}"' for key, value in recipe.sets)
-    lines = [HEAD.format(seed=recipe.seed, sets=sets)]
+    lines = [HEAD.format(seed=recipe.seed, sets=sets), *prelude_lines(recipe)]
     for i, source in enumerate(recipe.sources):
         lines += writer_lines(recipe, i, source)
     lines.append(f'app = Application("random-{recipe.seed}", delivery="{recipe.delivery}")')
@@ -72,6 +73,8 @@ def _sink_lines(j: int, sink: Sink, facts: Facts) -> list[str]:
         case "postgresql":
             table = f'sinks.postgresql("${{{DATABASE}}}", f"{{HERE.name}}-{j}")'
             return [f'{stream}.select("key", "n").sink({table}, {end}']
+        case "kafka":
+            return [f"{stream}{sink_text(j, sink, facts)}, {end}"]
         case "upsert":
             table = f'sinks.sqlite(str(HERE / "out.db"), "t{j}", mode="upsert", key=["key"])'
             return [f'{stream}.filter("key is not null").select("key", "n").sink({table}, {end}']

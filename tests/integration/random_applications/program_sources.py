@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+from .program_kafka import filling_lines, source_text
 from .recipe import KeyType, Recipe, Row, Source
 from .values import NAN, as_sql, instant, plain
 
@@ -51,6 +52,8 @@ def writer_lines(recipe: Recipe, i: int, source: Source) -> list[str]:
     """Write the inputs, unless they are there; a file gets its name when it is whole."""
     if source.kind in ("items", "generate"):
         return []
+    if source.kind == "kafka":
+        return filling_lines(i, source)
     if source.kind == "socket":
         return [*SERVER, f"port{i} = serve({_content(recipe.key_type, source, source.rows, bad=False)})"]
     lines = ["", f"FILES{i} = {{"]
@@ -118,13 +121,14 @@ def source_lines(recipe: Recipe, i: int, source: Source) -> list[str]:
     if source.kind == "generate":
         return [f"{_generated(recipe, i, source)}", f's{i} = s{i}.select("key", "n")']
     where = f'str(HERE / "in{i}")'
-    options = ", watch=True" if recipe.watched else ""
+    is_kafka = source.kind == "kafka"
+    options = ", watch=True" if recipe.watched and not is_kafka else ""
     options += ', on_bad_record="dead_letter"' if source.bad else ""
-    at_source = (
-        source.kind not in ("text", "socket") and not source.places and source.disorder_ms % 2_000 == 0
-    )
+    time = "timestamp" if is_kafka and source.topic.stamped else "ts"
+    is_typed = source.kind not in ("text", "socket")
+    at_source = is_typed and (is_kafka or not source.places) and source.disorder_ms % 2_000 == 0
     if at_source:
-        options += f', event_time="ts", max_disorder="{source.disorder_ms} ms"'
+        options += f', event_time="{time}", max_disorder="{source.disorder_ms} ms"'
     match source.kind:
         case "items":
             rows = ", ".join(f"(at({ts}), {plain(key)}, {n}, {place})" for ts, key, n, place in source.rows)
@@ -135,14 +139,17 @@ def source_lines(recipe: Recipe, i: int, source: Source) -> list[str]:
             made = f'sources.socket("127.0.0.1", port{i})'
         case "parquet":
             made = f"sources.parquet({where}{options})"
+        case "kafka":
+            made = source_text(recipe, i, source, options)
         case _:
             made = f"sources.{READERS.get(source.kind, source.kind)}({where}, {schema}{options})"
     lines = [f's{i} = app.read({made}, name="source{i}")']
     if source.kind in ("text", "socket"):
         lines.append(f"s{i} = s{i}.select({_parsed(recipe.key_type)})")
     if not at_source:
-        place = f', partition="place", partitions={source.places}' if source.places else ""
-        lines.append(f's{i} = s{i}.event_time("ts", max_disorder="{source.disorder_ms} ms"{place})')
+        is_told = source.places and not is_kafka  # a topic's partitions are known
+        place = f', partition="place", partitions={source.places}' if is_told else ""
+        lines.append(f's{i} = s{i}.event_time("{time}", max_disorder="{source.disorder_ms} ms"{place})')
     return [*lines, f's{i} = s{i}.select("key", "n")']
 
 

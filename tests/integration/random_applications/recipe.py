@@ -16,10 +16,29 @@ Row = tuple[int, Any, int | None, int]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Files of rows in the order of arrival; `disorder_ms` is what the application is told."""
+class Topic:
+    """How the rows of a Kafka source are in their topics: each in the partition that its place says."""
 
-    kind: Literal["parquet", "csv", "jsonl", "text", "items", "generate", "socket"]
+    count: Literal[1, 2] = 1
+    """Over how many topics the partitions are spread, one here and one there."""
+    keyed: bool = False
+    """Whether keys are those of the messages, and not in their values."""
+    stamped: bool = False
+    """Whether the event time is Kafka's own timestamp."""
+    idle_ms: int = 0
+    """After how long a silent partition no longer holds the clock; 0: it always does."""
+    sent: Literal["plainly", "committed", "after aborted"] = "plainly"
+    """Whether each file is sent in a transaction, and after one with the same messages that is aborted."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of rows in the order of arrival; `disorder_ms` is what the application is told.
+
+    Of a Kafka source, each file is sent after the one before, and the places are the partitions.
+    """
+
+    kind: Literal["parquet", "csv", "jsonl", "text", "items", "generate", "socket", "kafka"]
     files: tuple[tuple[Row, ...], ...]
     disorder_ms: int = 0
     places: int = 0
@@ -29,6 +48,8 @@ class Source:
     """Records that cannot be read, one in each of the first files."""
     breaks_promise: bool = False
     """Whether some rows are further behind than `disorder_ms`."""
+    topic: Topic = Topic()
+    """What a Kafka source needs to be told."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -137,8 +158,18 @@ class Persistent(Step):
 
 
 SinkKind = Literal[
-    "parquet", "csv", "json", "text", "sqlite", "upsert", "batches", "memory", "console", "none", "postgresql"
-]
+    "parquet", "csv", "json", "text", "sqlite", "upsert", "batches", "memory", "console", "none",
+    "postgresql", "kafka",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """How a Kafka sink sends: the row as JSON, the same with a key, or the number as text, with a key."""
+
+    how: Literal["row", "row with key", "number with key"] = "row"
+    guarantee: Literal["exactly once", "at least once"] = "exactly once"
+    partitions: int = 1
 
 
 @dataclass(frozen=True)
@@ -147,6 +178,15 @@ class Sink:
 
     stream: int
     kind: SinkKind
+    target: Target = Target()
+    """What a Kafka sink needs to be told."""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is given key and n only."""
+        if self.kind == "kafka":
+            return self.target.how == "number with key"
+        return self.kind in ("csv", "json", "text", "sqlite", "upsert", "postgresql")
 
 
 @dataclass(frozen=True)
@@ -171,6 +211,11 @@ class Recipe:
 
     def source_of(self, stream: int) -> Source | None:
         return self.sources[stream] if stream < len(self.sources) else None
+
+    @property
+    def needs_kafka(self) -> bool:
+        """Whether it runs only where there is a broker."""
+        return any(end.kind == "kafka" for end in (*self.sources, *self.sinks))
 
     @property
     def numbers(self) -> range:

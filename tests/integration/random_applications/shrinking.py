@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from .model import keeping
 from .recipe import (
     Deduplicate,
     Join,
@@ -18,7 +19,9 @@ from .recipe import (
     Sink,
     Source,
     Step,
+    Target,
     Task,
+    Topic,
     Union,
     Window,
     facts_of,
@@ -80,10 +83,8 @@ def _candidates(recipe: Recipe) -> Iterator[Recipe]:
         for simpler in _simpler_steps(step):
             yield replace(recipe, steps=(*recipe.steps[:i], simpler, *recipe.steps[i + 1 :]))
     for i, sink in enumerate(recipe.sinks):
-        if sink.kind not in ("parquet", "none"):
-            yield replace(
-                recipe, sinks=(*recipe.sinks[:i], Sink(sink.stream, "parquet"), *recipe.sinks[i + 1 :])
-            )
+        for easier in _simpler_sinks(sink):
+            yield replace(recipe, sinks=(*recipe.sinks[:i], easier, *recipe.sinks[i + 1 :]))
 
 
 def _smaller_sources(source: Source) -> Iterator[Source]:
@@ -104,6 +105,9 @@ def _smaller_sources(source: Source) -> Iterator[Source]:
     yield replace(source, bad=0)
     yield replace(source, packed=False)
     yield replace(source, places=0)
+    yield replace(source, topic=Topic())
+    yield replace(source, topic=replace(source.topic, count=1))
+    yield replace(source, topic=replace(source.topic, sent="plainly"))
     if source.kind not in ("parquet", "generate"):
         yield replace(source, kind="parquet", packed=False, bad=0)
 
@@ -116,6 +120,12 @@ def _simpler_steps(step: Step) -> Iterator[Step]:
         yield replace(step, lateness_ms=0, emission="discarding")
     if isinstance(step, Task):
         yield replace(step, parallelism=1)
+
+
+def _simpler_sinks(sink: Sink) -> Iterator[Sink]:
+    yield replace(sink, target=Target())
+    if sink.kind not in ("parquet", "none"):
+        yield Sink(sink.stream, "parquet")
 
 
 # -- keeping recipes whole ------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ def _renumbered(recipe: Recipe, instead: dict[int, int], steps: list[Step], gone
     return replace(
         recipe,
         steps=tuple(replace(step, inputs=tuple(moved(s) for s in step.inputs)) for step in steps),
-        sinks=tuple(Sink(moved(sink.stream), sink.kind) for sink in recipe.sinks),
+        sinks=tuple(replace(sink, stream=moved(sink.stream)) for sink in recipe.sinks),
     )
 
 
@@ -165,6 +175,10 @@ def is_sound(recipe: Recipe) -> bool:
     facts = facts_of(recipe)
     if any(s.kind == "generate" and len(s.rows) < 2 for s in recipe.sources):
         return False
+    if any(s.topic.count > max(s.places, 1) for s in recipe.sources):
+        return False
+    if not all(_keeps_promise(s) and (_moves_clock(s) or not recipe.watched) for s in recipe.sources):
+        return False
     for step in recipe.steps:
         inputs = [facts[i] for i in step.inputs]
         if isinstance(step, Late):
@@ -185,6 +199,19 @@ def is_sound(recipe: Recipe) -> bool:
     return all(
         (sink.kind == "none") == (sink.stream in asked) for sink in recipe.sinks if sink.stream in asked
     )
+
+
+def _keeps_promise(source: Source) -> bool:
+    return source.breaks_promise or keeping(source) == source
+
+
+def _moves_clock(source: Source) -> bool:
+    """Whether the partitions of a topic without an end come to one time, or are silent and become idle."""
+    if source.kind != "kafka":
+        return True
+    newest = {place: max(row[0] for row in source.rows if row[3] == place) for *_, place in source.rows}
+    is_silent = len(newest) < max(source.places, 1)
+    return len(set(newest.values())) == 1 and (not is_silent or source.topic.idle_ms > 0)
 
 
 def _is_asked(step: Step) -> bool:

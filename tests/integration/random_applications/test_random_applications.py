@@ -2,7 +2,9 @@
 
 `DRIVETRAIN_APPLICATIONS` says how many are tried (the nightly run), and for every 30 of them one more is
 killed; `DRIVETRAIN_SEED=n` runs one. A failure prints the smallest application found that fails in the same
-way, as a program that can be run. Seed 45 is a watched input that falls silent, with checkpoints on.
+way, as a program that can be run. Seed 45 is a watched input that falls silent, with checkpoints on. 717
+and 1057 read and write Kafka, and die: one right after a transaction, without an end and with a silent
+partition, the other with partitions that are far apart, in two topics.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from drivetrain.testing.simulate import chosen_seeds
 
 from .drawing import killed_recipe_of, recipe_of
 from .program import DATABASE, program_of
+from .program_kafka import KAFKA
 from .recipe import Recipe
 from .running import failure_of, failure_of_killed
 from .shrinking import shrunk
@@ -28,9 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APPLICATIONS = int(os.environ.get("DRIVETRAIN_APPLICATIONS") or 0)
+DEFAULT = (32, 24, 45, 18, 16, 717, 1057)
+"""A few that have many kinds of steps, sources and sinks between them; all of them have passed."""
 IS_ONE = "DRIVETRAIN_SEED" in os.environ
-SEEDS = chosen_seeds(0) if IS_ONE else range(APPLICATIONS) if APPLICATIONS else (32, 24, 45, 18, 16)
-"""By default a few that have many kinds of steps, sources and sinks between them; all of them have passed."""
+SEEDS = chosen_seeds(0) if IS_ONE else range(APPLICATIONS) if APPLICATIONS else DEFAULT
 KILLED = chosen_seeds(0) if IS_ONE else range(APPLICATIONS // 30) if APPLICATIONS else (1,)
 TRIES = 40
 """How many smaller applications are tried of one that fails."""
@@ -43,12 +47,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Recipe]:
-    """Starts a database for a recipe that needs one."""
+def servers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Recipe]:
+    """Starts a database and a broker for a recipe that needs them."""
 
     def started(recipe: Recipe) -> Recipe:
         if any(sink.kind == "postgresql" for sink in recipe.sinks):
             monkeypatch.setenv(DATABASE, request.getfixturevalue("postgres").dsn())
+        if recipe.needs_kafka:
+            monkeypatch.setenv(KAFKA, request.getfixturevalue("broker").bootstrap)
         return recipe
 
     return started
@@ -57,17 +63,17 @@ def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_application_gives_what_the_model_says(
-    spark: SparkSession, folder: Path, database: Callable[[Recipe], Recipe], seed: int
+    spark: SparkSession, folder: Path, servers: Callable[[Recipe], Recipe], seed: int
 ) -> None:
-    _judge(database(recipe_of(seed)), folder, failure_of)
+    _judge(servers(recipe_of(seed)), folder, failure_of)
 
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("seed", KILLED)
 def test_a_random_application_that_is_killed_gives_what_the_model_says(
-    folder: Path, database: Callable[[Recipe], Recipe], seed: int
+    folder: Path, servers: Callable[[Recipe], Recipe], seed: int
 ) -> None:
-    _judge(database(killed_recipe_of(seed)), folder, failure_of_killed)
+    _judge(servers(killed_recipe_of(seed)), folder, failure_of_killed)
 
 
 def _judge(recipe: Recipe, folder: Path, run: Callable[[Recipe, Path, str], str | None]) -> None:

@@ -36,6 +36,7 @@ def model_of(made: Recipe) -> dict[tuple[object, ...], int]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.usefixtures("fake_broker")
 def test_the_program_of_a_seed_can_be_loaded_and_planned(tmp_path: Path, seed: int) -> None:
     made = recipe_of(seed)
     assert is_sound(made)
@@ -63,9 +64,10 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
         "memory",
         "console",
         "none",
+        "kafka",
     }
     sources = {source.kind for made in known for source in made.sources}
-    assert sources == {"parquet", "csv", "jsonl", "text", "items", "generate", "socket"}
+    assert sources == {"parquet", "csv", "jsonl", "text", "items", "generate", "socket", "kafka"}
     assert any(made.watched for made in known)
 
 
