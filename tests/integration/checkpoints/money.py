@@ -10,8 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from drivetrain import run
+from drivetrain.code.application_file import load_application
+from drivetrain.config import Config
+from drivetrain.core.job.run_progress import RunOutcome
 
 TRANSFERS = Path(__file__).parents[3] / "examples" / "transfers.py"
 
@@ -30,36 +36,44 @@ select account, amount from balances b where amount <> (
 Query = Callable[[str], list[Any]]
 
 
+def settings_of(database: str, transfers: int) -> dict[str, str]:
+    """The settings of the application."""
+    return {"database": database, "transfers": str(transfers), "per-second": "400"}
+
+
+def keys_of(directory: Path) -> dict[str, str]:
+    """The configuration; however slow the machine is, the application goes on in small steps."""
+    return {
+        "state.dir": str(directory / "state"),
+        "checkpoint.interval": "300 ms",
+        "run.max-batch-rows": "100",
+    }
+
+
+def run_here(directory: Path, database: str, transfers: int) -> RunOutcome:
+    """Run it to its end in this process, on the Spark that there is."""
+    app = load_application(str(TRANSFERS), settings_of(database, transfers))
+    return run(app, Config.load(None, {}, keys_of(directory))).outcome
+
+
 class Run:
     """The application in a process group of its own; its output goes to a file."""
 
-    def __init__(self, directory: Path, database: str, transfers: int, **environment: str) -> None:
+    def __init__(self, directory: Path, database: str, transfers: int) -> None:
         self._log = directory / "out.log"
         command = [sys.executable, "-m", "drivetrain.cli", "run", str(TRANSFERS)]
-        settings = {
-            "database": database,
-            "transfers": str(transfers),
-            "per-second": "400",
-            "state.dir": str(directory / "state"),
-            "spark.master": "local[2]",
-            "spark.driver-memory": "1 GiB",
-            "checkpoint.interval": "300 ms",
-            "run.max-batch-rows": "100",  # however slow the machine is, it goes on in small steps
-        }
-        for name, value in settings.items():
+        settings = {**settings_of(database, transfers), **keys_of(directory), "spark.master": "local[2]"}
+        for name, value in {**settings, "spark.driver-memory": "1 GiB"}.items():
             command += ["--set", f"{name}={value}"]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=os.environ | environment,
+                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
 
     def kill(self) -> None:
         """Kill all of it at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have ended
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     @property

@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
 )
 from drivetrain.spark.entry_points import savepoint
 
-ROWS = 1200
+ROWS, STEP_MS = 1200, 400
 
 
 def chained(out: Path, rate: float | None, *, also: Path | None = None) -> Application:
@@ -39,7 +40,7 @@ def chained(out: Path, rate: float | None, *, also: Path | None = None) -> Appli
             rows=ROWS,
             rate_per_s=rate,
             start="1970-01-01T00:00:00Z",
-            every="100 ms",
+            every=f"{STEP_MS} ms",
             columns={"key": "element_at(array('a', 'b', 'c', 'd'), cast(id % 4 as int) + 1)"},
         ),
         name="made",
@@ -60,7 +61,7 @@ def check_output(drive: Harness, *outs: str) -> None:
         found = Counter(
             (r["key"], ms(r["window_start"]), r["n"]) for out in outs for r in drive.rows(f"{out}/{name}")
         )
-        wanted = Counter(("abcd"[i % 4], i * 100 // width * width) for i in range(ROWS))
+        wanted = Counter(("abcd"[i % 4], i * STEP_MS // width * width) for i in range(ROWS))
         assert found == Counter((*group, n) for group, n in wanted.items()), name
 
 
@@ -75,51 +76,75 @@ class Notices(QuietListener):
             self.texts.append(event.text)
 
 
+def keys(mode: str) -> dict[str, str]:
+    """The configuration of a run that is saved."""
+    return {"checkpoint__mode": mode, "checkpoint__interval": "1 s", "run__max_batch_rows": "100"}
+
+
 def saved_while_running(drive: Harness, mode: str) -> Path:
-    """A savepoint of a run that has published something, which is then stopped."""
-    config = drive.config(checkpoint__mode=mode, checkpoint__interval="200ms", run__max_batch_rows="100")
-    with start(chained(drive.out("old"), 50), config) as running:
+    """A savepoint of a run that has published something to `old`, and is then stopped.
+
+    In `kept` is what had been published when the savepoint was made.
+    """
+    with start(chained(drive.out("old"), 50), drive.config(**keys(mode))) as running:
         running.wait_clock(at(25_000), "5 min")
         place = running.savepoint(drive.directory / "saved", "5 min")
     assert running.wait().outcome is RunOutcome.STOPPED
-    return place
-
-
-def drop_what_came_later(drive: Harness, place: Path) -> None:
-    """Of the old outputs, keep what had been published when the savepoint was made."""
+    shutil.copytree(drive.out("old"), drive.out("kept"))
     fragments = read_manifest(place).record.fragments
-    last = {"short": fragments["short"].batch_id, "long": fragments["long"].batch_id}
-    for name, batch in last.items():
-        for file in drive.out(f"old/{name}").glob("part-*.parquet"):
+    for name, batch in {id: fragments[id].batch_id for id in ("short", "long")}.items():
+        for file in drive.out(f"kept/{name}").glob("part-*.parquet"):
             last = file.stem.rpartition("-")[2].removeprefix("to")  # a file has one batch, or several
             if int(last) > batch:
                 file.unlink()
+    return place
 
 
-@pytest.mark.parametrize("mode", ["on", "off"])
-def test_a_savepoint_of_a_running_application_goes_on_elsewhere(drive: Harness, mode: str) -> None:
-    place = saved_while_running(drive, mode)
+@dataclass
+class Saved:
+    """An application that has run, with checkpoints, and was stopped; a savepoint was made before that."""
+
+    drive: Harness
+    place: Path
+
+
+@pytest.fixture(scope="module")
+def saved(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """One for all: its state, its savepoint and `kept` stay as they are."""
+    drive = Harness(tmp_path_factory.mktemp("saved"))
+    return Saved(drive, saved_while_running(drive, "on"))
+
+
+def goes_on_elsewhere(drive: Harness, place: Path, mode: str) -> None:
     assert read_manifest(place).record.fragments["long"].batch_id > 0
-    drop_what_came_later(drive, place)
     elsewhere, notices = Harness(drive.directory / "elsewhere"), Notices()
     moved = chained(drive.out("new"), None, also=drive.out("also"))
     result = elsewhere.run(moved, listener=notices, from_savepoint=place, checkpoint__mode=mode)
     assert result.outcome is RunOutcome.FINISHED
     assert result.life == 2
-    check_output(drive, "old", "new")
+    check_output(drive, "kept", "new")
     assert len(drive.rows("also")) == len(drive.rows("new/long"))
     assert any("savepoint" in text for text in notices.texts)
 
 
-def test_an_application_that_was_stopped_goes_on_where_it_was_in_the_same_outputs(drive: Harness) -> None:
+def test_a_savepoint_of_a_running_application_goes_on_elsewhere(saved: Saved) -> None:
+    goes_on_elsewhere(saved.drive, saved.place, "on")
+
+
+def test_without_checkpoints_too_a_savepoint_of_a_running_application_goes_on_elsewhere(
+    drive: Harness,
+) -> None:
+    goes_on_elsewhere(drive, saved_while_running(drive, "off"), "off")
+
+
+def test_an_application_that_was_stopped_goes_on_where_it_was_in_the_same_outputs(
+    saved: Saved, tmp_path: Path
+) -> None:
     """What it had prepared behind its last checkpoint is made again, by who goes on."""
-    config = drive.config(checkpoint__mode="on", checkpoint__interval="200ms", run__max_batch_rows="100")
-    with start(chained(drive.out("old"), 50), config) as running:
-        running.wait_clock(at(25_000), "5 min")
-    place = savepoint("chained", drive.directory / "saved", config)
-    elsewhere = Harness(drive.directory / "elsewhere")
-    elsewhere.run(chained(drive.out("old"), None), from_savepoint=place, checkpoint__mode="on")
-    check_output(drive, "old")
+    place = savepoint("chained", tmp_path / "saved", saved.drive.config(**keys("on")))
+    elsewhere, outputs = Harness(tmp_path), saved.drive.out("old")
+    elsewhere.run(chained(outputs, None), from_savepoint=place, checkpoint__mode="on")
+    check_output(saved.drive, "old")
 
 
 def flip(file: Path) -> None:
@@ -146,18 +171,12 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def whole(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A savepoint, to be damaged in copies."""
-    return saved_while_running(Harness(tmp_path_factory.mktemp("whole")), "on")
-
-
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_savepoint_is_refused_and_nothing_is_written(
-    drive: Harness, whole: Path, damage: str
+    drive: Harness, saved: Saved, damage: str
 ) -> None:
     place = drive.directory / "copy"
-    shutil.copytree(whole, place)
+    shutil.copytree(saved.place, place)
     verified(place)
     DAMAGES[damage](place)
     with pytest.raises(SavepointError):
@@ -166,22 +185,24 @@ def test_a_damaged_savepoint_is_refused_and_nothing_is_written(
     assert [p.name for p in (drive.directory / "state").rglob("*") if p.is_file()] == ["lock"]
 
 
-def test_another_graph_is_refused_and_what_differs_is_named(drive: Harness, whole: Path) -> None:
+def test_another_graph_is_refused_and_what_differs_is_named(drive: Harness, saved: Saved) -> None:
     app = Application("chained")
     made = app.read(sources.text(str(drive.directory / "in")), name="made")
     (drive.directory / "in").mkdir()
     made.group_by(key="value").aggregate(step="other", n=agg.count()).sink(sinks.parquet(drive.out("new")))
     with pytest.raises(SavepointError) as refused:
-        drive.run(app, from_savepoint=whole)
+        drive.run(app, from_savepoint=saved.place)
     assert "other" in str(refused.value.got)
     assert "short" in str(refused.value.expected)
 
 
-def test_an_application_that_has_a_state_does_not_take_another(drive: Harness, whole: Path) -> None:
+def test_an_application_that_has_a_state_does_not_take_another(drive: Harness, saved: Saved) -> None:
     app = chained(drive.out("new"), None)
     drive.run(app)
+    [home] = (drive.directory / "state").iterdir()
+    assert not (home / "checkpoints").exists(), "where nothing asks for checkpoints they cost nothing"
     with pytest.raises(UserError, match="already has a state here"):
-        drive.run(app, from_savepoint=whole)
+        drive.run(app, from_savepoint=saved.place)
     check_output(drive, "new")
 
 
@@ -222,16 +243,12 @@ savepoint("chained", Path(sys.argv[2]), Config.load(None, {}, {"state.dir": sys.
 
 
 @pytest.mark.parametrize("step", [1, 4, -1])
-def test_who_is_killed_while_writing_leaves_no_savepoint(drive: Harness, step: int) -> None:
-    config = drive.config(checkpoint__mode="on", checkpoint__interval="200ms")
-    with start(chained(drive.out("old"), 50), config) as running:
-        running.wait_clock(at(1_000), "5 min")
-        running.savepoint(drive.directory / "first", "5 min")
-    place = drive.directory / "saved"
-    arguments = [str(drive.directory / "state"), str(place), str(step)]
+def test_who_is_killed_while_writing_leaves_no_savepoint(saved: Saved, tmp_path: Path, step: int) -> None:
+    place = tmp_path / "saved"
+    arguments = [str(saved.drive.directory / "state"), str(place), str(step)]
     died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), *arguments])
     assert died.returncode == -signal.SIGKILL
     assert not place.exists()
-    savepoint("chained", place, config)
+    savepoint("chained", place, saved.drive.config(**keys("on")))
     verified(place)
     assert time.time_ns() // 1_000_000 >= read_manifest(place).made_at_ms

@@ -85,7 +85,7 @@ def test_a_late_partition_holds_windows_and_a_silent_one_does_not(drive: Harness
             second += 1
             assert second < 500, "windows wait for a partition that is silent"
             lines.put((second, 0))
-            time.sleep(0.2)
+            time.sleep(0.5)
         running.wait_clock(second * 1000 - 10_000, WAIT)
         back = second + 200
         lines.put((back, 1), (back + 1, 0))  # and it may come back

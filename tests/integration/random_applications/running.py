@@ -10,7 +10,8 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,13 @@ class Patience:
         return self.is_over
 
 
-def failure_of(recipe: Recipe, folder: Path, name: str) -> str | None:
-    """What goes wrong with the application of a recipe, whose files are `folder`/`name`*; None: nothing."""
+def failure_of(recipe: Recipe, folder: Path, name: str, killed: Sequence[str] = ()) -> str | None:
+    """What goes wrong with the application of a recipe, whose files are `folder`/`name`*; None: nothing.
+
+    `killed` says where processes died that ran it before.
+    """
     crashes = Crashes(recipe.crashes)
+    crashes.story += killed
     try:
         file = written(recipe, folder, name)
         with armed(crashes):
@@ -184,23 +189,22 @@ def _set_aside(recipe: Recipe, result: RunResult) -> list[str]:
 
 
 def failure_of_killed(recipe: Recipe, folder: Path, name: str) -> str | None:
-    """The same in processes that die by SIGKILL at the recipe's crash points."""
+    """The same in processes that die by SIGKILL at the recipe's crash points; what is left runs here."""
     file = written(recipe, folder, name)
-    points = [f"{point}:{time}" for point, time in recipe.crashes]
-    for run in range(MOST_RUNS):
-        crash = {VARIABLE: points[run]} if run < len(points) else {}
-        process = _process(recipe, file, crash)
+    killed: list[str] = []
+    for run, point in enumerate(f"{point}:{nth}" for point, nth in recipe.crashes):
+        process = _process(recipe, file, {VARIABLE: point})
         try:
             output = process.communicate(timeout=KILLED_S)[0].decode()
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return f"run {run} did not end in {KILLED_S:.0f} s\n{process.communicate()[0].decode()[-4_000:]}"
-        if process.returncode == 0:
-            wrong = differences(recipe, file.with_suffix(""))
-            return "\n".join([*wrong, f"killed at {points[:run]}"]) if wrong else None
-        if process.returncode != -signal.SIGKILL or not crash:
+        if process.returncode == 0:  # the end came before the point
+            break
+        if process.returncode != -signal.SIGKILL:
             return f"exit code {process.returncode}\n{output[-4_000:]}"
-    return f"it did not end in {MOST_RUNS} runs"
+        killed.append(f"killed at {point}")
+    return failure_of(replace(recipe, crashes=()), folder, name, killed)
 
 
 def _process(recipe: Recipe, file: Path, crash: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from drivetrain.spark.session.class_archive import archive_path, java_options
@@ -41,6 +42,16 @@ def test_another_java_has_another_archive(java: Path) -> None:
     java.touch()
     os.utime(java, (1, 1))
     assert archive_path() != before
+
+
+def test_the_way_to_pyspark_does_not_matter(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = archive_path()
+    installed = Path(pyspark.__file__).parent
+    (tmp_path / "environment").symlink_to(installed.parent)
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "environment" / installed.name / "__init__.py"))
+    assert archive_path() == before
 
 
 def test_without_java_there_is_none(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:

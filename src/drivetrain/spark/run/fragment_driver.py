@@ -99,7 +99,8 @@ class FragmentDriver:
         try:
             self.query.poll()
             look(self.query)
-            failure = self.query.failure()
+            # To ask Spark again costs as much as all of the rest.
+            failure = None if was_active and not self.query.has_failed else self.query.failure()
         except MessageLossError as lost:
             failure = lost
         if isinstance(failure, MessageLossError | PartitionsChangedError):

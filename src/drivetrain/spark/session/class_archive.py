@@ -45,7 +45,7 @@ def archive_path() -> Path | None:
     if java is None or not os.path.exists(java):
         return None
     real = os.path.realpath(java)
-    told = f"{real} {os.stat(real).st_mtime_ns} {pyspark.__version__} {pyspark.__file__}"
+    told = f"{real} {os.stat(real).st_mtime_ns} {pyspark.__version__} {os.path.realpath(pyspark.__file__)}"
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(cache, "drivetrain", f"spark-{hashlib.sha256(told.encode()).hexdigest()[:12]}.jsa")
 
