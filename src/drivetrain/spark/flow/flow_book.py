@@ -176,12 +176,28 @@ class FlowBook:
         """
         ids = list(channels)
         with self._news:
-            while (full := self._full(ids)) is not None and not given_up():
+            while (full := self.full(ids)) is not None and not given_up():
                 blocked_by(full)
                 self._news.wait(_LOOK_S)
             for id in ids:
                 self._producing[id].blocked_s = None
         blocked_by(None)
+
+    def full(self, channels: Iterable[str]) -> str | None:
+        """The first subscriber that a batch must wait for; None: it may begin. Raises as `wait_room`."""
+        found = None
+        with self._news:
+            for id in channels:
+                end = self._producing[id]
+                excess = end.retention.excess(end.sender.position, self._now_ms())
+                if excess is not None and self._fails:
+                    raise self._too_much(end, excess)
+                if excess is None and not end.sender.is_full:
+                    end.blocked_s = None
+                    continue
+                end.blocked_s = end.blocked_s or self._monotonic_s()
+                found = found or end.channel.consumer_fragment
+        return found
 
     def unacknowledged(self, channel: str) -> Unacknowledged | None:
         """What waits in a channel that a fragment here writes; None for others."""
@@ -193,21 +209,6 @@ class FlowBook:
             since_s = end.blocked_s
         blocked_ms = 0 if since_s is None else max(1, int((self._monotonic_s() - since_s) * 1000))
         return Unacknowledged(messages, bytes_, self.window.rows, self.window.bytes, blocked_ms)
-
-    def _full(self, channels: list[str]) -> str | None:
-        """The first subscriber that a batch must wait for."""
-        found = None
-        for id in channels:
-            end = self._producing[id]
-            excess = end.retention.excess(end.sender.position, self._now_ms())
-            if excess is not None and self._fails:
-                raise self._too_much(end, excess)
-            if excess is None and not end.sender.is_full:
-                end.blocked_s = None
-                continue
-            end.blocked_s = end.blocked_s or self._monotonic_s()
-            found = found or end.channel.consumer_fragment
-        return found
 
     def _too_much(self, end: _Producing, excess: str) -> ChannelFullError:
         messages, size, entries = end.sender.unacknowledged
