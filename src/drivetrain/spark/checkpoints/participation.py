@@ -45,6 +45,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.checkpoint.barriers import (
+    NO_LIFE,
     Acknowledge,
     CommandArrived,
     Effect,
@@ -156,6 +157,9 @@ class Participation:
     def start(self) -> None:
         """Take part from now on."""
         if self._is_transactional:
+            if self._files.life(self.fragment) == NO_LIFE:
+                # Before its first batch can be lost: what has given something to others has begun.
+                self._files.note_life(self.fragment, self._core.life)
             self._keep_behind(None if self._known is None else self._known.record)
         elif self._known is not None:
             for store in self._logs:
