@@ -40,6 +40,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import Participation, RestoreNeededError
+from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import execution as execution_module
 from drivetrain.spark.run.embedded import assembled
@@ -434,7 +435,6 @@ class Process:
             try:
                 return self.run_once(steps)
             except RestoreNeededError:
-                self.world.restores += 1
                 restores += 1
                 assert restores <= MOST_RESTORES, "it goes back again and again"
                 self.stop_all()
@@ -444,7 +444,9 @@ class Process:
         self.parts, self.recoveries = [], []
         self.engine = StandInEngine(world.random.randrange, world.source, self.is_blocked)
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
-        self.execution = prepare(world.plan, self.rundir, world.config, host=host)
+        flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=lambda: world.now_s)
+        self.execution = prepare(world.plan, self.rundir, world.config, flow=flow, host=host)
+        world.restores += any("went back" in notice for notice in self.execution.notices)
         self.actors = Actors(Random(world.random.random()), world.config)
         self.loop = assembled(self.execution, self.listener, self.actors, self.begin_recovery)
         world.check_clock(self.loop.clock.clock_ms)

@@ -142,6 +142,8 @@ class MicroBatchQuery(FragmentQuery):
         self._look_between_batches()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
+        if self.batch_id < self.replay_until:
+            return  # Spark has planned one more, which outputs may have: it runs again first
         if self.inputs.are_read and self._is_at_final_clock():
             self._finish()
 
