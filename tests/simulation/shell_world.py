@@ -18,8 +18,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,6 +39,7 @@ from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
+from drivetrain.spark.batch.offset_log import batch_numbers
 from drivetrain.spark.checkpoints.participation import Participation, RestoreNeededError
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.repair.steps import Steps
@@ -253,9 +254,13 @@ class Listener(QuietListener):
 
 
 class World:
-    """One application with its disk, from the first start of its process to its end."""
+    """One application with its disk, from the first start of its process to its end.
 
-    def __init__(self, seed: int, directory: Path) -> None:
+    With `deaths` the process dies when it comes to each of these points, one after the other, and nothing else
+    befalls it.
+    """
+
+    def __init__(self, seed: int, directory: Path, deaths: Sequence[CrashPoint] | None = None) -> None:
         self.random = Random(seed)
         self.directory = directory
         self.target = Target(directory / "target")
@@ -265,11 +270,15 @@ class World:
         self.is_up = False
         self.kills_left = self.random.randrange(2, 25)
         self.harms_left = self.random.randrange(0, 5)
+        self.stops_left = self.random.randrange(0, 3)
         self.risk = self.random.choice((0.0005, 0.002, 0.01))
+        self.deaths = None if deaths is None else deque(deaths)
+        if deaths is not None:
+            self.kills_left = self.harms_left = self.stops_left = 0
         self.kills = self.harms = self.restores = self.stops = 0
         self.counts: dict[str, int] = {}
         self.application = self.drawn()
-        mode = self.random.choice(("on", "on", "off"))
+        mode = "on" if deaths else self.random.choice(("on", "on", "off"))
         self.config = Config.load(
             None,
             {},
@@ -338,34 +347,41 @@ class World:
     def may_die(self, chance: float) -> None:
         if self.kills_left > 0 and self.random.random() < chance:
             self.kills_left -= 1
-            self.kills += 1
-            self.is_dead = True
-            raise Killed
+            self.die()
+
+    def die(self) -> None:
+        self.kills += 1
+        self.is_dead = True
+        raise Killed
 
     def sleep(self, duration_s: float) -> None:
         self.now_s += duration_s
 
     def harm(self) -> None:
         """Damage something: a segment or an entry that was not read yet, or a fragment's state."""
-        rundir = RunDirectory(str(self.directory / "state"), "shells", {})
         state = next((self.directory / "state").glob("shells-*"), None)
-        del rundir
         if state is None or self.harms_left <= 0:
             return
         self.harms_left -= 1
-        if self.are_made and self.random.random() < 0.4:
+        was_up, self.is_up = self.is_up, False  # it is not the process that changes these files
+        if self.are_made and not was_up and self.random.random() < 0.6:
             self.harm_state(state)
         else:
             self.harm_channel(state)
+        self.is_up = was_up
 
     def harm_state(self, state: Path) -> None:
-        if self.is_up:
-            return  # Spark notices that only when a query starts
+        """Lose a fragment's checkpoint, or the end of it; nothing runs, which would not look at it."""
         fragment = self.random.choice([f.id for f in self.plan.fragments])
         checkpoint = state / "fragments" / fragment / "checkpoint"
-        if checkpoint.exists():
+        known = sorted(batch_numbers(checkpoint / "commits"))
+        if not known:
+            return
+        self.harms += 1
+        if self.random.random() < 0.5:
             shutil.rmtree(checkpoint)
-            self.harms += 1
+        else:
+            (checkpoint / "offsets" / str(known[-1])).unlink()
 
     def harm_channel(self, state: Path) -> None:
         channel = self.random.choice(self.plan.channels)
@@ -477,9 +493,19 @@ class Process:
     def step(self) -> RunOutcome | None:
         """Whose turn it is does a little."""
         world = self.world
+        if world.random.random() < 0.0005:
+            world.harm()
+        if world.stops_left > 0 and world.random.random() < 0.001:
+            world.stops_left -= 1
+            world.stops += 1
+            self.listener.stops = True
         world.now_s += world.random.choice((0.001, 0.01, 0.05))
         queries = [query.step for query in self.engine.queries if query.is_active]
-        turns: list[Callable[[], object]] = [*queries, *queries, *(r.step for r in self.recoveries if r.is_alive())]
+        turns: list[Callable[[], object]] = [
+            *queries,
+            *queries,
+            *(r.step for r in self.recoveries if r.is_alive()),
+        ]
         turns += [lambda part=part: part.step(int(world.now_s * 1000)) for part in self.parts]
         turns += [self.pass_time, self.look]
         outcome = world.random.choice(turns)()
@@ -500,6 +526,9 @@ class Process:
         world = self.world
         if world.is_dead:
             raise Killed
+        if world.deaths and world.deaths[0] is point:
+            world.deaths.popleft()
+            world.die()
         world.may_die(world.risk * 10)
         if self.is_nested or world.random.random() > 0.1 or not hasattr(self, "loop"):
             return
@@ -535,11 +564,11 @@ MOST_RESTORES = 5
 """Damage is done between lives, and at most once while one goes on."""
 
 
-def run_world(seed: int) -> World:
+def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None) -> World:
     """Run an application to its end, however often its process is killed on the way; raises what is wrong."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
-        world = World(seed, Path(place))
+        world = World(seed, Path(place), deaths)
         with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
             patched.setattr(time, "monotonic", lambda: world.now_s)
             patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))

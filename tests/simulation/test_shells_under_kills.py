@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
+import pytest
 from shell_world import run_world
 
+from drivetrain.crash_points import CrashPoint
 from drivetrain.testing.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
 
 
-def run(seed: int) -> None:
+def run(seed: int, deaths: Sequence[CrashPoint] | None = None) -> int:
+    """Run an application to its end; says how often its process died."""
     try:
-        run_world(seed)
+        return run_world(seed, deaths).kills
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
         sys.stderr.write(f"failed with {SEED_VARIABLE}={seed}\n")
@@ -19,4 +23,15 @@ def run(seed: int) -> None:
 
 
 def test_every_message_is_shown_once_however_often_the_process_is_killed() -> None:
-    run_seeds(run, chosen_seeds(40, at_most=1000))
+    run_seeds(lambda seed: run(seed) and None, chosen_seeds(40, at_most=1000))
+
+
+@pytest.mark.parametrize("point", list(CrashPoint))
+def test_a_process_that_dies_at_a_point_again_and_again_goes_on_from_there(point: CrashPoint) -> None:
+    assert run(7, [point] * 4) == 4, "it was to die there"
+
+
+def test_a_fragment_at_its_end_runs_the_batch_that_was_planned_before_it_died() -> None:
+    at_the_end = [CrashPoint.BEFORE_FINISH, CrashPoint.BATCH_BEGINS] * 3
+    for seed in range(6):
+        run(seed, at_the_end)

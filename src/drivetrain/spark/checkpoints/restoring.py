@@ -103,11 +103,12 @@ def _is_lost(
     snapshot = _snapshot(transaction, fragment.id)
     known = -1 if snapshot is None else snapshot.batch_id
     checkpoint = own / "checkpoint"
+    newest = committed(checkpoint)
     return (
         (own / DAMAGED).exists()
         or not (checkpoint / "metadata").exists()
-        or committed(checkpoint) < known
-        or not (known < 0 or (checkpoint / "offsets" / str(committed(checkpoint))).exists())
+        or newest < known
+        or not (newest < 0 or (checkpoint / "offsets" / str(newest)).exists())
     )
 
 
