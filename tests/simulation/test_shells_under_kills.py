@@ -1,4 +1,4 @@
-"""Embedded runs on an engine without Spark, killed between any two effects, their channels and state damaged."""
+"""Embedded runs on an engine without Spark, killed between any two effects, their disk damaged."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from shell_world import run_world
 
 from drivetrain.crash_points import CrashPoint
 from drivetrain.testing.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
+
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
 
 
 def run(seed: int, deaths: Sequence[CrashPoint] | None = None) -> int:

@@ -72,9 +72,9 @@ class QueryInputs:
     def has_read_all(self, id: str) -> bool:
         """Whether everything of an input has been taken, and nothing will follow.
 
-        A producer, in whatever process, has finished when its channel says the final clock. What may be behind
-        that has no messages: barriers, and the same clock once more, of a producer that was started again.
-        What was taken is not looked at: it may be lost by now, and its producer gone.
+        A producer, in whatever process, has finished when its channel says the final clock. What may be
+        behind that has no messages: barriers, and the same clock once more, of a producer that was started
+        again. What was taken is not looked at: it may be lost by now, and its producer gone.
         """
         if id not in self._readers:
             return self.position(id).finished
