@@ -22,6 +22,7 @@ from drivetrain.runtime.channel.segments import REMADE, SEGMENTS, read_segment, 
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.repair import repair as repair_module
 from drivetrain.spark.repair.repair import Repair
+from drivetrain.spark.repair.steps import Steps
 from drivetrain.testing import Simulation, simulate
 
 SCHEMA = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
@@ -50,18 +51,19 @@ class FakeBatchAgain:
 
     kill: Callable[[], None]
 
-    def __init__(self, _context: object, _fragment: object, batch_id: int, _aside: Path) -> None:
+    def __init__(
+        self, _context: object, _engine: object, _fragment: object, batch_id: int, _aside: Path
+    ) -> None:
         self._batch_id = batch_id
 
     def inputs(self) -> dict[str, tuple[int, int]]:
         """A source cannot be damaged here."""
         return {}
 
-    def segments(
-        self, _channel: object, store: ChannelStore, _clock: object, _given_up: object
-    ) -> list[Segment]:
+    def segments(self, _channel: object, store: ChannelStore, _clock: object) -> Steps[list[Segment]]:
         """As the producer made them."""
         type(self).kill()
+        yield
         return segments_of(store.files, self._batch_id, REMADE)
 
 
@@ -124,14 +126,20 @@ class World:
         """One try of the subscriber's process."""
         rundir = SimpleNamespace(channel=lambda _: str(self.directory / "channel"), fragment=self.fragment)
         context: Any = SimpleNamespace(plan=self.plan, rundir=rundir)
-        return Repair(
+        engine: Any = None  # the batch that runs again needs none here
+        steps = Repair(
             context,
+            engine,
             self.directory / "again",
             compiling=contextlib.nullcontext(),
-            given_up=lambda: False,
             tell=lambda _: None,
             skip=skip,
         ).mend(self.channel.consumer_fragment, {self.channel.id: self.position})
+        try:
+            while True:
+                next(steps)
+        except StopIteration as done:
+            return int(done.value)
 
 
 @contextlib.contextmanager

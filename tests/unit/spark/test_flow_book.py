@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from drivetrain.config import Config
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.flow.flow import Word
 from drivetrain.core.plan.plan import PlannedChannel
 from drivetrain.runtime.channel.segments import write_segment
@@ -96,6 +97,17 @@ def test_what_is_committed_is_acknowledged_and_makes_room_for_who_waits(tmp_path
     assert not waiting.is_alive()
     assert world.blocked[-1] is None
     assert world.unacknowledged() == 15
+
+
+def test_nobody_waits_for_room_behind_the_end_of_a_channel(tmp_path: Path) -> None:
+    world = World(tmp_path, channel__window_batches="1")
+    world.append(1)
+    assert world.book.full([CHANNEL]) == "read"
+    world.store.append_clock(FINAL_CLOCK_MS)
+    world.book.appended(CHANNEL, last=True)
+    assert world.book.full([CHANNEL]) is None, "its subscriber may have ended, and reads no more"
+    world.begin()
+    assert world.book.full([CHANNEL]) is None
 
 
 def test_who_waits_gives_up_when_it_is_told_to(tmp_path: Path) -> None:

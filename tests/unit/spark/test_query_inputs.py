@@ -25,13 +25,12 @@ def inputs_of(store: ChannelStore, tmp_path: Path, entry: int | None) -> QueryIn
     trunk: Any = SimpleNamespace(inputs=["c"], stored={}, sources={})
     inputs = QueryInputs("g", trunk, {"c": store}, tmp_path / "checkpoint")
     if entry is not None:
-        inputs.offsets = [json.dumps({"entry": entry, "clock": 0, "life": 0})]
+        clock_ms = store.entry(entry - 1).clock_ms if entry else 0
+        inputs.offsets = [json.dumps({"entry": entry, "clock": clock_ms, "life": 0})]
     return inputs
 
 
-def test_a_channel_is_read_when_nothing_but_barriers_is_behind_its_final_clock(
-    store: ChannelStore, tmp_path: Path
-) -> None:
+def test_a_channel_is_read_when_its_final_clock_was_taken(store: ChannelStore, tmp_path: Path) -> None:
     store.append(0, [], clock_ms=5)
     assert not inputs_of(store, tmp_path, 1).are_read, "its producer goes on"
     store.append(1, [], clock_ms=FINAL_CLOCK_MS)
@@ -43,6 +42,23 @@ def test_a_channel_is_read_when_nothing_but_barriers_is_behind_its_final_clock(
     assert not inputs_of(store, tmp_path, 1).are_read
     assert inputs_of(store, tmp_path, 2).are_read
     assert inputs_of(store, tmp_path, 4).are_read
+
+
+def test_a_final_clock_that_is_said_again_does_not_open_a_channel_that_was_read(
+    store: ChannelStore, tmp_path: Path
+) -> None:
+    store.append(0, [], clock_ms=FINAL_CLOCK_MS)
+    store.append(1, [], clock_ms=FINAL_CLOCK_MS)  # of a producer that was started again
+    assert inputs_of(store, tmp_path, 1).are_read
+
+
+def test_a_channel_that_was_read_stays_so_when_its_last_entry_is_lost(
+    store: ChannelStore, tmp_path: Path
+) -> None:
+    store.append(0, [], clock_ms=FINAL_CLOCK_MS)
+    inputs = inputs_of(store, tmp_path, 1)
+    (tmp_path / "channel" / "log" / f"{0:020d}.json").write_text("{")
+    assert inputs.are_read
 
 
 def test_what_a_batch_takes_of_a_channel_is_the_bytes_of_its_entries(

@@ -12,7 +12,7 @@ Invariants:
 
 1. No processor runs twice in a batch.
 
-Called by `branches`.
+Called by `spark_branches`; `realtime_query` builds one plan of the same nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import Node
-from drivetrain.core.plan.plan import PlannedChannel
+from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.small_batches import observed
@@ -59,6 +59,16 @@ class BranchNodes:
     def producers(self) -> set[str]:
         """The processors whose messages go into channels."""
         return {channel.producer for channel in self.channels}
+
+
+def branch_nodes(context: CompileContext, fragment: Fragment, trunk: Trunk) -> BranchNodes:
+    """What of a fragment is compiled for each batch."""
+    graph = context.plan.graph
+    read = [c.producer for c in context.plan.channels if c.consumer_fragment == fragment.id]
+    roots = [*fragment.trunk[-1:], *(p for p in read if not fragment.trunk)]
+    nodes = [graph.nodes[i] for i in fragment.branches]
+    channels = context.plan.outputs(fragment.id)
+    return BranchNodes(context, trunk, nodes, roots, graph.nodes[roots[0]], channels)
 
 
 class BranchFrames:

@@ -21,8 +21,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.streaming import StreamingQuery
-
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.core.clock.clock_service import WORK
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS, known_clock
@@ -39,6 +37,7 @@ from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.newest_record import NewestRecord
 from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
+from drivetrain.spark.batch.query_engine import QueryEngine, RunningQuery
 from drivetrain.spark.batch.query_inputs import QueryInputs
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.batch.skipped_batches import left_out
@@ -68,6 +67,7 @@ class FragmentQuery:
 
     def __init__(
         self,
+        engine: QueryEngine,
         plan: Plan,
         fragment: Fragment,
         trunk: Trunk,
@@ -77,6 +77,7 @@ class FragmentQuery:
         counts: Counts,
         book: FlowBook,
     ) -> None:
+        self.engine = engine
         self.plan = plan
         self.fragment = fragment
         self.trunk = trunk
@@ -111,7 +112,7 @@ class FragmentQuery:
         """The last batch that Spark may have run before this query; -1: none."""
         if self.replay_until <= committed(self.checkpoint):
             self.replay_until = -1
-        self._query: StreamingQuery | None = None
+        self._query: RunningQuery | None = None
         self._outside: BaseException | None = None  # the error, if it did not come from a batch
         self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, in one step
         self._draining = threading.Event()
@@ -164,11 +165,11 @@ class FragmentQuery:
     @property
     def active(self) -> bool:
         """Whether Spark still runs the query."""
-        return self._query is not None and self._query.isActive
+        return self._query is not None and self._query.is_active
 
     def failure(self) -> DrivetrainError | None:
         """What stopped the query, in the user's terms; None while it runs or when it was drained."""
-        if self._query is None or self._query.isActive:
+        if self._query is None or self._query.is_active:
             return None
         is_over = isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED
         if is_over and self._outside is None:

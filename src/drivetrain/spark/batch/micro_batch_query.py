@@ -80,13 +80,8 @@ class MicroBatchQuery(FragmentQuery):
         self.flow.begin(self.inputs.unread())
         for stored in self.trunk.stored.values():
             stored.ingest.start()
-        writer = (
-            self.trunk.df.writeStream.outputMode(self.trunk.mode)
-            .queryName(f"{self.plan.application}/{self.fragment.id}")
-            .option("checkpointLocation", str(self.checkpoint))
-            .foreachBatch(self._on_batch)
-        )
-        self._query = writer.start()
+        name = f"{self.plan.application}/{self.fragment.id}"
+        self._query = self.engine.start(self.trunk, name, self.checkpoint, self._on_batch)
         self.state = FragmentState.RUNNING
         if self.checkpoints is not None:
             self.checkpoints.start()
@@ -121,7 +116,7 @@ class MicroBatchQuery(FragmentQuery):
             df,
             batch_id,
             self.clock_ms,
-            self._query,
+            None if self._query is None else self._query.of_spark,
             self._note_begun,
             planned_ms=self.planned_ms,
             replayed=batch_id <= self.replay_until,
@@ -147,6 +142,8 @@ class MicroBatchQuery(FragmentQuery):
         self._look_between_batches()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
+        if self.batch_id < self.replay_until:
+            return  # Spark has planned one more, which outputs may have: it runs again first
         if self.inputs.are_read and self._is_at_final_clock():
             self._finish()
 
@@ -182,7 +179,7 @@ class MicroBatchQuery(FragmentQuery):
                 return
             if self.clock.has_outgrown:
                 self._end_outgrown()
-            elif self._waits_for_data() and self.clock.looked():
+            elif self._query is not None and self._query.waits_for_data and self.clock.looked():
                 self._move_clock()
         finally:
             self.turn.release()
@@ -194,11 +191,6 @@ class MicroBatchQuery(FragmentQuery):
             self.error = error
         assert self._query is not None
         self._query.stop()
-
-    def _waits_for_data(self) -> bool:
-        assert self._query is not None
-        status = self._query.status
-        return not status["isDataAvailable"] and not status["isTriggerActive"]
 
     def _move_clock(self) -> None:
         self.clock.publish()  # with state, the query's own next batch takes it from there

@@ -99,8 +99,7 @@ class BatchPipeline:
 
     def run_final(self, batch_id: int) -> None:
         """Run one more, empty batch, in which Tasks learn of the final clock and that they stop."""
-        empty = self._trunk.df.sparkSession.createDataFrame([], self._trunk.df.schema)
-        batch = Batch(empty, batch_id, FINAL_CLOCK_MS, final=True)
+        batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True)
         written = self._branches.run(batch, ignore_begun)
         self._branches.append(batch_id, written, FINAL_CLOCK_MS)
 
@@ -122,9 +121,7 @@ class BatchPipeline:
             note_left_out(self._directory, batch.id, rows)
             return written
         if self._trunk.only_at_end and not self._inputs.end_with(batch.offsets):
-            batch.df.write.format("noop").mode(
-                "overwrite"
-            ).save()  # Spark's state advances, nothing is emitted
+            self._branches.advance(batch)
             return Written({}, {})
         with taking(size_bytes):
             return self._branches.run(batch, begun)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from drivetrain.core.channel.channel_progress import ChannelProgress
@@ -28,6 +27,7 @@ from drivetrain.core.job.run_progress import FragmentProgressed
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.query_engine import RunningQuery
 from drivetrain.spark.channel.backlog import ChannelWatch
 from drivetrain.spark.channel.watermark import clock_of, parse_watermark
 from drivetrain.spark.prepare.trunk import Trunk
@@ -61,19 +61,16 @@ class QueryProgress:
         """Hears of each committed batch what it took of a channel: id, offsets, messages."""
         self.blocked_by: str | None = None
         """The subscriber whose full window the fragment waits for."""
-        self._mark: tuple[int, str] | None = None  # of Spark's last report that was read
         self._newest_ms: int | None = None  # of the rows that a source gave to the trunk's watermark
         producers = {c.id: c.producer_fragment for c in plan.channels}
         self._watches = {
             id: ChannelWatch(id, producers[id], fragment.id, store) for id, store in readers.items()
         }
 
-    def read(self, query: StreamingQuery | None) -> list[StreamingQueryProgress]:
+    def read(self, query: RunningQuery | None) -> list[StreamingQueryProgress]:
         """Take what Spark has reported since the last time: the batches that have run, oldest first."""
-        if query is None or not self._has_reported(query):
-            return []
         new: list[StreamingQueryProgress] = []
-        for progress in query.recentProgress:
+        for progress in () if query is None else query.reports():
             if progress.batchId <= self.seen or "addBatch" not in progress.durationMs:
                 continue
             new.append(progress)
@@ -135,15 +132,6 @@ class QueryProgress:
             delay_ms,
             blocked_by=self.blocked_by,
         )
-
-    def _has_reported(self, query: StreamingQuery) -> bool:
-        """Whether Spark has reported since the last look: this asks for two words, its reports are long."""
-        last = query._jsq.lastProgress()
-        mark = None if last is None else (int(last.batchId()), str(last.timestamp()))
-        if mark == self._mark:
-            return False
-        self._mark = mark
-        return True
 
     def _noted(self, channel: ChannelProgress) -> ChannelProgress:
         for note in self.notes:

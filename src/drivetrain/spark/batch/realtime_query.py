@@ -34,14 +34,15 @@ from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.api.graph import Node
 from drivetrain.connectors.kafka.kafka_sink import AtLeastOnceKafka
 from drivetrain.core.job.run_progress import FragmentState
-from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.spark.batch.batch import BatchOutcome
-from drivetrain.spark.batch.branch_frames import data_of
+from drivetrain.spark.batch.branch_frames import branch_nodes, data_of
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.offset_log import read_offsets
 from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
+from drivetrain.spark.batch.spark_engine import SparkQuery
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.operators import compile_stateless
 from drivetrain.spark.connector.newest import Newest
@@ -72,17 +73,17 @@ class RealtimeQuery(FragmentQuery):
         """Start the query, or go on from the end of the last interval that was noted."""
         self._recover()
         # Spark's connector takes no limit of an interval's messages: it is over when its time is.
-        stream = _stream(self.branches, self.trunk)
+        stream = _stream(self.branches, self.fragment, self.trunk)
         writer = self._sink.stream(stream).queryName(f"{self.plan.application}/{self.fragment.id}")
         writer = writer.option("checkpointLocation", str(self.checkpoint)).outputMode("update")
-        self._query = writer.trigger(realTime=f"{self._interval_ms} milliseconds").start()
+        self._query = SparkQuery(writer.trigger(realTime=f"{self._interval_ms} milliseconds").start())
         self.state = FragmentState.RUNNING
 
     def failure(self) -> DrivetrainError | None:
         """What stopped the query; None while it runs or when it was stopped."""
-        if self._query is not None and not self._query.isActive and self.error is None:
+        if self._query is not None and not self._query.is_active and self.error is None:
             raised = self._query.exception()
-            meant = None if raised is None else self._sink.meant(raised)
+            meant = self._sink.meant(raised) if isinstance(raised, Exception) else None
             if meant is not None:
                 return meant
         return super().failure()
@@ -148,13 +149,13 @@ def require_cores(plan: Plan, queries: dict[str, FragmentQuery], cores: int) -> 
         )
 
 
-def _stream(branches: Branches, trunk: Trunk) -> DataFrame:
+def _stream(branches: Branches, fragment: Fragment, trunk: Trunk) -> DataFrame:
     """The branches behind the trunk as one streaming plan, up to what the sink takes."""
     graph, context = branches.context.plan.graph, branches.context
-    root = trunk.frame(trunk.df)
-    frames = {id: _timed(branches.root, root, trunk, branches) for id in branches.roots}
+    root, of = trunk.frame(trunk.df), branch_nodes(context, fragment, trunk)
+    frames = {id: _timed(of.root, root, trunk, branches) for id in of.roots}
     sink: Node | None = None
-    for node in branches.nodes:
+    for node in of.nodes:
         if node.operation.target is not None:
             sink = node
             continue

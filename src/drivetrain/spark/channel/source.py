@@ -47,7 +47,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType, TimestampTyp
 
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
-from drivetrain.errors import InputError, InternalError
+from drivetrain.errors import InputError
 from drivetrain.runtime.channel.columns import PUNCT, TS, WM
 from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.segments import MessageLossError, read_segment
@@ -177,8 +177,13 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spread the segments of the entries over at most `tasks` partitions of similar size."""
         entries = self._log().entries(start["entry"], end["entry"])
         if len(entries) != end["entry"] - start["entry"]:
-            raise InternalError(
-                f"entries {start} to {end} were planned, {len(entries)} exist", where=self._uri
+            # They were there when the batch was planned; their producer may be about to append them again.
+            raise MessageLossError(
+                "the channel does not contain the entries that a batch was planned to take",
+                where=self._uri,
+                expected=f"entries {start['entry']} to {end['entry'] - 1}",
+                got=f"{len(entries)} of them",
+                remedy="run it again, which repairs them if possible; --fresh starts over",
             )
         if start == end:
             return []

@@ -52,7 +52,7 @@ class QueryBoundary:
 
     @contextmanager
     def between_batches(self, wait_s: float) -> Iterator[bool]:
-        """Stay between two batches; False when that could not be had in `wait_s`."""
+        """Stay between two batches; False when that could not be had in `wait_s` (0: at once)."""
         query = self._query
         deadline = time.monotonic() + wait_s
         if not query.turn.acquire(timeout=wait_s):
@@ -65,7 +65,7 @@ class QueryBoundary:
             yield not must_run and query.is_committed() and self.goes_on
         finally:
             query.turn.release()
-            if must_run:
+            if must_run and wait_s:
                 time.sleep(_REST_S)  # the batch wants the turn, and locks are not fair
 
     @property

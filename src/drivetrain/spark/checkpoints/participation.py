@@ -5,11 +5,14 @@ Problem: a query runs its batches in Spark's threads, is looked at by a thread t
 between two batches when its barriers have come; what sinks have prepared must be published when it is
 decided, which may take as long as a database takes.
 
-Design: one thread, that takes commands (from `book`) and news of the query (`ran`), steps the core and does
-its effects in order. A PREPARE that came by a channel is found in the channel: the reader stands in front
-of a barrier until `Release` says its round in the file `released`. Who writes it has its reader look at once,
-if that is in this process; else it is looked for ten times a second while checkpoints are made. One that came
-as a word, because the channel had ended already, waits until the query has read that channel to its end.
+Design: commands (from `book`) and news of the query (`ran`) wait in an inbox, from whatever thread they come.
+`step` takes one, steps the core and does its effects in order; `participation_thread` calls it again and
+again, a simulation whenever it likes. While a snapshot waits for a boundary nothing else is taken.
+
+A PREPARE that came by a channel is found in the channel: the reader stands in front of a barrier until
+`Release` says its round in the file `released`. Who writes it has its reader look at once, if that is in this
+process; else it is looked for ten times a second while checkpoints are made. One that came as a word, because
+the channel had ended already, waits until the query has read that channel to its end.
 
 | effect | what is done |
 |---|---|
@@ -31,19 +34,18 @@ Invariants:
 1. A snapshot is of one boundary: batch, channels, sources and sinks say the same.
 2. Nothing is published that the coordinator has not decided.
 
-Called by `query`; commands come from `book`.
+Called by `participation_thread`, `fragment_query` and `execution`; commands come from `book`.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
-import time
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.checkpoint.barriers import (
+    NO_LIFE,
     Acknowledge,
     CommandArrived,
     Effect,
@@ -80,6 +82,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.channel.clock_source import publish_clock, read_clock
 from drivetrain.spark.checkpoints.boundary import QueryBoundary
 from drivetrain.spark.checkpoints.entries import note_entries
+from drivetrain.spark.checkpoints.inbox import Heard, Inbox, Look, News, Ran
 from drivetrain.spark.checkpoints.publishing import is_transactional, publish_transaction
 from drivetrain.spark.checkpoints.restoring import ANEW, DAMAGED
 from drivetrain.spark.state.kept_times import kept_times
@@ -94,35 +97,7 @@ KEEPER: Final = "@checkpoint"
 
 FIRST_LIFE: Final = 1
 _LOOK_S: Final = 0.1
-_BETWEEN_S: Final = 0.25
-"""How long a boundary is waited for at once; then it is looked whether the query still runs."""
-_REPORT_S: Final = 0.2
-
-
-@dataclass(frozen=True)
-class _Ran:
-    """The query has run a batch."""
-
-
-@dataclass(frozen=True)
-class _Look:
-    """There may be a barrier in a channel."""
-
-
-@dataclass(frozen=True)
-class _Stop:
-    """The attempt is over."""
-
-
-@dataclass(frozen=True)
-class _Heard:
-    """A command came as a word."""
-
-    input: str
-    command: Command
-
-
-_News: TypeAlias = _Ran | _Look | _Stop | _Heard
+_REPORT_MS: Final = 200
 
 
 class RestoreNeededError(DrivetrainError):
@@ -168,135 +143,155 @@ class Participation:
         life = FIRST_LIFE if self._known is None else self._known.life
         saved = max(self._snapshots.rounds(self.fragment), default=0)
         self._core: Final = Participant(self.fragment, inputs, files.life(self.fragment) or life, saved=saved)
-        self._inbox: Final[queue.SimpleQueue[_News]] = queue.SimpleQueue()
-        self._words: list[_Heard] = []  # barriers that came as words, before their channel's end
+        self._inbox: Final = Inbox()
+        self._todo: Final[deque[Effect]] = deque()  # effects in order, behind a snapshot that waits
+        self._words: list[Heard] = []  # barriers that came as words, before their channel's end
         self._ended: set[str] = set()
         self._at: dict[str, int] = {}  # the round of the newest barrier that it has come to, by channel
         self._has_news = False
-        self._reported_s = 0.0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"checkpoint-{self.fragment}", daemon=True)
+        self._reported_ms = -_REPORT_MS
+        self._is_over = threading.Event()
 
     # -- for the query and the book ---------------------------------------------------------------------
 
     def start(self) -> None:
         """Take part from now on."""
         if self._is_transactional:
+            if self._files.life(self.fragment) == NO_LIFE:
+                # Before its first batch can be lost: what has given something to others has begun.
+                self._files.note_life(self.fragment, self._core.life)
             self._keep_behind(None if self._known is None else self._known.record)
         elif self._known is not None:
             for store in self._logs:
                 store.forget_subscriber(KEEPER)
         self._book.joins(self)
-        self._thread.start()
-        self._inbox.put(_Ran())  # what the query stands at since an earlier attempt
+        self._inbox.put(Ran())  # what the query stands at since an earlier attempt
 
     def ran(self) -> None:
         """The query has run a batch."""
-        self._inbox.put(_Ran())
+        self._inbox.put(Ran())
 
     def look(self) -> None:
         """There may be a barrier in one of its channels."""
-        self._inbox.put(_Look())
+        self._inbox.put(Look())
 
     def hear(self, input: str, command: Command) -> None:
         """A command has come by an input."""
-        self._inbox.put(_Heard(input, command))
+        self._inbox.put(Heard(input, command))
 
     def close(self) -> None:
-        """Take part no more; waits for what is being done."""
-        self._stopping.set()
+        """Take part no more; what a step is doing it ends."""
+        self._is_over.set()
         self._book.leaves(self)
-        self._inbox.put(_Stop())
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._inbox.put(Look())  # whoever waits for news sees that it is over
 
-    # -- the thread ---------------------------------------------------------------------------------------
+    # -- step by step -------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                news = self._next()
-                if isinstance(news, _Stop):
-                    return
-                if news is not None:
-                    self._take(news)
-                self._look_at_barriers()
-                self._report()
-                self._look_at_ends()
-            except UnavailableError as error:
-                self._book.answer(ActionFailed(self.fragment, str(error)))
-            except BaseException as error:  # noqa: BLE001 - it ends the query, which tells it
-                self._query.fail(error)
-                return
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes part no more."""
+        return self._is_over.is_set()
 
-    def _next(self) -> _News | None:
+    def wait_news(self) -> None:
+        """Wait until there may be something to do: news, or a barrier that nobody tells of."""
+        if self._todo:
+            return  # the boundary is waited for
         waits = bool(self._core.held or self._words or self._has_news)
         waits = waits or (self._is_transactional and bool(self._query.readers))
-        try:
-            return self._inbox.get(timeout=_LOOK_S if waits else 10 * _LOOK_S)
-        except queue.Empty:
-            return None
+        self._inbox.wait(_LOOK_S if waits else 10 * _LOOK_S)
 
-    def _take(self, news: _News) -> None:
+    def step(self, now_ms: int, wait_s: float = 0.0) -> None:
+        """Take one of the news, if there is any, and do what follows.
+
+        A boundary is waited for `wait_s` at most; without it the next step goes on there.
+        """
+        if self.is_over:
+            return
+        try:
+            self._do(wait_s)
+            if self._todo:
+                return
+            news = self._inbox.take()
+            if news is not None:
+                self._take(news, wait_s)
+            self._look_at_barriers(wait_s)
+            self._report(now_ms)
+            self._look_at_ends(wait_s)
+        except UnavailableError as error:
+            self._todo.clear()
+            self._book.answer(ActionFailed(self.fragment, str(error)))
+        except BaseException as error:  # noqa: BLE001 - it ends the query, which tells it
+            self._is_over.set()
+            self._query.fail(error)
+
+    def _take(self, news: News, wait_s: float) -> None:
         match news:
-            case _Ran():
+            case Ran():
                 self._has_news = True
-            case _Look() | _Stop():
+            case Look():
                 pass
-            case _Heard(input, command):
+            case Heard(input, command):
                 if command.action is Action.PREPARE and input != COORDINATOR and input not in self._ended:
                     self._words.append(news)
                 else:
-                    self._step(CommandArrived(input, command))
+                    self._step(CommandArrived(input, command), wait_s)
 
-    def _look_at_barriers(self) -> None:
+    def _look_at_barriers(self, wait_s: float) -> None:
         """Whether the query has come to barriers that it was not told of."""
         for channel, command in self._boundary.barriers().items():
+            if self._todo:
+                return
             if command.round <= self._at.get(channel, 0):
                 continue
             self._at[channel] = command.round
             if command.round > (read_clock(self._released) or 0):
-                self._step(CommandArrived(channel, command))
+                self._step(CommandArrived(channel, command), wait_s)
 
-    def _look_at_ends(self) -> None:
+    def _look_at_ends(self, wait_s: float) -> None:
         """Whether channels that somebody waits for have been read to their end."""
         if not (self._core.held or self._words):
             return
         for channel in self._query.readers:
-            if channel not in self._ended and self._query.inputs.has_read_all(channel):
+            if not self._todo and channel not in self._ended and self._query.inputs.has_read_all(channel):
                 self._ended.add(channel)
-                self._step(InputEnded(channel))
-        ready = [word for word in self._words if word.input in self._ended]
-        self._words = [word for word in self._words if word.input not in self._ended]
-        for word in ready:
-            self._step(CommandArrived(word.input, word.command))
+                self._step(InputEnded(channel), wait_s)
+        for word in [word for word in self._words if word.input in self._ended]:
+            if self._todo:
+                return
+            self._words.remove(word)
+            self._step(CommandArrived(word.input, word.command), wait_s)
 
-    def _report(self) -> None:
+    def _report(self, now_ms: int) -> None:
         """Tell the coordinator that there is something new to save; not for each of many small batches.
 
         Every batch is news, of whatever fragment: one that only the clock began may have results, too.
         """
-        now_s = time.monotonic()
-        if self._has_news and now_s - self._reported_s > _REPORT_S:
-            self._has_news, self._reported_s = False, now_s
+        if self._has_news and now_ms - self._reported_ms > _REPORT_MS:
+            self._has_news, self._reported_ms = False, now_ms
             self._book.answer(BatchesRan(self.fragment))
 
     # -- effects ------------------------------------------------------------------------------------------
 
-    def _step(self, event: CommandArrived | InputEnded | SnapshotTaken | SnapshotFailed) -> None:
-        effects = self._core.step(event)
+    def _step(self, event: CommandArrived | InputEnded | SnapshotFailed, wait_s: float) -> None:
+        self._todo.extend(self._core.step(event))
         self._core.check()
-        for effect in effects:
+        self._do(wait_s)
+
+    def _do(self, wait_s: float) -> None:
+        """Do the effects in order, until a snapshot has to wait."""
+        while self._todo:
+            effect = self._todo[0]
+            if isinstance(effect, TakeSnapshot) and not self._take_snapshot(effect.command, wait_s):
+                return
+            self._todo.popleft()
             self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Hold():
+            case Hold() | TakeSnapshot():
                 pass
             case Release(round):
                 publish_clock(self._released, round)
-            case TakeSnapshot(command):
-                self._take_snapshot(command)
             case Publish() as publish:
                 self._publish(publish)
             case RollBack(_, round):
@@ -317,18 +312,19 @@ class Participation:
             case TellLost(life):
                 self._book.answer(StateLost(self.fragment, life, "its checkpoint is lost"))
 
-    def _take_snapshot(self, command: Command) -> None:
-        """Save the fragment at its next boundary; until that is acknowledged no batch begins."""
-        while not self._stopping.is_set():
-            with self._boundary.between_batches(_BETWEEN_S) as is_between:
-                if is_between:
-                    self._snapshot(command)
-                    return
-            if not self._boundary.goes_on:
-                self._step(SnapshotFailed(command.round, "its query has stopped"))
-                return
+    def _take_snapshot(self, command: Command, wait_s: float) -> bool:
+        """Save the fragment at a boundary; until that is acknowledged no batch begins. False: not yet."""
+        with self._boundary.between_batches(wait_s) as is_between:
+            if is_between:
+                for effect in self._snapshot(command):
+                    self._perform(effect)
+                return True
+        if self._boundary.goes_on:
+            return False
+        self._todo.extend(self._core.step(SnapshotFailed(command.round, "its query has stopped")))
+        return True
 
-    def _snapshot(self, command: Command) -> None:
+    def _snapshot(self, command: Command) -> list[Effect]:
         query, round = self._query, command.round
         sources, channels = self._boundary.positions()
         reached(CrashPoint.BEFORE_SNAPSHOT)
@@ -340,15 +336,15 @@ class Participation:
             if self._is_transactional:
                 (query.directory / DAMAGED).touch()
                 raise RestoreNeededError(damaged.what, where=damaged.where) from damaged
-            self._step(SnapshotFailed(round, str(damaged)))
-            return
+            return self._core.step(SnapshotFailed(round, str(damaged)))
         except DrivetrainError as error:
-            self._step(SnapshotFailed(round, str(error)))
-            return
+            return self._core.step(SnapshotFailed(round, str(error)))
         reached(CrashPoint.AFTER_SNAPSHOT)
         sinks = dict.fromkeys(self._own_sinks, self._boundary.last_number)
         snapshot = Snapshot(query.batch_id, sources, channels, sinks, size, pictures)
-        self._step(SnapshotTaken(round, snapshot))
+        effects = self._core.step(SnapshotTaken(round, snapshot))
+        self._core.check()
+        return effects
 
     def _publish(self, publish: Publish) -> None:
         record = publish.command.record

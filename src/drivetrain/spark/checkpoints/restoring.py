@@ -53,9 +53,7 @@ def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWrite
     Raises InputError when the record or a snapshot of it cannot be read.
     """
     files = CheckpointFiles(rundir.home)
-    transaction = files.transaction()
-    if transaction is None:
-        return None
+    transaction = _present(files)
     lost = [f.id for f in plan.fragments if _is_lost(f, rundir, files, transaction)]
     if lost:
         transaction = msgspec.structs.replace(transaction, life=transaction.life + 1)
@@ -82,8 +80,12 @@ def mark_damaged(rundir: RunDirectory, fragment: str) -> bool:
 def is_lost(fragment: Fragment, rundir: RunDirectory) -> bool:
     """Whether a fragment has lost the state that it had in the present life."""
     files = CheckpointFiles(rundir.home)
-    transaction = files.transaction()
-    return transaction is not None and _is_lost(fragment, rundir, files, transaction)
+    return _is_lost(fragment, rundir, files, _present(files))
+
+
+def _present(files: CheckpointFiles) -> Transaction:
+    """The coordinator's state; before it has kept any, the one that it begins with."""
+    return files.transaction() or Transaction()
 
 
 def _snapshot(transaction: Transaction, fragment: str) -> Snapshot | None:
@@ -101,11 +103,12 @@ def _is_lost(
     snapshot = _snapshot(transaction, fragment.id)
     known = -1 if snapshot is None else snapshot.batch_id
     checkpoint = own / "checkpoint"
+    newest = committed(checkpoint)
     return (
         (own / DAMAGED).exists()
         or not (checkpoint / "metadata").exists()
-        or committed(checkpoint) < known
-        or not (known < 0 or (checkpoint / "offsets" / str(committed(checkpoint))).exists())
+        or newest < known
+        or not (newest < 0 or (checkpoint / "offsets" / str(newest)).exists())
     )
 
 

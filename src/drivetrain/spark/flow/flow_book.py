@@ -11,7 +11,8 @@ the wall clock only tells how old entries are that an earlier process has stored
 
 Invariants:
 
-1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much.
+1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much, but
+   for channels that have ended: their subscriber may have, too.
 2. Who waits goes on at once when it is told to give up.
 3. An end of a channel is that of the fragment's newest attempt: it is replaced when a query starts.
 
@@ -30,6 +31,7 @@ from drivetrain.config.catalog import channel as keys
 from drivetrain.config.units import show_duration_ms, show_size_bytes
 from drivetrain.core.channel.channel_log import Entry, SubscriberId, TrimmedError
 from drivetrain.core.channel.retention import Limits, Retention
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.flow.flow import (
     REMADE,
     UNREADABLE,
@@ -78,6 +80,8 @@ class _Producing:
     store: ChannelStore
     sender: FlowSender
     retention: Retention
+    has_ended: bool = False
+    """Whether the channel says the final clock: nothing behind that has messages, and nobody waits for it."""
     blocked_s: float | None = None
 
 
@@ -128,8 +132,10 @@ class FlowBook:
         start, end = store.start(), store.length()
         retention = Retention(self._limits, start)
         entries: list[Sent] = []
+        has_ended = False
         for number in range(start, end):
             entry = _readable(store, number)
+            has_ended = has_ended or (entry is not None and entry.clock_ms >= FINAL_CLOCK_MS)
             sent = Sent(number, 0, 0, UNREADABLE) if entry is None else _sent(entry)
             entries.append(sent)
             age_ms = 0 if entry is None else self._age_ms(store.stored_ms(number))
@@ -144,7 +150,7 @@ class FlowBook:
             now_ms=self._now_ms(),
         )
         with self._news:
-            self._producing[channel.id] = _Producing(channel, store, sender, retention)
+            self._producing[channel.id] = _Producing(channel, store, sender, retention, has_ended)
 
     def appended(self, channel: str, *, last: bool = False) -> None:
         """The query has appended to the channel; `last` when nothing will follow."""
@@ -154,6 +160,7 @@ class FlowBook:
             for number in range(end.sender.end, end.store.length()):
                 entry = end.store.entry(number)
                 sent = _sent(entry)
+                end.has_ended = end.has_ended or entry.clock_ms >= FINAL_CLOCK_MS
                 end.retention.added(sent.bytes, now_ms, is_barrier=sent.is_barrier)
                 self._say(end, end.sender.appended(sent, now_ms, last=last))
 
@@ -176,12 +183,28 @@ class FlowBook:
         """
         ids = list(channels)
         with self._news:
-            while (full := self._full(ids)) is not None and not given_up():
+            while (full := self.full(ids)) is not None and not given_up():
                 blocked_by(full)
                 self._news.wait(_LOOK_S)
             for id in ids:
                 self._producing[id].blocked_s = None
         blocked_by(None)
+
+    def full(self, channels: Iterable[str]) -> str | None:
+        """The first subscriber that a batch must wait for; None: it may begin. Raises as `wait_room`."""
+        found = None
+        with self._news:
+            for id in channels:
+                end = self._producing[id]
+                excess = end.retention.excess(end.sender.position, self._now_ms())
+                if excess is not None and self._fails and not end.has_ended:
+                    raise self._too_much(end, excess)
+                if end.has_ended or (excess is None and not end.sender.is_full):
+                    end.blocked_s = None
+                    continue
+                end.blocked_s = end.blocked_s or self._monotonic_s()
+                found = found or end.channel.consumer_fragment
+        return found
 
     def unacknowledged(self, channel: str) -> Unacknowledged | None:
         """What waits in a channel that a fragment here writes; None for others."""
@@ -193,21 +216,6 @@ class FlowBook:
             since_s = end.blocked_s
         blocked_ms = 0 if since_s is None else max(1, int((self._monotonic_s() - since_s) * 1000))
         return Unacknowledged(messages, bytes_, self.window.rows, self.window.bytes, blocked_ms)
-
-    def _full(self, channels: list[str]) -> str | None:
-        """The first subscriber that a batch must wait for."""
-        found = None
-        for id in channels:
-            end = self._producing[id]
-            excess = end.retention.excess(end.sender.position, self._now_ms())
-            if excess is not None and self._fails:
-                raise self._too_much(end, excess)
-            if excess is None and not end.sender.is_full:
-                end.blocked_s = None
-                continue
-            end.blocked_s = end.blocked_s or self._monotonic_s()
-            found = found or end.channel.consumer_fragment
-        return found
 
     def _too_much(self, end: _Producing, excess: str) -> ChannelFullError:
         messages, size, entries = end.sender.unacknowledged

@@ -8,7 +8,7 @@ had not committed, and its clock stands meanwhile. When nothing damaged is found
 again: once, for an error may have passed; then the error stands. The counts of the fragment go on. A query
 that ends because its source has new partitions (`PartitionsChangedError`) only needs to be compiled anew.
 
-`Recovery` does that in the calling thread, `Recovering` in a thread of its own.
+`Recovery` does that in steps, `Recovering` takes them in a thread of its own.
 
 Invariants:
 
@@ -23,13 +23,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.source_clock import PartitionsChangedError
 from drivetrain.spark.repair.repair import Repair
+from drivetrain.spark.repair.steps import Steps, wait_done
 from drivetrain.spark.run.execution import Execution
 
 Recoverable: TypeAlias = MessageLossError | PartitionsChangedError
@@ -53,25 +54,23 @@ class Recovery:
         self._compiling = compiling or threading.Lock()  # what fragments share is not made twice
         self._fruitless: dict[str, int] = {}  # the batch at which nothing was found damaged
 
-    def wait_recovered(
-        self, query: FragmentQuery, failure: Recoverable, given_up: Callable[[], bool]
-    ) -> FragmentQuery:
+    def recover(self, query: FragmentQuery, failure: Recoverable) -> Steps[FragmentQuery]:
         """Repair what `query` lost, and make its successor, which is to be started; takes seconds.
 
-        Raises LostForGoodError, `failure` itself when nothing is damaged again and again, and
-        UnavailableError when `given_up` says so.
+        Raises LostForGoodError, and `failure` itself when nothing is damaged again and again.
         """
         query.stop()
         id = query.fragment.id
         repair = Repair(
             self._execution.context,
+            self._execution.engine,
             query.directory / "again",
             compiling=self._compiling,
-            given_up=given_up,
             tell=self._tell,
             skip=self._execution.plan.delivery == AT_MOST_ONCE,
         )
-        if isinstance(failure, PartitionsChangedError) or repair.mend(id, query.inputs.unread()):
+        outgrown = isinstance(failure, PartitionsChangedError)
+        if outgrown or (yield from repair.mend(id, query.inputs.unread())):
             self._fruitless.pop(id, None)
         elif self._fruitless.get(id) == query.batch_id:
             raise failure
@@ -83,22 +82,37 @@ class Recovery:
         return successor
 
 
-class Recovering(threading.Thread):
-    """The recovery of one fragment in a thread of its own, for a thread that must not block."""
+class Underway(Protocol):
+    """The recovery of one fragment, for who must not block; begun by whoever made it."""
 
-    def __init__(self, recovery: Recovery, query: FragmentQuery, failure: Recoverable) -> None:
-        super().__init__(name=f"recovering-{query.fragment.id}", daemon=True)
-        self._recovery = recovery
-        self._query = query
-        self._failure = failure
+    def is_alive(self) -> bool:
+        """Whether it goes on."""
+        ...
+
+    def successor(self) -> FragmentQuery:
+        """The next query of the fragment, once it has ended. Raises why there is none."""
+        ...
+
+    def give_up(self) -> None:
+        """End it, and wait for that; the next run goes on with it."""
+
+
+class Recovering(threading.Thread):
+    """A recovery in a thread of its own, which runs at once."""
+
+    def __init__(self, fragment: str, steps: Steps[FragmentQuery]) -> None:
+        super().__init__(name=f"recovering-{fragment}", daemon=True)
+        self._fragment = fragment
+        self._steps = steps
         self._given_up = threading.Event()
         self._successor: FragmentQuery | None = None
         self._error: BaseException | None = None
+        self.start()
 
     def run(self) -> None:
-        """Recover the fragment; see `Recovery.wait_recovered`."""
+        """Take the steps; see `Recovery.recover`."""
         try:
-            self._successor = self._recovery.wait_recovered(self._query, self._failure, self._given_up.is_set)
+            self._successor = wait_done(self._steps, self._given_up.is_set, f"fragment {self._fragment}")
         except BaseException as error:  # noqa: BLE001 - raised by `successor`
             self._error = error
 

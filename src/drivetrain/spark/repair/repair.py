@@ -36,8 +36,8 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,19 +47,20 @@ from drivetrain.core.channel.channel_log import NO_BATCH, Entry, FragmentId, Seg
 from drivetrain.core.channel.lost_entries import lost_batches
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.plan.plan import PlannedChannel
-from drivetrain.errors import UnavailableError, UserError
+from drivetrain.errors import UserError
 from drivetrain.runtime.channel.loss_record import LossRecord, loss_record, record
 from drivetrain.runtime.channel.segments import REMADE, MessageLossError, verified
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.file_lock import FileLock
 from drivetrain.spark.batch.offset_log import batch_numbers, committed
+from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import tells_only_at_end
 from drivetrain.spark.repair.rerun_batch import BatchAgain, LostForGoodError
+from drivetrain.spark.repair.steps import Steps
 
 log = logging.getLogger("drivetrain.losses")
 
-_WAIT_S = 0.05
 _SETTLE_S = 5.0
 """How long a producer may take from its last entry until Spark has committed the batch."""
 
@@ -75,31 +76,31 @@ class Damage:
 
 
 class Repair:
-    """The repairs that one process does for one fragment.
+    """The repairs that one process does for one fragment, each in steps.
 
-    `compiling` is held while something is compiled. `given_up` is asked while waiting. `tell` hears what
-    happens, for people. With `skip` what is lost is left out instead.
+    `compiling` is held while something is compiled. `tell` hears what happens, for people. With `skip` what
+    is lost is left out instead.
     """
 
     def __init__(
         self,
         context: CompileContext,
+        engine: QueryEngine,
         aside: Path,
         *,
         compiling: AbstractContextManager[object],
-        given_up: Callable[[], bool],
         tell: Callable[[str], None],
         skip: bool = False,
     ) -> None:
         self._context = context
+        self._engine = engine
         self._plan = context.plan
         self._aside = aside
         self._compiling = compiling
-        self._given_up = given_up
         self._tell = tell
         self._skip = skip
 
-    def mend(self, fragment: str, unread: Mapping[str, int]) -> int:
+    def mend(self, fragment: str, unread: Mapping[str, int]) -> Steps[int]:
         """Repair what a stopped `fragment` reads, and the end of what it wrote; says how many entries.
 
         `unread`: of each log that it reads, the first entry that it has not taken.
@@ -109,46 +110,54 @@ class Repair:
         try:
             mended = 0
             for id, first in unread.items():
-                mended += self._mend(id, first)
+                mended += yield from self._mend(id, first)
             for channel in self._plan.outputs(fragment):
                 numbers = self._store(channel.id).numbers()
-                mended += self._mend(channel.id, numbers[-1] if numbers else 0)
+                mended += yield from self._mend(channel.id, numbers[-1] if numbers else 0)
             return mended
         finally:
             shutil.rmtree(self._aside, ignore_errors=True)
 
     # -- one channel ---------------------------------------------------------------------------------
 
-    def _mend(self, id: str, first: int, end: int | None = None) -> int:
+    def _mend(self, id: str, first: int, end: int | None = None) -> Steps[int]:
         """Repair the entries [first, end) of a channel, or of a source's store."""
         store = self._store(id)
-        with self._locked(store):
-            known = loss_record(store)
-            damages = self._damages(id, store, first, end, known.open)
-            for number in set(known.open) - {damage.number for damage in damages}:
-                # Done by a repair that was killed then: what it left out is not known any more.
-                closed = known.skipped(number, 0) if self._skip else known.mended(number)
-                known = self._note(store, closed)
-            for damage in damages:
-                known = self._note(store, known.found(damage.number, max(1, len(damage.bad))))
-                self._say(f"channel {id}: entry {damage.number} is lost ({damage.told})")
-            self._clean(store)
-            lost = self._rebuilt(id, store, [d.number for d in damages if d.entry is None])
-            for damage in damages:
-                if known.too_often(damage.number):
-                    raise self._for_good(id, damage, "it was repaired before, and damaged again")
-                entry = damage.entry or lost[damage.number]
-                if self._skip:
-                    known = self._note(store, self._left_out(id, store, damage, entry, known))
-                else:
-                    self._made_again(id, store, damage, entry)
-                    known = self._note(store, known.mended(damage.number))
-                    self._say(f"channel {id}: entry {damage.number} was repaired")
-            return len(damages)
+        lock = self._lock(store)
+        try:
+            while not lock.take():
+                yield
+            return (yield from self._mend_locked(id, store, first, end))
+        finally:
+            lock.release()
 
-    def _made_again(self, id: str, store: ChannelStore, damage: Damage, entry: Entry) -> None:
+    def _mend_locked(self, id: str, store: ChannelStore, first: int, end: int | None) -> Steps[int]:
+        known = loss_record(store)
+        damages = self._damages(id, store, first, end, known.open)
+        for number in set(known.open) - {damage.number for damage in damages}:
+            # Done by a repair that was killed then: what it left out is not known any more.
+            closed = known.skipped(number, 0) if self._skip else known.mended(number)
+            known = self._note(store, closed)
+        for damage in damages:
+            known = self._note(store, known.found(damage.number, max(1, len(damage.bad))))
+            self._say(f"channel {id}: entry {damage.number} is lost ({damage.told})")
+        self._clean(store)
+        lost = yield from self._rebuilt(id, store, [d.number for d in damages if d.entry is None])
+        for damage in damages:
+            if known.too_often(damage.number):
+                raise self._for_good(id, damage, "it was repaired before, and damaged again")
+            entry = damage.entry or lost[damage.number]
+            if self._skip:
+                known = self._note(store, self._left_out(id, store, damage, entry, known))
+            else:
+                yield from self._made_again(id, store, damage, entry)
+                known = self._note(store, known.mended(damage.number))
+                self._say(f"channel {id}: entry {damage.number} was repaired")
+        return len(damages)
+
+    def _made_again(self, id: str, store: ChannelStore, damage: Damage, entry: Entry) -> Steps[None]:
         if entry.segments or damage.entry is None:
-            segments = self._segments_again(id, store, damage, entry)
+            segments = yield from self._segments_again(id, store, damage, entry)
             entry = msgspec.structs.replace(entry, segments=tuple(segments))
         store.put_back(entry)
 
@@ -161,7 +170,9 @@ class Repair:
         self._say(f"channel {id}: entry {damage.number} was left out ({messages} messages that are known of)")
         return known.skipped(damage.number, messages)
 
-    def _segments_again(self, id: str, store: ChannelStore, damage: Damage, entry: Entry) -> list[Segment]:
+    def _segments_again(
+        self, id: str, store: ChannelStore, damage: Damage, entry: Entry
+    ) -> Steps[list[Segment]]:
         channel = self._channel(id)
         if channel is None:
             raise self._for_good(id, damage, "a source's store: the source cannot be asked twice")
@@ -171,12 +182,15 @@ class Repair:
         producer = next(f for f in self._plan.fragments if f.id == channel.producer_fragment)
         while True:
             with self._compiling:
-                again = BatchAgain(self._context, producer, entry.batch_id, self._aside / uuid.uuid4().hex)
+                aside = self._aside / uuid.uuid4().hex
+                again = BatchAgain(self._context, self._engine, producer, entry.batch_id, aside)
             try:
-                return again.segments(channel, store, clock_ms, self._given_up)
+                return (yield from again.segments(channel, store, clock_ms))
             except MessageLossError as error:
-                inputs = again.inputs().items()
-                if not sum(self._mend(input, start, end) for input, (start, end) in inputs):
+                mended = 0
+                for input, (start, end) in again.inputs().items():
+                    mended += yield from self._mend(input, start, end)
+                if not mended:
                     raise self._for_good(id, damage, str(error)) from error
             except LostForGoodError:
                 raise
@@ -241,7 +255,7 @@ class Repair:
     def _committed(self, channel: PlannedChannel) -> int:
         return committed(self._context.rundir.fragment(channel.producer_fragment) / "checkpoint")
 
-    def _rebuilt(self, id: str, store: ChannelStore, numbers: list[int]) -> dict[int, Entry]:
+    def _rebuilt(self, id: str, store: ChannelStore, numbers: list[int]) -> Steps[dict[int, Entry]]:
         """Lost entries as far as their neighbours tell: without segments, with the clock before them."""
         channel = self._channel(id)
         made: dict[int, Entry] = {}
@@ -249,7 +263,7 @@ class Repair:
             run = [number for _, number in grouped]
             before = self._neighbour(id, store, run[0] - 1) if run[0] else None
             if channel is not None and run[-1] >= max(store.numbers(), default=-1):
-                self._wait_settled(channel)
+                yield from self._settled(channel)
             is_last = run[-1] >= max(store.numbers(), default=-1)
             after = None if is_last else store.read_entry(run[-1] + 1)
             batches = {} if channel is None else lost_batches(run, before, after, self._committed(channel))
@@ -267,7 +281,7 @@ class Repair:
                 )
         return made
 
-    def _wait_settled(self, channel: PlannedChannel) -> None:
+    def _settled(self, channel: PlannedChannel) -> Steps[None]:
         """Wait until the producer has committed the batch that it planned last, if it is at work.
 
         What it appended last may be of that batch, and be lost; if it is not at work it will run it again.
@@ -275,9 +289,9 @@ class Repair:
         checkpoint = self._context.rundir.fragment(channel.producer_fragment) / "checkpoint"
         deadline = time.monotonic() + _SETTLE_S
         while max(batch_numbers(checkpoint / "offsets"), default=NO_BATCH) > committed(checkpoint):
-            if self._given_up() or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 return
-            time.sleep(_WAIT_S)
+            yield
 
     def _neighbour(self, id: str, store: ChannelStore, number: int) -> Entry:
         try:
@@ -298,18 +312,9 @@ class Repair:
         """The channel of that id; None for a source that is stored at its end."""
         return next((c for c in self._plan.channels if c.id == id), None)
 
-    @contextmanager
-    def _locked(self, store: ChannelStore) -> Iterator[None]:
+    def _lock(self, store: ChannelStore) -> FileLock:
         Path(store.uri).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(Path(store.uri) / "repair.lock")
-        try:
-            while not lock.take():
-                if self._given_up():
-                    raise UnavailableError("another process repairs this channel", where=store.uri)
-                time.sleep(_WAIT_S)
-            yield
-        finally:
-            lock.release()
+        return FileLock(Path(store.uri) / "repair.lock")
 
     def _clean(self, store: ChannelStore) -> None:
         """Delete segments that a killed repair has left without an entry."""

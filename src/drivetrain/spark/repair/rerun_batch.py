@@ -29,14 +29,11 @@ import json
 import os
 import re
 import shutil
-import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
 
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
@@ -49,11 +46,11 @@ from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import BatchFailedError
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.offset_log import batch_numbers, entries_after, read_offsets
+from drivetrain.spark.batch.query_engine import QueryEngine
 from drivetrain.spark.prepare.compile_context import CompileContext
-from drivetrain.spark.prepare.fragment import TrunkCompiler
+from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.session.spark_errors import translated
 
-_POLL_S = 0.02
 _VERSIONED = re.compile(r"(\d+)(_[^.]*)?(\..*)?")
 
 
@@ -74,8 +71,11 @@ class BatchAgain:
     Raises LostForGoodError when the fragment's checkpoint does not reach back to it.
     """
 
-    def __init__(self, context: CompileContext, fragment: Fragment, batch_id: int, aside: Path) -> None:
+    def __init__(
+        self, context: CompileContext, engine: QueryEngine, fragment: Fragment, batch_id: int, aside: Path
+    ) -> None:
         self._context = context
+        self._engine = engine
         self._fragment = fragment
         self._batch_id = batch_id
         self._checkpoint = aside / "checkpoint"
@@ -85,9 +85,9 @@ class BatchAgain:
         if not self._is_final:
             self._refuse_forgotten(known)
             cut_back(own, self._checkpoint, batch_id)
-        self._trunk = TrunkCompiler(context, fragment, aside).compile()
+        self._trunk, compiled = engine.compile(context, fragment, aside)
         letters = ChannelStore(context.rundir.dead_letters(fragment.id))
-        self._branches = Branches(context, fragment, self._trunk, {}, {}, letters, Counts())
+        self._branches = Branches(context, fragment, compiled, {}, {}, letters, Counts())
         self._made: list[Segment] | None = None
         self._error: BaseException | None = None
 
@@ -102,20 +102,15 @@ class BatchAgain:
         return {id: (starts.get(id, 0), end) for id, end in ends.items()}
 
     def segments(
-        self,
-        channel: PlannedChannel,
-        store: ChannelStore,
-        clock_ms: int | None,
-        given_up: Callable[[], bool],
-    ) -> list[Segment]:
-        """Run the batch and write what it gave to `channel`, as segments that no entry names yet.
+        self, channel: PlannedChannel, store: ChannelStore, clock_ms: int | None
+    ) -> Steps[list[Segment]]:
+        """Run the batch, in steps, and write what it gave to `channel` as segments that no entry names yet.
 
         `clock_ms` is the fragment's clock before the batch. Raises `MessageLossError` when its own input is
-        damaged, `InputError` when a source is not what it was, UnavailableError when `given_up` says so.
+        damaged, `InputError` when a source is not what it was.
         """
         if self._is_final:
-            empty = self._context.spark.createDataFrame([], self._trunk.df.schema)
-            batch = Batch(empty, self._batch_id, FINAL_CLOCK_MS, final=True)
+            batch = Batch(self._branches.empty(), self._batch_id, FINAL_CLOCK_MS, final=True)
             return self._branches.write_again(batch, channel, store, REMADE)
 
         def on_batch(df: DataFrame, batch_id: int) -> None:
@@ -127,25 +122,15 @@ class BatchAgain:
             raise BatchFailedError(f"batch {batch_id} again") from _WrittenError()
 
         name = f"{self._context.plan.application}/{self._fragment.id}, batch {self._batch_id} again"
-        writer = self._trunk.df.writeStream.outputMode(self._trunk.mode).queryName(name)
-        query = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(on_batch).start()
+        query = self._engine.start(self._trunk, name, self._checkpoint, on_batch)
         try:
-            self._wait(query, given_up)
+            while query.is_active:
+                yield
         finally:
             query.stop()
         if self._made is None:
             raise translated(self._error or query.exception() or UnavailableError("Spark stopped the query"))
         return self._made
-
-    def _wait(self, query: StreamingQuery, given_up: Callable[[], bool]) -> None:
-        while query.isActive:
-            if given_up():
-                raise UnavailableError(
-                    "a repair was given up, because the application stops",
-                    where=f"fragment {self._fragment.id}",
-                    remedy="the next run completes it",
-                )
-            time.sleep(_POLL_S)
 
     def _check_sources(self) -> None:
         _, offsets = read_offsets(self._checkpoint / "offsets" / str(self._batch_id))

@@ -55,22 +55,20 @@ from drivetrain.spark.checkpoints.publishing import publish_prepared
 from drivetrain.spark.checkpoints.restoring import restore_lost
 from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 from drivetrain.spark.flow.flow_book import FlowBook
-from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.compile_context import CompileContext
-from drivetrain.spark.prepare.fragment import TrunkCompiler
 from drivetrain.spark.prepare.largest_batches import largest_batches
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
-from drivetrain.spark.prepare.trunk import Trunk
-from drivetrain.spark.session.kafka_connector import uses_kafka
-from drivetrain.spark.session.spark_session import session
+from drivetrain.spark.run.host import SPARK, Host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from drivetrain.api.application import Application
     from drivetrain.config import Config
     from drivetrain.core.job.run_progress import RunResult
     from drivetrain.runtime.run_directory import RunDirectory
+    from drivetrain.spark.batch.query_engine import QueryEngine
+    from drivetrain.spark.batch.query_part import CheckpointPart
 
 
 @dataclass
@@ -78,9 +76,12 @@ class Execution:
     """An application that may run in this process: what its fragments share."""
 
     context: CompileContext
+    engine: QueryEngine
     sinks: Mapping[str, SinkWriter]
     flow: FlowBook
     """The ends of channels in this process."""
+    part: Callable[[Participation], CheckpointPart] = SPARK.part
+    """Makes what takes part in checkpoints for a query."""
     checkpoints: CheckpointBook = field(default_factory=CheckpointBook)
     """The fragments of this process in checkpoints."""
     notices: list[str] = field(default_factory=list)
@@ -125,8 +126,8 @@ class Execution:
                 self.rundir.fragment_lock(fragment.id).mark,
                 self._compile(fragment, Counts()),
             )
-        cores = self.context.spark.sparkContext.defaultParallelism
-        require_cores(self.plan, {id: query for id, (_, query) in self._compiled.items()}, cores)
+        queries = {id: query for id, (_, query) in self._compiled.items()}
+        require_cores(self.plan, queries, self.engine.cores)
 
     def schemas(self) -> dict[str, Any]:
         """What the channels carry, as Spark's JSON, once all is compiled."""
@@ -151,7 +152,7 @@ class Execution:
         """Compile a trunk and, on no data, its branches: so every operator is checked by Spark."""
         context, plan, rundir = self.context, self.plan, self.rundir
         with counts.user.active():
-            trunk: Trunk = TrunkCompiler(context, fragment).compile()
+            trunk, compiled = self.engine.compile(context, fragment)
         # Otherwise what a power cut takes of a channel is found, and made again or left out.
         durable = plan.delivery == EXACTLY_ONCE
         stores = {
@@ -159,21 +160,19 @@ class Execution:
             for c in plan.outputs(fragment.id)
         }
         letters = ChannelStore(rundir.dead_letters(fragment.id), fragment=fragment.id)
-        branches = Branches(context, fragment, trunk, self.sinks, stores, letters, counts)
-        empty = context.spark.createDataFrame([], trunk.df.schema)
-        context.schemas.update({id: df.schema for id, df in branches.schemas(empty).items()})
+        branches = Branches(context, fragment, compiled, self.sinks, stores, letters, counts)
+        context.schemas.update(branches.schemas())
         channels = {c.id for c in plan.channels}
         readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
         directory = rundir.fragment(fragment.id)
         limit = BatchLimit(directory, largest_batches(trunk, context.config), context.config)
-        given = (plan, fragment, trunk, branches, directory, readers, counts, self.flow)
+        given = (self.engine, plan, fragment, trunk, branches, directory, readers, counts, self.flow)
         if fragment.id in context.realtime:
             return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
         query = MicroBatchQuery(*given, limit=limit)
         files = CheckpointFiles(rundir.home)
-        query.checkpoints = Participation(
-            query, self.checkpoints, files, self.sinks, transactional=context.transactional
-        )
+        own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)
+        query.checkpoints = self.part(own)
         return query
 
 
@@ -186,6 +185,7 @@ def prepare(
     replay_from_ms: int | None = None,
     savepoint: str | None = None,
     flow: FlowBook | None = None,
+    host: Host = SPARK,
 ) -> Execution:
     """Compile everything, check every source and sink, begin the state; nothing runs yet.
 
@@ -201,7 +201,7 @@ def prepare(
             rundir.make_aside(replay_from_ms)
     try:
         execution = _prepared(
-            plan, rundir, config, flow, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
+            plan, rundir, config, flow, host, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
         )
         rundir.begin(plan)
         CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
@@ -235,6 +235,7 @@ def _prepared(
     rundir: RunDirectory,
     config: Config,
     flow: FlowBook | None,
+    host: Host,
     *,
     fresh: bool,
     replay_from_ms: int | None,
@@ -258,12 +259,12 @@ def _prepared(
     if saved is not None:
         abort_others(sinks)
     restored = _settled(plan, rundir, config, sinks, life_ends=replay_from_ms is not None and not first_run)
-    execution = _started(plan, rundir, config, sinks, flow)
+    execution = _started(plan, rundir, config, sinks, flow, host)
     execution.notices += map(notice, written_out(plan.graph, config))
     if restored is not None:
         execution.notices.append(restored)
     if saved is not None:
-        parts = int(execution.context.spark.conf.get("spark.sql.shuffle.partitions", "2"))
+        parts = int(execution.engine.spark.conf.get("spark.sql.shuffle.partitions", "2"))
         execution.notices.append(saved.told(parts))
     try:
         execution.compile_all()
@@ -367,12 +368,12 @@ def _started(
     config: Config,
     sinks: Mapping[str, SinkWriter],
     flow: FlowBook | None = None,
+    host: Host = SPARK,
 ) -> Execution:
-    spark = session(config, plan.application, kafka=uses_kafka(plan))
-    ship(plan.graph)
+    engine = host.engine(plan, config)
     replay = replay_in(plan.graph, rundir.life)
     context = CompileContext(
-        spark,
+        engine.spark,
         plan,
         rundir,
         config,
@@ -380,4 +381,4 @@ def _started(
         replay=replay,
         transactional=makes_checkpoints(plan, config),
     )
-    return Execution(context, sinks, flow or FlowBook(config))
+    return Execution(context, engine, sinks, flow or FlowBook(config), host.part)

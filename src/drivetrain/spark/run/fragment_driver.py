@@ -34,7 +34,8 @@ from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.source_clock import PartitionsChangedError
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.repair.recovery import Recoverable, Recovering, Recovery
+from drivetrain.spark.repair.recovery import Recoverable, Recovering, Recovery, Underway
+from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.session.spark_errors import StateDamagedError
 
 POLL_S = 0.05
@@ -47,17 +48,25 @@ class FragmentDriver:
     """Drives the fragment of `query`.
 
     `can_restore` is asked when its state is damaged: it notes the damage, and says whether the application
-    can go back to a checkpoint.
+    can go back to a checkpoint. `begin` begins a recovery, whose steps it takes: in a thread, if not told
+    otherwise.
     """
 
-    def __init__(self, query: FragmentQuery, recovery: Recovery, can_restore: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        query: FragmentQuery,
+        recovery: Recovery,
+        can_restore: Callable[[], bool],
+        begin: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
+    ) -> None:
         self.query = query
         """The present query; of a fragment that is being recovered the one that ended."""
         self.queries_before = 0
         """How many queries of the fragment ended and were followed by another one."""
         self._recovery = recovery
         self._can_restore = can_restore
-        self._recovering: Recovering | None = None
+        self._begin = begin
+        self._recovering: Underway | None = None
 
     @property
     def fragment(self) -> str:
@@ -114,10 +123,9 @@ class FragmentDriver:
 
     def _recover(self, failure: Recoverable) -> None:
         self.query.state = FragmentState.RESTARTING
-        self._recovering = Recovering(self._recovery, self.query, failure)
-        self._recovering.start()
+        self._recovering = self._begin(self.fragment, self._recovery.recover(self.query, failure))
 
-    def _take_successor(self, recovering: Recovering) -> None:
+    def _take_successor(self, recovering: Underway) -> None:
         if recovering.is_alive():
             return
         self._recovering = None
@@ -134,9 +142,14 @@ class FragmentDriver:
             self.query.state = FragmentState.DRAINING
             self.query.drain()
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the batch that ran when it was asked to drain still runs."""
+        return self.query.active and self.query.busy
+
     def wait_drained(self, deadline_s: float, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Wait until no batch runs, until `deadline_s` (monotonic), or until `goes_on` is false."""
-        while goes_on() and self.query.active and self.query.busy and time.monotonic() < deadline_s:
+        while goes_on() and self.is_draining and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from drivetrain.core.channel.channel_log import Segment, TrimmedError
 from drivetrain.core.checkpoint.transaction import Action, Command
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
-from drivetrain.errors import InputError, InternalError
+from drivetrain.errors import InputError
 from drivetrain.runtime.channel.segments import MessageLossError, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.clock_source import publish_clock
@@ -200,10 +200,11 @@ def test_columns_that_the_channel_does_not_have_are_named(store: ChannelStore) -
         rows(reader(store.uri, StructType().add("w", StringType())), 0, 1)
 
 
-def test_entries_that_were_planned_must_exist(store: ChannelStore) -> None:
+def test_entries_that_were_planned_and_are_gone_are_a_loss(store: ChannelStore) -> None:
     put(store, 0, [1])
-    with pytest.raises(InternalError, match="planned"):
+    with pytest.raises(EmbeddedError, match="planned") as raised:
         reader(store.uri).partitions(at(0), at(2))
+    assert isinstance(recovered(str(raised.value)), MessageLossError)
 
 
 def test_a_restart_without_news_says_the_clock_once_more(store: ChannelStore) -> None:

@@ -1,0 +1,160 @@
+"""The branches of a fragment in Spark: what sinks, channels and dead letters are given of a batch.
+
+Problem: an output wants the messages of one processor with the columns that it can use, routed as its
+partitioner says, and small batches without a job of Python workers.
+
+Design: branches are compiled anew for every batch, on an ordinary DataFrame (`branch_frames`). Here each
+output's part is cut out of that. Which output is written, and when, is decided in `branches`.
+
+Called by `spark_engine`, which makes one per fragment and compilation; used by `branches`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructType
+
+from drivetrain.api.graph import Graph, Node
+from drivetrain.api.operations import Log, Write
+from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.plan.plan import Fragment, PlannedChannel
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import SEGMENTS
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.batch import Batch
+from drivetrain.spark.batch.branch_frames import BranchFrames, BranchNodes, branch_nodes, data_of
+from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.small_batches import SmallBatches, observed
+from drivetrain.spark.channel.writer import DRIVER_BYTES, write_segments
+from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.late import BEFORE_ALL_MS
+from drivetrain.spark.compile.tasks import TO, with_task
+from drivetrain.spark.compile.windowed import BEFORE
+from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.trunk import Trunk
+
+log = logging.getLogger("drivetrain.messages")
+
+
+class SparkBranches:
+    """The branches of `fragment`, behind its `trunk`."""
+
+    def __init__(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> None:
+        self.context: Final = context
+        self.of: Final = branch_nodes(context, fragment, trunk)
+        self.clocked: Final = clocked_consumers(context.plan.graph)
+        self.small: Final = {channel.id: SmallBatches(DRIVER_BYTES) for channel in self.of.channels}
+        """Which batches of a channel come to the driver."""
+        self.small_letters: Final = SmallBatches(DRIVER_BYTES)
+
+    def frames(self, batch: Batch) -> SparkFrames:
+        """What they make of a batch; released at the end."""
+        return SparkFrames(self, self.of, batch)
+
+    def empty(self) -> DataFrame:
+        """A batch of the trunk without messages."""
+        df = self.of.trunk.df
+        return df.sparkSession.createDataFrame([], df.schema)
+
+    def advance(self, df: DataFrame) -> int:
+        """Run a batch for Spark's state alone; how many rows the trunk gave."""
+        counted = Observation()
+        df.observe(counted, F.count(F.lit(1)).alias("n")).write.format("noop").mode("overwrite").save()
+        return observed(counted).get("n") or 0
+
+    def schemas(self) -> dict[str, StructType]:
+        """What each channel will carry, from an empty batch; every operator is checked by Spark."""
+        columns = self.context.columns
+        with self.frames(Batch(self.empty(), -1, None)) as frames:
+            for node in self.of.nodes:
+                if node.operation.target is not None:
+                    columns[node.id] = _ddl(data_of(frames[node.inputs[0]]))
+            for id, frame in frames.all.items():
+                columns[id] = _ddl(data_of(frame.resolved()))
+            return {channel.id: frames.for_channel(channel).schema for channel in self.of.channels}
+
+
+class SparkFrames(BranchFrames):
+    """What the branches make of one batch, output by output."""
+
+    def __init__(self, branches: SparkBranches, of: BranchNodes, batch: Batch) -> None:
+        super().__init__(of, batch)
+        self._branches: Final = branches
+
+    def for_sink(self, node: Node) -> DataFrame:
+        """The messages of a sink, in the task that its partitioner chooses."""
+        operation, frame = node.operation, self[node.inputs[0]]
+        assert isinstance(operation, Write)
+        if operation.partitioner is None or operation.partitioner.kind == "co-location":
+            return data_of(frame)
+        routed = with_task(frame.df, operation.partitioner, operation.parallelism, str(node))
+        return data_of(Frame(routed.repartitionById(operation.parallelism, TO)))
+
+    def for_channel(self, channel: PlannedChannel) -> DataFrame:
+        """What a channel takes: data columns and a timestamp, without what is late for its reader."""
+        plan, clock_ms = self._branches.context.plan, self._batch.clock_ms
+        df = self[channel.producer].df
+        if TS not in df.columns:
+            df = df.withColumn(TS, F.timestamp_millis(F.lit(0)))
+        consumer = next(f for f in plan.fragments if f.id == channel.consumer_fragment)
+        columns = [c for c in df.columns if not c.startswith("__")]
+        if consumer.stateful in self._branches.clocked:
+            before = F.lit(BEFORE_ALL_MS if clock_ms is None else clock_ms)
+            return df.select(*columns, before.alias(BEFORE), TS)
+        return df.select(*columns, TS)
+
+    def segments(self, channel: PlannedChannel, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
+        """What a channel is given, written as new segments; a batch that runs again may be of any size."""
+        small = self._branches.small[channel.id] if folder == SEGMENTS else None
+        return write_segments(self.for_channel(channel), store, self._batch.id, folder, small=small)
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether there may be dead letters in the batch."""
+        return bool(self.letters)
+
+    def letter_segments(self, letters: ChannelStore, number: int, counts: Counts) -> list[Segment]:
+        """The dead letters, written as new segments."""
+        union: DataFrame | None = None
+        for node, df in self.letters:
+            letter = letters_frame(node, df)
+            union = letter if union is None else union.unionByName(letter)
+            if count := df.count():
+                counts.add(counts.dead, node.id, count)
+        if union is None:
+            return []
+        return write_segments(union, letters, number, small=self._branches.small_letters)
+
+    def log(self, node: Node) -> None:
+        """Write what a `Log` wants to see into the log."""
+        assert isinstance(node.operation, Log)
+        for row in data_of(self[node.inputs[0]]).limit(node.operation.limit).collect():
+            log.info("%s %s", node.id, row.asDict())
+
+
+def clocked_consumers(graph: Graph) -> set[str]:
+    """The stateful processors whose messages must carry the clock, because others read the late ones."""
+    return {id for node in graph.nodes.values() for id in node.operation.clocked(node.id)}
+
+
+def letters_frame(node: Node, df: DataFrame) -> DataFrame:
+    """Dead letters of a processor: operator, message, file and line (of sources), error, timestamp."""
+    of_source = F.col("__bad.line").isNotNull()
+    return df.select(
+        F.lit(str(node)).alias("operator"),
+        F.col("__bad.raw").alias("message"),
+        F.when(of_source, F.col("__bad.file")).alias("file"),
+        F.col("__bad.line").alias("line"),
+        F.col("__bad.error").alias("error"),
+        (
+            F.coalesce(TS, F.timestamp_millis(F.lit(0))) if TS in df.columns else F.timestamp_millis(F.lit(0))
+        ).alias(TS),
+    )
+
+
+def _ddl(df: DataFrame) -> str:
+    return ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in df.schema.fields)

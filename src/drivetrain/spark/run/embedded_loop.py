@@ -1,0 +1,189 @@
+"""What an embedded run does again and again: looks after its fragments, tells what is new, ends or stops.
+
+Problem: one thread looks after all fragments of an application, its checkpoints and what others ask of it. It
+must not block, or a fragment waits for another; and what it does between two effects must be the same in a
+simulation, which has no threads.
+
+Design: `step` looks once after everything, and says when the run is over. A run that is asked to stop goes
+through three steps, each of which may take a while: the running batches finish, the checkpoint that is being
+made is published, and all queries are stopped.
+
+Invariants:
+
+1. A run has finished only when every fragment has, and everything that they gave is published.
+2. What is told of a fragment is told once, in order.
+
+Called by `embedded`, in its thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Mapping
+
+from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.job.run_progress import (
+    CheckpointsProgressed,
+    FragmentProgressed,
+    FragmentState,
+    FragmentStateChanged,
+    InputProgressed,
+    NoticeGiven,
+    RunListener,
+    RunOutcome,
+)
+from drivetrain.spark.batch.fragment_query import FragmentQuery
+from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
+from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests
+from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
+from drivetrain.spark.run.run_clock import RunClock
+
+SETTLE_MS = 10_000
+"""How long the end of a run waits until its last checkpoint is published, and until its clock is on disk."""
+LOOK_MS = 500
+"""How often a fragment is looked at between its batches: it may be blocked, and what waits for it grows."""
+
+
+class EmbeddedLoop:
+    """Looks after the fragments of an application (`drivers` by id, in topological order).
+
+    `notices` is what repairs have said and `listener` was not told yet.
+    """
+
+    def __init__(
+        self,
+        listener: RunListener,
+        clock: RunClock,
+        checkpoints: RunCheckpoints,
+        savepoints: SavepointRequests,
+        notices: deque[str],
+        drivers: Mapping[str, FragmentDriver],
+    ) -> None:
+        self.drivers = drivers
+        self._listener = listener
+        self.clock = clock
+        self.checkpoints = checkpoints
+        self._savepoints = savepoints
+        self._notices = notices
+        self._now_ms = 0
+        self._drained_by_ms: int | None = None  # set when the run is asked to stop
+        self._settled_by_ms: int | None = None  # set when no batch runs any more
+        self._told_checkpoints: CheckpointFigures | None = None
+        self._told: dict[str, tuple[int, FragmentState | None]] = {}  # batch and state, as told last
+        self._shown: dict[
+            str, tuple[int, FragmentProgressed]
+        ] = {}  # when it was looked at, and what was told
+
+    def start(self) -> None:
+        """Start the queries, in topological order."""
+        for driver in self.drivers.values():
+            self._tell_state(driver.query)
+            driver.start()
+            self._tell_state(driver.query)
+
+    def step(self, now_ms: int) -> RunOutcome | None:
+        """Look once after everything; how the run has ended, None while it goes on.
+
+        `now_ms` is of a clock that does not go back. Raises what the application cannot go on from.
+        """
+        self._now_ms = now_ms
+        if self._drained_by_ms is not None:
+            return RunOutcome.STOPPED if self._has_stopped(self._drained_by_ms) else None
+        for driver in self.drivers.values():
+            self._look_after(driver)
+        is_over = all(driver.is_finished for driver in self.drivers.values())
+        self._savepoints.look()
+        if is_over and self.checkpoints.is_all_published() and not self._savepoints.is_busy:
+            self._tell_checkpoints()
+            return RunOutcome.FINISHED
+        self._tell_checkpoints()
+        self._tell_notices()
+        if self._listener.stop_requested():
+            self._begin_stop()
+        return None
+
+    def _look_after(self, driver: FragmentDriver) -> None:
+        """Look after a fragment once, and tell what is new; raises why it cannot go on."""
+        try:
+            driver.step(self._tell)
+        except BaseException:
+            driver.query.state = FragmentState.FAILED
+            self._tell_state(driver.query)
+            raise
+        query = driver.query
+        self.clock.report(
+            driver.fragment, driver.queries_before, query.settled_clock_ms, driver.waiting_for()
+        )
+        self._tell_state(query)
+
+    # -- stopping --------------------------------------------------------------------------------------
+
+    def _begin_stop(self) -> None:
+        """Let every running batch finish, and begin no other."""
+        for driver in self.drivers.values():
+            driver.drain()
+            self._tell_state(driver.query)
+        self._drained_by_ms = self._now_ms + int(DRAIN_S * 1000)
+
+    def _has_stopped(self, drained_by_ms: int) -> bool:
+        """Whether all is stopped; what a batch had begun and not finished runs again."""
+        is_draining = any(driver.is_draining for driver in self.drivers.values())
+        if is_draining and self._now_ms < drained_by_ms:
+            return False
+        # So that the newest checkpoint is all of the application, for instance for a savepoint.
+        if self._settled_by_ms is None:
+            self._settled_by_ms = self._now_ms + SETTLE_MS
+        if self.checkpoints.is_publishing() and self._now_ms < self._settled_by_ms:
+            return False
+        for driver in self.drivers.values():
+            driver.stop()
+            self._tell_state(driver.query)
+        return True
+
+    # -- telling ---------------------------------------------------------------------------------------
+
+    def _tell(self, query: FragmentQuery) -> None:
+        self._tell_state(query)
+        id = query.fragment.id
+        batch, state = self._told.get(id, (-1, None))
+        looked_ms, before = self._shown.get(id, (self._now_ms, None))
+        if query.batch_id == batch and (before is None or self._now_ms - looked_ms < LOOK_MS):
+            return
+        stalled_ms, waiting_for = self.clock.stall(id)
+        progress = dataclasses.replace(query.progressed(), stalled_ms=stalled_ms, waiting_for=waiting_for)
+        self._told[id] = (query.batch_id, state)
+        self._shown[id] = (self._now_ms, progress)
+        if progress == before:
+            return
+        self._listener.on_event(progress)
+        fraction = self._fraction()
+        if fraction is not None:
+            self._listener.on_event(InputProgressed(fraction))
+
+    def _tell_state(self, query: FragmentQuery) -> None:
+        batch, state = self._told.get(query.fragment.id, (-1, None))
+        if state is not query.state:
+            self._told[query.fragment.id] = (batch, query.state)
+            self._listener.on_event(FragmentStateChanged(query.fragment.id, query.state))
+
+    def _tell_checkpoints(self) -> None:
+        figures = self.checkpoints.figures
+        if figures is not None and figures is not self._told_checkpoints:
+            self._told_checkpoints = figures
+            self._listener.on_event(CheckpointsProgressed(figures))
+
+    def _tell_notices(self) -> None:
+        for notices in (self.clock.notices, self.checkpoints.notices, self._notices):
+            while notices:
+                self._listener.on_event(NoticeGiven(notices.popleft()))
+
+    def _fraction(self) -> float | None:
+        done = total = 0
+        for query in (driver.query for driver in self.drivers.values()):
+            for source in query.trunk.sources:
+                position = query.inputs.position(source)
+                if position.total is None:
+                    return None
+                done, total = done + position.done, total + position.total
+        return min(1.0, done / total) if total else None

@@ -1,0 +1,354 @@
+"""A query engine without Spark and threads, for the simulation of the shells around it.
+
+It keeps a query's directory as Spark does (`metadata`, `offsets/`, `commits/`), plans and reads channels with
+the real reader, and calls the real batch. What branches compute is replaced: each message goes on as it is.
+`StandInQuery.step` does one thing: plan a batch, hand it over, or commit it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+
+from drivetrain.core.channel.channel_log import Segment
+from drivetrain.core.plan.plan import Fragment
+from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.snapshots import RELEASED
+from drivetrain.spark.batch.batch import Batch
+from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
+from drivetrain.spark.channel.source import ChannelReader, channel_schema
+from drivetrain.spark.connector.newest import Newest
+from drivetrain.spark.connector.source import OpenedSource, Position
+from drivetrain.spark.prepare.trunk import Trunk
+
+CARRIED = StructType([StructField("v", LongType()), StructField("__ts", TimestampType())])
+SEGMENT = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
+APART_MS = 50
+DISORDER_MS = 300
+"""By how much messages are out of order, and what applications declare."""
+
+
+def time_of_ms(value: int) -> int:
+    """The timestamp of a message."""
+    return 10_000 + value % 1_000 * APART_MS + value * 7_919 % DISORDER_MS
+
+
+class StandInSource(OpenedSource):
+    """The messages `first`, `first` + 1, …, `count` of them; `draw` says how many a batch may take."""
+
+    bounded = True
+
+    def __init__(self, first: int, count: int, draw: Callable[[], int]) -> None:
+        self.first = first
+        self.total = count
+        self.draw = draw
+
+    def position(self, offset: str | None) -> Position:
+        done = 0 if offset is None else int(json.loads(offset)["n"])
+        return Position(done, self.total, done == self.total)
+
+
+class SourceReader:
+    """What Spark's reader of the source would do."""
+
+    def __init__(self, source: StandInSource) -> None:
+        self.source = source
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"n": 0}
+
+    def latestOffset(self, start: dict[str, int], _limit: object) -> dict[str, int]:
+        return {"n": min(self.source.total or 0, start["n"] + self.source.draw())}
+
+    def rows(self, start: dict[str, int], end: dict[str, int]) -> list[int]:
+        return [self.source.first + n for n in range(start["n"], end["n"])]
+
+    def commit(self, _end: dict[str, int]) -> None:
+        """Nothing is kept."""
+
+
+class LogReader(ChannelReader):
+    """The real reader of a channel, whose tasks are run at once."""
+
+    def rows(self, start: dict[str, int], end: dict[str, int]) -> list[int]:
+        found = []
+        for partition in self.partitions(start, end):
+            for batch in self.read(partition):
+                values, marks = batch.column("v").to_pylist(), batch.column("__punct").to_pylist()
+                pairs = zip(values, marks, strict=True)
+                found += [v for v, is_punctuation in pairs if not is_punctuation]
+        return found
+
+
+class StandInFrame:
+    """A batch of the trunk, which is read when it is first needed."""
+
+    def __init__(self, read: Callable[[], list[int]]) -> None:
+        self._read = read
+        self._rows: list[int] | None = None
+
+    @property
+    def rows(self) -> list[int]:
+        if self._rows is None:
+            self._rows = self._read()
+        return self._rows
+
+
+class StandInFrames:
+    """What the branches make of a batch: what the trunk gave."""
+
+    def __init__(self, branches: StandInBranches, batch: Batch) -> None:
+        self.branches = branches
+        self.batch = batch
+
+    def __enter__(self) -> StandInFrames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+    has_letters = False
+
+    def compute_all(self) -> None:
+        assert self.batch.df.rows is not None
+
+    def for_sink(self, _node: object) -> list[int]:
+        return list(self.batch.df.rows)
+
+    def log(self, _node: object) -> None:
+        """Nobody reads it."""
+
+    def segments(self, _channel: object, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
+        rows, made = self.batch.df.rows, []
+        for part in (rows[:2], rows[2:]):
+            if part:
+                stamps = [datetime.fromtimestamp(time_of_ms(v) / 1000, UTC) for v in part]
+                columns = [pa.array(part, pa.int64()), pa.array(stamps, SEGMENT.field(1).type)]
+                batches = [pa.record_batch(columns, schema=SEGMENT)]
+                made.append(write_segment(store.files, f"b{self.batch.id}", batches, folder))
+        return made
+
+    def counts_emitted(self, _id: str) -> bool:
+        return False
+
+    def add_counts(self, _counts: object) -> None:
+        """Nothing was observed."""
+
+    def newest(self) -> dict[str, Newest]:
+        largest = max(map(time_of_ms, self.batch.df.rows), default=None)
+        return {id: Newest(largest) for id in self.branches.timing}
+
+
+class StandInBranches:
+    """The branches of a fragment; `timing` are its processors that assign event time."""
+
+    def __init__(self, channels: list[str], timing: list[str]) -> None:
+        self.channels = channels
+        self.timing = timing
+
+    def frames(self, batch: Batch) -> StandInFrames:
+        return StandInFrames(self, batch)
+
+    def empty(self) -> StandInFrame:
+        return StandInFrame(list)
+
+    def advance(self, df: StandInFrame) -> int:
+        return len(df.rows)
+
+    def schemas(self) -> dict[str, StructType]:
+        return dict.fromkeys(self.channels, CARRIED)
+
+
+class StandInEngine:
+    """Runs the fragments of one process; `source` opens a source by its processor's id.
+
+    `draw(n)` gives a number below n; `is_blocked` says whether the batch of a directory must wait for room.
+    """
+
+    spark: Any = None
+    cores = 2
+
+    def __init__(
+        self,
+        draw: Callable[[int], int],
+        source: Callable[[str], StandInSource],
+        is_blocked: Callable[[StandInQuery], bool],
+    ) -> None:
+        self.draw = draw
+        self.source = source
+        self.is_blocked = is_blocked
+        self.queries: list[StandInQuery] = []
+
+    def compile(
+        self, context: Any, fragment: Fragment, aside: Path | None = None
+    ) -> tuple[Trunk, StandInBranches]:
+        graph, own = context.plan.graph, context.rundir.fragment(fragment.id)
+        readers: dict[str, Callable[[], Any]] = {}
+        sources = {}
+        for channel in fragment.inputs:
+            options = {"uri": context.rundir.channel(channel), "maxRows": "6"}
+            if aside is None:
+                options |= {"subscriber": fragment.id, "released": str(own / RELEASED)}
+            readers[channel] = lambda options=options: LogReader(options, channel_schema(CARRIED))
+        for id in fragment.processors:
+            if graph.nodes[id].operation.stream_source is not None:
+                sources[id] = self.source(id)
+                readers[id] = lambda opened=sources[id]: SourceReader(opened)
+        trunk = Trunk(SimpleNamespace(readers=readers), "append", tuple(readers), sources, _no_frame, {})
+        outputs = [channel.id for channel in context.plan.outputs(fragment.id)]
+        timing = [id for id in fragment.processors if graph.nodes[id].operation.assigned_time is not None]
+        return trunk, StandInBranches(outputs, timing)
+
+    def start(
+        self, trunk: Trunk, _name: str, checkpoint: Path, on_batch: Callable[..., None]
+    ) -> StandInQuery:
+        running = [query for query in self.queries if query.is_active]
+        assert all(query.checkpoint != checkpoint for query in running), "two queries of one fragment run"
+        self.queries = [*running, StandInQuery(self, trunk, checkpoint, on_batch)]
+        return self.queries[-1]
+
+
+class StandInQuery:
+    """A query that does nothing by itself: `step` takes it a little further."""
+
+    of_spark = None
+    serial = itertools.count()
+
+    def __init__(
+        self, engine: StandInEngine, trunk: Trunk, checkpoint: Path, on_batch: Callable[..., None]
+    ) -> None:
+        self.engine = engine
+        self.checkpoint = checkpoint
+        self.on_batch = on_batch
+        self.is_active = True
+        self._error: BaseException | None = None
+        self._reports: list[Any] = []
+        self._unreported: Any = None
+        self._readers = {id: make() for id, make in trunk.df.readers.items()}
+        for log in ("offsets", "commits"):
+            (checkpoint / log).mkdir(parents=True, exist_ok=True)
+        if not (checkpoint / "metadata").exists():
+            assert not batch_numbers(checkpoint / "offsets"), "a query without metadata has batches"
+            _write(checkpoint / "metadata", json.dumps({"id": str(next(self.serial))}))
+        self._batch = committed(checkpoint)
+        self._at = self._known(self._batch)
+        planned = max(batch_numbers(checkpoint / "offsets"), default=-1)
+        assert planned <= self._batch + 1, "Spark plans one batch at a time"
+        self._planned = self._known(planned) if planned > self._batch else None
+        self._has_run = False
+        self._counted: dict[str, int] = {}
+        self._is_running = False
+        self.waits_for_data = False
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def reports(self) -> list[Any]:
+        reports, self._reports = self._reports, []
+        return reports
+
+    def stop(self) -> None:
+        self.is_active = False
+
+    def step(self) -> None:
+        """Plan a batch, hand it over, or commit it."""
+        if not self.is_active or self._is_running:
+            return
+        if self._unreported is not None and self.engine.draw(2):
+            self._reports.append(self._unreported)
+            self._unreported = None
+        try:
+            if self._planned is None:
+                self._plan()
+            elif not self._has_run:
+                self._run(self._planned)
+            else:
+                self._commit(self._planned)
+        except Exception as error:  # noqa: BLE001 - a query ends by whatever it meets
+            self._error, self.is_active = error, False
+
+    def _known(self, batch: int) -> dict[str, dict[str, int]]:
+        path = self.checkpoint / "offsets" / str(batch)
+        if batch < 0:
+            return {id: reader.initialOffset() for id, reader in self._readers.items()}
+        _, offsets = read_offsets(path)
+        return {id: json.loads(told or "{}") for id, told in zip(self._readers, offsets, strict=True)}
+
+    def _plan(self) -> None:
+        if self._batch >= 0:
+            for id, reader in self._readers.items():
+                reader.commit(self._at[id])
+        ends = {
+            id: reader.latestOffset(
+                self._at[id], reader.getDefaultReadLimit() if isinstance(reader, LogReader) else None
+            )
+            for id, reader in self._readers.items()
+        }
+        self.waits_for_data = ends == self._at
+        if not self.waits_for_data:
+            lines = ["v1", json.dumps({"batchWatermarkMs": 0}), *map(json.dumps, ends.values())]
+            _write(self.checkpoint / "offsets" / str(self._batch + 1), "\n".join(lines))
+            self._planned, self._has_run = ends, False
+
+    def _run(self, ends: dict[str, Any]) -> None:
+        if self.engine.is_blocked(self):
+            return
+        counted: dict[str, int] = {}
+
+        def read() -> list[int]:
+            found = []
+            for id, reader in self._readers.items():
+                rows = reader.rows(self._at[id], ends[id])
+                counted[id] = len(rows) + (isinstance(reader, LogReader) and self._at[id] != ends[id])
+                found += rows
+            return found
+
+        self._is_running = True
+        try:
+            self.on_batch(StandInFrame(read), self._batch + 1)
+        finally:
+            self._is_running = False
+        self._has_run = True
+        self._counted = counted
+
+    def _commit(self, ends: dict[str, Any]) -> None:
+        told = json.dumps({"nextBatchWatermarkMs": 0})
+        _write(self.checkpoint / "commits" / str(self._batch + 1), f"v1\n{told}")
+        if self._unreported is not None:
+            self._reports.append(self._unreported)
+        self._unreported = SimpleNamespace(
+            batchId=self._batch + 1,
+            durationMs={"addBatch": 1, "triggerExecution": 1},
+            sources=[
+                SimpleNamespace(
+                    numInputRows=self._counted.get(id, 0),
+                    startOffset=json.dumps(self._at[id]) if self._batch >= 0 else None,
+                    endOffset=json.dumps(ends[id]),
+                )
+                for id in self._readers
+            ],
+            eventTime={},
+            stateOperators=[],
+        )
+        self._batch, self._at, self._planned = self._batch + 1, ends, None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as Spark does: aside, then renamed."""
+    aside = path.with_name(f".{path.name}.aside.tmp")
+    aside.write_text(text)
+    os.rename(aside, path)
+
+
+def _no_frame(_df: object) -> Any:
+    raise AssertionError("the stand-in's branches read the batch itself")

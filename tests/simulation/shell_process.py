@@ -1,0 +1,254 @@
+"""One life of a process that runs an application embedded, without threads: everybody waits for a turn.
+
+What runs is real: `prepare`, the embedded loop, drivers, recovery and repair, participation, coordinator,
+clock, flow control, channels and snapshots. The engine is that of `shell_engine`. `Process.step` draws whose
+turn it is; at a crash point others may take theirs in the middle of a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from shell_disk import Killed
+from shell_engine import StandInEngine, StandInQuery
+
+from drivetrain.actor import ActorSystem
+from drivetrain.config import Config
+from drivetrain.core.job.run_progress import QuietListener, RunOutcome
+from drivetrain.crash_points import CrashPoint
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.batch.fragment_query import FragmentQuery
+from drivetrain.spark.checkpoints.participation import Participation, RestoreNeededError
+from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.repair.steps import Steps
+from drivetrain.spark.run.embedded import assembled
+from drivetrain.spark.run.execution import prepare
+from drivetrain.spark.run.host import Host
+from drivetrain.testing.loop import SimulatedLoop
+
+if TYPE_CHECKING:
+    from shell_world import World
+
+MOST_RESTORES = 5
+"""Of one life: damage is done between lives, and rarely while one goes on."""
+
+
+class Actors:
+    """The actor system of one process, on a loop of its own that stands still between its turns."""
+
+    def __init__(self, random: Random, config: Config) -> None:
+        self.loop = SimulatedLoop(random, until_s=1e9)
+        self.is_closed = False
+
+        async def make() -> ActorSystem:
+            return ActorSystem("simulated-run", config=config)
+
+        self.system: ActorSystem = self.loop.run_until_complete(make())
+
+    def spawn(self, factory: Any, name: str) -> Any:
+        async def spawn() -> Any:
+            return self.system.spawn(factory, name)
+
+        return self.loop.run_until_complete(spawn())
+
+    def tell(self, actor: Any, message: Any) -> None:
+        self.system.tell_threadsafe(actor, message)
+
+    def begin(self, actor: Any, message: Any, reply: Any) -> Any:
+        return self.loop.create_task(actor.ask(message, reply, timeout_ms=10**9))
+
+    def pass_time(self, duration_s: float) -> None:
+        self.loop.run_until_complete(asyncio.sleep(duration_s))
+
+
+class SteppedPart:
+    """Takes part in checkpoints when it is its turn."""
+
+    def __init__(self, parts: list[Participation], part: Participation) -> None:
+        self.parts = parts
+        self.part = part
+        self.ran = part.ran
+
+    def start(self) -> None:
+        self.part.start()
+        self.parts.append(self.part)
+
+    def close(self) -> None:
+        self.part.close()
+        if self.part in self.parts:
+            self.parts.remove(self.part)
+
+
+class SteppedRecovery:
+    """A recovery that goes on when it is its turn."""
+
+    def __init__(self, steps: Steps[FragmentQuery]) -> None:
+        self.steps = steps
+        self.made: FragmentQuery | None = None
+        self.error: BaseException | None = None
+
+    def step(self) -> None:
+        try:
+            next(self.steps)
+        except StopIteration as done:
+            self.made = done.value
+        except Exception as error:  # noqa: BLE001 - raised by `successor`
+            self.error = error
+
+    def is_alive(self) -> bool:
+        return self.made is None and self.error is None
+
+    def successor(self) -> FragmentQuery:
+        if self.error is not None:
+            raise self.error
+        assert self.made is not None
+        return self.made
+
+    def give_up(self) -> None:
+        self.steps.close()
+
+
+class Listener(QuietListener):
+    """Asks to stop when the world wants it."""
+
+    def __init__(self) -> None:
+        self.stops = False
+
+    def stop_requested(self) -> bool:
+        return self.stops
+
+
+class Process:
+    """One life of the process: from its start until it has finished, was stopped, or is killed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rundir = RunDirectory(
+            str(world.directory / "state"), "shells", world.application.naming_settings
+        )
+        self.parts: list[Participation] = []
+        self.recoveries: list[SteppedRecovery] = []
+        self.listener = Listener()
+        self.actors: Actors | None = None
+        self.is_nested = False
+
+    def run(self, steps: int) -> RunOutcome | None:
+        """Run until the end, or raise Killed; None when so many steps were not enough."""
+        self.rundir.acquire()
+        if self.rundir.finished is not None:
+            return RunOutcome.FINISHED
+        restores = 0
+        while True:
+            try:
+                return self.run_once(steps)
+            except RestoreNeededError:
+                restores += 1
+                assert restores <= MOST_RESTORES, "it goes back again and again"
+                self.stop_all()
+
+    def run_once(self, steps: int) -> RunOutcome | None:
+        world = self.world
+        self.parts, self.recoveries = [], []
+        self.engine = StandInEngine(world.random.randrange, world.source, self.is_blocked)
+        host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
+        flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=lambda: world.now_s)
+        self.execution = prepare(world.plan, self.rundir, world.config, flow=flow, host=host)
+        world.restores += any("went back" in notice for notice in self.execution.notices)
+        self.actors = Actors(Random(world.random.random()), world.config)
+        self.loop = assembled(self.execution, self.listener, self.actors, self.begin_recovery)
+        world.check_clock(self.loop.clock.clock_ms)
+        self.loop.start()
+        for _ in range(steps):
+            outcome = self.step()
+            if world.is_dead:
+                raise Killed
+            if outcome is not None:
+                self.stop_all()
+                if outcome is RunOutcome.FINISHED:
+                    self.rundir.finish({})
+                return outcome
+        return None
+
+    def begin_recovery(self, _fragment: str, steps: Steps[FragmentQuery]) -> SteppedRecovery:
+        self.recoveries.append(SteppedRecovery(steps))
+        return self.recoveries[-1]
+
+    def is_blocked(self, query: StandInQuery) -> bool:
+        """Whether the batch of a query would wait, for its subscribers or for a snapshot that is taken."""
+        for driver in self.loop.drivers.values():
+            own = driver.query
+            if own.checkpoint == query.checkpoint:
+                return own.turn.locked() or self.execution.flow.full(own.branches.stores) is not None
+        return False
+
+    def step(self) -> RunOutcome | None:
+        """Whose turn it is does a little."""
+        world = self.world
+        if world.random.random() < 0.0005:
+            world.harm()
+        if world.stops_left > 0 and world.random.random() < 0.001:
+            world.stops_left -= 1
+            world.stops += 1
+            self.listener.stops = True
+        world.now_s += world.random.choice((0.001, 0.01, 0.05))
+        queries = [query.step for query in self.engine.queries if query.is_active]
+        turns: list[Callable[[], object]] = [
+            *queries,
+            *queries,
+            *(r.step for r in self.recoveries if r.is_alive()),
+        ]
+        turns += [lambda part=part: part.step(int(world.now_s * 1000)) for part in self.parts]
+        turns += [self.pass_time, self.look]
+        outcome = world.random.choice(turns)()
+        world.check_clock(self.loop.clock.clock_ms)
+        return outcome if isinstance(outcome, RunOutcome) else None
+
+    def look(self) -> RunOutcome | None:
+        outcome = self.loop.step(int(self.world.now_s * 1000))
+        self.world.check_shown()
+        return outcome
+
+    def pass_time(self) -> None:
+        assert self.actors is not None
+        self.actors.pass_time(self.world.random.choice((0.01, 0.05, 0.3)))
+
+    def reached(self, point: CrashPoint) -> None:
+        """At a point between two effects: the process may end here, or others may have their turn."""
+        world = self.world
+        if world.is_dead:
+            raise Killed
+        if world.deaths and world.deaths[0] is point:
+            world.deaths.popleft()
+            world.die()
+        world.may_die(world.risk * 10)
+        if self.is_nested or world.random.random() > 0.1 or not hasattr(self, "loop"):
+            return
+        self.is_nested = True
+        try:
+            others = [query.step for query in self.engine.queries if query.is_active]
+            others += [lambda part=part: part.step(int(world.now_s * 1000)) for part in self.parts]
+            if others:
+                world.random.choice(others)()
+        finally:
+            self.is_nested = False
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def stop_all(self) -> None:
+        for driver in self.loop.drivers.values():
+            driver.stop()
+        assert self.actors is not None
+        self.actors.loop.close()
+
+    def release(self) -> None:
+        """What the kernel does for a process that has ended."""
+        for recovery in self.recoveries:
+            with contextlib.suppress(Killed):
+                recovery.steps.close()
+        if self.actors is not None:
+            self.actors.loop.close()
+        self.rundir.release()

@@ -1,0 +1,101 @@
+"""Going back to a checkpoint: what is lost, and from what state an application goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drivetrain.api import Application, sinks, sources
+from drivetrain.core.checkpoint.transaction import Transaction
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.checkpoints.participants import CheckpointBook
+from drivetrain.spark.checkpoints.participation import Participation
+from drivetrain.spark.checkpoints.restoring import is_lost, restore_lost
+
+
+@pytest.fixture
+def plan() -> Plan:
+    app = Application("restored")
+    app.read(sources.generate(rows=1), name="made").cut().filter("id >= 0").sink(sinks.none())
+    return make_plan(app.graph())
+
+
+@pytest.fixture
+def rundir(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(str(tmp_path), "restored", {})
+
+
+def ran(rundir: RunDirectory, fragment: str, batches: int) -> Path:
+    """Spark's checkpoint of a fragment after so many batches."""
+    checkpoint = rundir.fragment(fragment) / "checkpoint"
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(parents=True)
+        for batch in range(batches):
+            (checkpoint / log / str(batch)).write_text("v1")
+    (checkpoint / "metadata").write_text("{}")
+    return checkpoint
+
+
+def begun(plan: Plan, rundir: RunDirectory) -> ChannelStore:
+    """Both fragments have run a batch, and the first one has given it to the channel."""
+    (channel,) = plan.channels
+    store = ChannelStore(rundir.channel(channel.id), fragment=channel.producer_fragment)
+    store.append(0, [], clock_ms=5)
+    for fragment in plan.fragments:
+        ran(rundir, fragment.id, 1)
+    return store
+
+
+def test_without_a_record_all_begin_anew_when_one_has_lost_its_state(
+    plan: Plan, rundir: RunDirectory
+) -> None:
+    first, second = (fragment.id for fragment in plan.fragments)
+    store, files = begun(plan, rundir), CheckpointFiles(rundir.home)
+    for fragment in plan.fragments:
+        files.note_life(fragment.id, 1)
+    (rundir.fragment(first) / "checkpoint" / "metadata").unlink()
+    assert files.transaction() is None, "the coordinator had nothing to keep yet"
+    told = restore_lost(plan, rundir, {})
+    assert told is not None
+    assert f"the state of {first} was lost" in told
+    assert ChannelStore(store.uri).length() == 0
+    assert not (rundir.fragment(second) / "checkpoint").exists()
+    assert restore_lost(plan, rundir, {}) is None
+
+
+def test_a_checkpoint_without_what_its_last_batch_took_is_lost(plan: Plan, rundir: RunDirectory) -> None:
+    begun(plan, rundir)
+    files, fragment = CheckpointFiles(rundir.home), plan.fragments[0]
+    files.persist(Transaction())
+    files.note_life(fragment.id, 1)
+    assert not is_lost(fragment, rundir)
+    (rundir.fragment(fragment.id) / "checkpoint" / "offsets" / "0").unlink()
+    assert is_lost(fragment, rundir)
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_fragment_has_begun_its_life_when_its_query_starts(
+    plan: Plan, rundir: RunDirectory, transactional: bool
+) -> None:
+    (fragment, _), files = plan.fragments, CheckpointFiles(rundir.home)
+    branches = SimpleNamespace(nodes=[])
+    trunk = SimpleNamespace(sources={"made": None}, stored={})
+    query: Any = SimpleNamespace(
+        fragment=fragment,
+        plan=plan,
+        directory=rundir.fragment(fragment.id),
+        branches=branches,
+        trunk=trunk,
+        readers={},
+    )
+    part = Participation(query, CheckpointBook(), files, {}, transactional=transactional)
+    assert files.life(fragment.id) == 0
+    part.start()
+    assert files.life(fragment.id) == (1 if transactional else 0), "what it gives others can be lost from now"
