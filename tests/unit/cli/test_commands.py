@@ -67,7 +67,7 @@ def test_plan_as_json_holds_the_same_and_is_alone_on_standard_output(application
     plan = json.loads(ended.stdout)
     assert [fragment["id"] for fragment in plan["fragments"]] == ["by_hour", "by_day"]
     assert plan["channels"][0]["producer"] == "by_hour"
-    assert "/elsewhere" in plan["operators"][0]["told"]
+    assert "/elsewhere" in plan["operators"][0]["text"]
     assert plan["late"]["at"] == ["by_hour", "by_day"]
 
 
