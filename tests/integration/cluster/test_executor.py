@@ -163,11 +163,14 @@ def write_events(directory: Path, count: int, parts: int) -> Counter[tuple[str, 
 
 @pytest.mark.timeout(600)
 def test_an_executor_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: Path) -> None:
-    """The producer's executor dies; the consumer's reads on, drained and started again meanwhile."""
+    """The producer's executor dies; the consumer's reads on, drained and started again meanwhile.
+
+    It runs the producer, too.
+    """
     (tmp_path / "code").mkdir()
     app = tmp_path / "code" / "chained.py"
     app.write_text(CHAINED)
-    wanted = write_events(tmp_path / "in", 4000, 12)
+    wanted = write_events(tmp_path / "in", 2000, 6)
     settings = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     world = World(tmp_path, app, settings, run__max_batch_bytes="8 KiB")
 
@@ -178,7 +181,7 @@ def test_an_executor_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: 
         world.deploy(producer, "short")
         world.deploy(consumer, "long")
         await world.outcome("long", 0, RUNNING)
-        await world.until(lambda: (p := world.progress("short")) is not None and p.batch_id >= 3)
+        await world.until(lambda: (p := world.progress("short")) is not None and p.batch_id >= 1)
 
         members = family(world.processes["e1"])
         assert any("java" in p.name() for p in members)
@@ -187,17 +190,15 @@ def test_an_executor_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: 
         drained = await world.outcome("long", 0, FragmentOutcome.CANCELED)
         assert drained.outcome is FragmentOutcome.CANCELED, drained
         world.deploy(consumer, "long", 1)
-        standby = await world.started("e3")
-        world.deploy(standby, "short", 1)
+        world.deploy(consumer, "short", 1)
         finished = await world.outcome("short", 1, FINISHED)
         assert finished.outcome is FINISHED, finished
         assert not any(p.is_running() and p.status() != "zombie" for p in members), "nothing outlives it"
         last = await world.outcome("long", 1, FINISHED)
         assert last.outcome is FINISHED, last
         assert world.order[-1] == ("long", 1, FINISHED), "the consumer ends behind its producer"
-        standby.tell(EndExecutor(EPOCH, "done"))
         world.processes["e2"].terminate()
-        assert [await world.ended("e2"), await world.ended("e3")] == [0, 0]
+        assert await world.ended("e2") == 0
 
     drive(world, script)
     short = ds.dataset(sorted(map(str, (tmp_path / "out/short").glob("*.parquet")))).to_table().to_pylist()

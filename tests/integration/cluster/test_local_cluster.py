@@ -167,23 +167,57 @@ def test_another_secret_ends_a_worker_with_the_reason(shell: Shell) -> None:
     assert SECRET[::-1] not in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("worker", "--masters", "nonsense", *WITHOUT_SECRET), "HOST:PORT"),
-        (("worker",), "on loopback as well"),
-        (("worker", "--set", "cluster.host=10.0.0.1", *WITHOUT_SECRET), "shared secret"),
-        (("worker", "--set", "worker.slot=2"), "worker.slots"),
-        (("worker", "--set", "cluster.secret-file=none"), "cannot be read"),
-        (("master", "--masters", "127.0.0.1:1,127.0.0.1:1", *WITHOUT_SECRET), "named twice"),
-        (("local", "--set", "worker.log-size=many"), "10 MiB"),
-        (("worker", "--directory", "/dev/null/worker", *WITHOUT_SECRET), "--directory"),
-        (("local", "--port", "17999", "--directory", "/dev/null/cluster"), "--directory"),
-    ],
-)
-def test_mistakes_are_one_screen(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
-    code, out, err = shell.run(*arguments)
+MISTAKES = [
+    (("worker", "--masters", "nonsense", *WITHOUT_SECRET), "HOST:PORT"),
+    (("worker",), "on loopback as well"),
+    (("worker", "--set", "cluster.host=10.0.0.1", *WITHOUT_SECRET), "shared secret"),
+    (("worker", "--set", "worker.slot=2"), "worker.slots"),
+    (("worker", "--set", "cluster.secret-file=none"), "cannot be read"),
+    (("master", "--masters", "127.0.0.1:1,127.0.0.1:1", *WITHOUT_SECRET), "named twice"),
+    (("local", "--set", "worker.log-size=many"), "10 MiB"),
+    (("worker", "--directory", "/dev/null/worker", *WITHOUT_SECRET), "--directory"),
+    (("local", "--port", "17999", "--directory", "/dev/null/cluster"), "--directory"),
+]
+FORKING = """
+import json, os, sys
+from drivetrain.cli.main import main
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    if os.fork() == 0:
+        for fd, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{number}.{name}", os.O_CREAT | os.O_WRONLY), fd)
+        sys.argv = ["drivetrain", *arguments]
+        main()
+        os._exit(0)
+    _, status = os.wait()
+    print(os.waitstatus_to_exitcode(status))
+"""
+"""Runs command lines one after the other, each in a process that has imported everything."""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str, str]]:
+    """Exit code, output and error output of each mistake."""
+    directory = tmp_path_factory.mktemp("mistakes")
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, json.dumps([arguments for arguments, _ in MISTAKES])],
+        cwd=directory,
+        env={name: value for name, value in os.environ.items() if "DRIVETRAIN" not in name},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    codes = map(int, done.stdout.split())
+    return [
+        (code, (directory / f"{n}.out").read_text(), (directory / f"{n}.err").read_text())
+        for n, code in enumerate(codes)
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_mistakes_are_one_screen(told: list[tuple[int, str, str]], number: int) -> None:
+    code, out, err = told[number]
     assert (code, out) == (2, "")
-    assert said in err
+    assert MISTAKES[number][1] in err
     assert "remedy" in err
     assert "Traceback" not in err

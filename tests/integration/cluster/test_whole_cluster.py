@@ -84,28 +84,35 @@ class Gates:
         )
 
 
-def test_word_count_detached_then_attached_and_its_name_is_free_again(cluster: WholeCluster) -> None:
+def test_word_count_detached_its_name_is_free_again_for_a_command_on_every_worker(
+    cluster: WholeCluster,
+) -> None:
     text = cluster.directory / "text"
     text.mkdir()
     (text / "a.txt").write_text("to be or not to be\nthat is the question\n" * 50)
-    given = ("--name", "wc", "--set", "input=text", "--set", "format=csv")
-    detached = cluster.submit("wordcount.py", "--detached", "--json", *given, "--set", "output=first")
+    given = ("--name", "wc", "--set", "input=text", "--set", "format=csv", "--set", "output=counted")
+    detached = cluster.submit("wordcount.py", "--detached", "--json", *given)
     assert detached.returncode == 0, detached.stderr
     assert json.loads(detached.stdout) == {"outcome": "accepted", "app_id": "wc-1"}
-    taken = cluster.submit("wordcount.py", "--detached", *given, "--set", "output=second")
+    taken = cluster.submit("wordcount.py", "--detached", *given)
     assert taken.returncode == 2
     assert "--name" in taken.stderr
     assert cluster.client.wait("wc", "3 min").state is ApplicationState.SUCCEEDED
     assert cluster.client.wait_clock("wc", "2500-01-01", "10 s") == FINAL_CLOCK_MS
+    words = {"to": 2, "be": 2, "or": 1, "not": 1, "that": 1, "is": 1, "the": 1, "question": 1}
+    assert table(cluster.directory / "counted") == sorted(
+        (word, str(50 * count)) for word, count in words.items()
+    )
 
-    attached = cluster.submit("wordcount.py", "--json", *given, "--set", "output=second")
+    shell = (str(EXAMPLES / "distributed_shell.py"), "--set", "command=echo $((40 + 2))")
+    attached = cluster.submit(*shell, "--name", "wc", "--json")
     assert attached.returncode == 0, attached.stderr
     result = json.loads(attached.stdout)
     assert result["outcome"] == "finished"
     assert result["app_id"] != "wc-1"
-    words = {"to": 2, "be": 2, "or": 1, "not": 1, "that": 1, "is": 1, "the": 1, "question": 1}
-    expected = sorted((word, str(50 * count)) for word, count in words.items())
-    assert table(cluster.directory / "first") == table(cluster.directory / "second") == expected
+    plain = cluster.submit(*shell)
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stdout.splitlines()[-2:] == ["worker-1: 42", "worker-2: 42"]
     wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
 
 
@@ -149,44 +156,41 @@ def test_a_running_application_is_replayed_and_shows_it(cluster: WholeCluster) -
     assert view.spec.replay_from_ms is None, "it was obeyed, and is not again"
     assert status is not None
     assert (status.life, status.replay_from_ms) == (2, 1_362_098_400_000)
-    cluster.command("kill", app, "--wait", expect=0)
-    wait_for(lambda: not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER), "its processes to end")
+    kill(cluster, app)
+    assert app in cluster.command("restart", app, expect=0).stdout  # what was killed can be, too
+    assert cluster.client.application(app).app_id == app
+    kill(cluster, app)
 
 
-def test_a_command_on_every_worker(cluster: WholeCluster) -> None:
-    ended = cluster.submit(str(EXAMPLES / "distributed_shell.py"), "--set", "command=echo $((40 + 2))")
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-2:] == ["worker-1: 42", "worker-2: 42"]
+def kill(cluster: WholeCluster, app: str) -> None:
+    assert cluster.command("kill", app, "--wait", expect=0).stdout == f"{app} is killed\n"
+    assert not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER)
+    assert cluster.client.application(app).state is ApplicationState.KILLED
 
 
-def test_a_failure_is_the_users_and_restart_and_kill_keep_id_and_state(cluster: WholeCluster) -> None:
+def test_a_failure_is_the_users_and_a_restart_keeps_id_and_state(cluster: WholeCluster) -> None:
     place = cluster.directory / "again"
     gates = Gates(place)
+    gates.open()
     gates.open()
     failed = cluster.submit(
         "gated.py",
         *("--name", "fails", "--set", "rows=1000", "--set", "output=again/out", "--set", f"place={place}"),
-        *("--set", "raises_at=0", "--set", "restart.strategy=none", "--set", f"run.max-batch-rows={STAGE}"),
+        *("--set", "raises_at=1", "--set", "restart.strategy=none", "--set", f"run.max-batch-rows={STAGE}"),
     )
     assert failed.returncode == 3, failed.stderr
     assert "only the first attempt raises" in failed.stderr
     assert "in open_gate" in failed.stderr
+    assert (place / "passed" / "0").exists()
     app_id = cluster.client.application("fails").app_id
     shown = cluster.command("show", "fails", expect=0).stdout
     assert "failed" in shown
     assert "ValueError: only the first attempt raises" in shown
 
+    (place / "passed" / "0").unlink()
     assert app_id in cluster.command("restart", "fails", expect=0).stdout
-    cluster.wait_running(app_id)
-    wait_for(lambda: (place / "passed" / "0").exists(), "the first stage, after the restart")
-    killed = cluster.command("kill", "fails", "--wait", expect=0).stdout
-    assert killed == f"{app_id} is killed\n"
-    assert not cluster.processes(EXECUTOR) + cluster.processes(APP_MASTER)
-    assert cluster.client.application(app_id).state is ApplicationState.KILLED
-
-    gates.open()
-    cluster.command("restart", app_id, expect=0)
     assert cluster.client.wait(app_id, "3 min").state is ApplicationState.SUCCEEDED
+    assert not (place / "passed" / "0").exists(), "it went on where it was"
     require_whole(place / "out", 1000)
     assert "ValueError" in cluster.command("logs", "fails", expect=0).stdout
 
@@ -244,7 +248,7 @@ def kill_the_application_master(cluster: WholeCluster, app_id: str, gates: Gates
     (app_master,) = cluster.processes(APP_MASTER)
     signal_to(app_master)
     gates.open()
-    assert cluster.wait_running(app_id, epoch=epoch + 1)[0] == epoch + 1
+    wait_for(lambda: told_epoch(cluster, app_id) == epoch + 1, "another application master")
     wait_for(lambda: executor not in cluster.processes(EXECUTOR), "its executors to stop themselves")
     after = cluster.client.application(app_id)
     assert (after.app_id, after.submitted_ms, after.graph_version) == (
@@ -254,18 +258,26 @@ def kill_the_application_master(cluster: WholeCluster, app_id: str, gates: Gates
     )
     assert (after.clock_ms or 0) >= (before.clock_ms or 0)
     wait_for(lambda: "has taken over" in cluster.said(), "who is attached to hear of it")
-    gates.pass_one()
 
 
 def kill_its_worker(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
-    epoch, _ = cluster.wait_running(app_id)
+    """While the application master, which is new, has an executor started."""
+    epoch = told_epoch(cluster, app_id)
+    assert epoch is not None
     worker = cluster.worker_of(app_id)
     launched = cluster.processes(APP_MASTER)
     cluster.kill(worker)
     wait_for(lambda: not set(launched) & set(cluster.processes(APP_MASTER)), "what it had launched to end")
     cluster.start_again(worker)
-    cluster.wait_running(app_id, epoch=epoch + 1)
+    assert cluster.wait_running(app_id, epoch=epoch + 1)[0] == epoch + 1
     gates.pass_one()
+
+
+def told_epoch(cluster: WholeCluster, app_id: str) -> int | None:
+    """The epoch of the application master that tells the application's state."""
+    view, status = cluster.status(app_id)
+    assert not view.state.is_over, (view.why, cluster.said())
+    return None if status is None else status.epoch
 
 
 def kill_the_leader(cluster: WholeCluster, app_id: str, gates: Gates) -> None:
