@@ -35,9 +35,3 @@ def test_every_message_is_shown_once_however_often_the_process_is_killed() -> No
 @pytest.mark.parametrize("point", list(CrashPoint))
 def test_a_process_that_dies_at_a_point_again_and_again_goes_on_from_there(point: CrashPoint) -> None:
     assert run(7, [point] * 4).kills == 4, "it was to die there"
-
-
-def test_a_fragment_at_its_end_runs_the_batch_that_was_planned_before_it_died() -> None:
-    at_the_end = [CrashPoint.BEFORE_FINISH, CrashPoint.BATCH_BEGINS] * 3
-    for seed in range(6):
-        run(seed, at_the_end)
