@@ -74,6 +74,7 @@ class SteppedPart:
         self.ran = part.ran
 
     def start(self) -> None:
+        assert all(other.fragment != self.part.fragment for other in self.parts), "two attempts take part"
         self.part.start()
         self.parts.append(self.part)
 
@@ -209,7 +210,10 @@ class Process:
 
     def look(self) -> RunOutcome | None:
         outcome = self.loop.step(int(self.world.now_s * 1000))
-        self.world.check_shown()
+        before, now = self.world.shown_rows, self.world.check_shown()
+        is_midway = not all(driver.is_finished for driver in self.loop.drivers.values())
+        if now > before and is_midway and self.world.are_made:
+            self.world.published_midway += 1
         return outcome
 
     def pass_time(self) -> None:

@@ -51,7 +51,7 @@ class World:
         self.now_s = 1_000.0
         self.is_dead = False
         self.is_up = False
-        self.kills_left = self.random.randrange(2, 25)
+        self.kills_left = self.random.choice((0, 2, 6, 20))
         self.harms_left = self.random.randrange(0, 5)
         self.stops_left = self.random.randrange(0, 3)
         self.risk = self.random.choice((0.0005, 0.002, 0.01))
@@ -59,6 +59,9 @@ class World:
         if deaths is not None:
             self.kills_left = self.harms_left = self.stops_left = 0
         self.kills = self.harms = self.restores = self.stops = 0
+        self.published_midway = 0
+        """How often a checkpoint was published while a fragment still ran."""
+        self.shown_rows = 0
         self.counts: dict[str, int] = {}
         self.application = self.drawn()
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
@@ -68,7 +71,7 @@ class World:
             {
                 "state.dir": str(directory / "state"),
                 "checkpoint.mode": mode,
-                "checkpoint.interval": f"{self.random.choice((200, 1000, 3000))} ms",
+                "checkpoint.interval": f"{self.random.choice((100, 300, 1000))} ms",
                 "checkpoint.timeout": "20 s",
                 "channel.window-batches": str(self.random.choice((2, 4, 50))),
             },
@@ -106,7 +109,7 @@ class World:
 
     def source(self, id: str) -> StandInSource:
         first = 1_000 * (1 + list(self.counts).index(id))
-        return StandInSource(first, self.counts[id], lambda: self.random.randrange(0, 5))
+        return StandInSource(first, self.counts[id], lambda: self.random.randrange(0, 4))
 
     def wanted(self) -> dict[str, Counter[int]]:
         """What every sink must have shown in the end."""
@@ -164,7 +167,7 @@ class World:
         if self.random.random() < 0.5:
             shutil.rmtree(checkpoint)
         else:
-            (checkpoint / "offsets" / str(known[-1])).unlink()
+            (checkpoint / "offsets" / str(known[-1])).unlink(missing_ok=True)
 
     def harm_channel(self, state: Path) -> None:
         channel = self.random.choice(self.plan.channels)
@@ -189,8 +192,11 @@ class World:
 
     # -- what must hold ------------------------------------------------------------------------------
 
-    def check_shown(self) -> None:
-        """Nothing is shown twice, nothing that is unknown; with checkpoints all sinks show the same."""
+    def check_shown(self) -> int:
+        """Nothing is shown twice, nothing that is unknown; with checkpoints all sinks show the same.
+
+        Returns how many rows are shown.
+        """
         shown, wanted = self.target.shown(), self.wanted()
         for id, (_, rows) in shown.items():
             assert max(Counter(rows).values(), default=1) == 1, f"{id} shows a message twice: {rows}"
@@ -198,6 +204,8 @@ class World:
         if self.are_made:
             sets = {id: frozenset(shown.get(id, (0, []))[1]) for id in wanted}
             assert len(set(sets.values())) == 1, f"the sinks show different cuts: {sets}"
+        self.shown_rows = sum(len(rows) for _, rows in shown.values())
+        return self.shown_rows
 
     def check_clock(self, clock_ms: int | None) -> None:
         if clock_ms is not None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from shell_world import run_world
+from shell_world import World, run_world
 
 from drivetrain.crash_points import CrashPoint
 from drivetrain.testing.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
@@ -14,10 +14,10 @@ from drivetrain.testing.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
 
 
-def run(seed: int, deaths: Sequence[CrashPoint] | None = None) -> int:
-    """Run an application to its end; says how often its process died."""
+def run(seed: int, deaths: Sequence[CrashPoint] | None = None) -> World:
+    """Run an application to its end."""
     try:
-        return run_world(seed, deaths).kills
+        return run_world(seed, deaths)
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
         sys.stderr.write(f"failed with {SEED_VARIABLE}={seed}\n")
@@ -25,15 +25,13 @@ def run(seed: int, deaths: Sequence[CrashPoint] | None = None) -> int:
 
 
 def test_every_message_is_shown_once_however_often_the_process_is_killed() -> None:
-    run_seeds(lambda seed: run(seed) and None, chosen_seeds(40, at_most=1000))
+    worlds: list[World] = []
+    run_seeds(lambda seed: worlds.append(run(seed)), chosen_seeds(40, at_most=1000))
+    if len(worlds) > 1:
+        published = [world for world in worlds if world.published_midway]
+        assert len(published) > len(worlds) / 10, "checkpoints are made only at the end"
 
 
 @pytest.mark.parametrize("point", list(CrashPoint))
 def test_a_process_that_dies_at_a_point_again_and_again_goes_on_from_there(point: CrashPoint) -> None:
-    assert run(7, [point] * 4) == 4, "it was to die there"
-
-
-def test_a_fragment_at_its_end_runs_the_batch_that_was_planned_before_it_died() -> None:
-    at_the_end = [CrashPoint.BEFORE_FINISH, CrashPoint.BATCH_BEGINS] * 3
-    for seed in range(6):
-        run(seed, at_the_end)
+    assert run(7, [point] * 4).kills == 4, "it was to die there"

@@ -12,6 +12,8 @@ import pytest
 from drivetrain.core.checkpoint.transaction import Action, Command
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.fragment_query import _clock_until as clock_until
+from drivetrain.spark.batch.offset_log import needed_input
 from drivetrain.spark.batch.query_inputs import QueryInputs
 
 
@@ -71,3 +73,25 @@ def test_what_a_batch_takes_of_a_channel_is_the_bytes_of_its_entries(
     assert inputs.bytes_of(taken) == 0
     assert inputs.taken([None]) == {}
     assert inputs.taken([json.dumps({"entry": 7, "clock": 5, "life": 0})]) == {"c": 0}
+
+
+def test_of_a_channel_whose_oldest_entry_is_lost_all_input_is_needed(
+    store: ChannelStore, tmp_path: Path
+) -> None:
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for batch in range(4):
+        (offsets / str(batch)).write_text(f'v1\n{{}}\n{{"entry": {batch + 1}}}')
+        store.append(batch, [], clock_ms=batch)
+    store.trim({"g": 2})  # type: ignore[dict-item] # a plain name
+    assert needed_input(tmp_path / "checkpoint", ("c",), [store]) == {"c": 2}
+    (tmp_path / "channel" / "log" / f"{2:020d}.json").write_text("{")
+    assert needed_input(tmp_path / "checkpoint", ("c",), [ChannelStore(store.uri)]) == {}
+
+
+def test_the_clock_of_a_lost_entry_is_that_of_the_one_before(store: ChannelStore, tmp_path: Path) -> None:
+    for batch in range(3):
+        store.append(batch, [], clock_ms=10 * batch)
+    assert clock_until(store, 1) == 10
+    (tmp_path / "channel" / "log" / f"{1:020d}.json").write_text("{")
+    assert clock_until(ChannelStore(store.uri), 1) == 0, "never too late"

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.loss_record import loss_record, require_batch, with_losses
+from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.batch import BatchOutcome
 from drivetrain.spark.batch.branches import Branches
@@ -278,7 +280,10 @@ class FragmentQuery:
 def _clock_until(store: ChannelStore, batch_id: int) -> int:
     """The clock in a channel's entry of a batch or of one before it: later entries are appended again."""
     for number in range(store.length() - 1, store.start() - 1, -1):
-        entry = store.entry(number)
-        if entry.batch_id <= batch_id:
-            return entry.clock_ms
+        with suppress(
+            MessageLossError
+        ):  # for its reader to find; the clock of the one before is never too late
+            entry = store.entry(number)
+            if entry.batch_id <= batch_id:
+                return entry.clock_ms
     return NO_CLOCK_MS

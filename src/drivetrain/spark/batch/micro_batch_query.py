@@ -93,8 +93,8 @@ class MicroBatchQuery(FragmentQuery):
         self.busy, self._begun = True, False
         try:
             self.flow.wait_room(self._draining.is_set)
-            self._refuse_when_draining()
             with self.turn:
+                self._refuse_when_draining()
                 self._run_batch(df, batch_id)
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
@@ -212,6 +212,9 @@ class MicroBatchQuery(FragmentQuery):
     def _finish(self) -> None:
         reached(CrashPoint.BEFORE_FINISH)
         with self.turn:
+            if not self.is_committed():
+                return  # one more batch has run since this was looked at
+            self._draining.set()  # and none runs from now on: it would never be committed
             self.clock_ms = FINAL_CLOCK_MS
             if self.has_final_batch:
                 self.pipeline.run_final(self.batch_id + 1)

@@ -20,6 +20,7 @@ from typing import Any
 
 from drivetrain.core.channel.channel_log import NO_BATCH
 from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 
 
@@ -86,9 +87,13 @@ def needed_input(
 ) -> dict[str, int]:
     """The first entry, by input, that is needed to make again what a fragment's channels still hold.
 
-    Of what Spark has forgotten nothing is needed: it cannot be made again.
+    Of what Spark has forgotten nothing is needed: it cannot be made again. While the oldest entry of a
+    channel cannot be read all is needed: its reader has it made again.
     """
-    oldest = [store.entry(store.start()).batch_id for store in outputs if store.length()]
+    try:
+        oldest = [store.entry(store.start()).batch_id for store in outputs if store.length()]
+    except MessageLossError:
+        return {}
     if not oldest:
         return {}
     known = batch_numbers(checkpoint / "offsets")
