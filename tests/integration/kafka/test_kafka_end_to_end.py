@@ -15,12 +15,20 @@ import sys
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from broker import Broker
 from confluent_kafka import Producer
 from topic_reading import ends, values
+
+from drivetrain.code.application_file import load_application
+from drivetrain.config import Config
+from drivetrain.core.job.run_progress import RunOutcome
+from drivetrain.spark.entry_points import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "11"))
 KILLS = 6 if "DRIVETRAIN_SEEDS" in os.environ else 1
@@ -43,7 +51,7 @@ sums.sink(sinks.kafka(kafka, "e2e-least", key="key", guarantee="at least once"))
 
 @pytest.mark.timeout(900)
 def test_windows_from_kafka_to_kafka_are_published_once_whatever_is_killed(
-    broker: Broker, tmp_path: Path
+    spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     events = disordered()
     broker.create("e2e-in", 2)
@@ -52,32 +60,30 @@ def test_windows_from_kafka_to_kafka_are_published_once_whatever_is_killed(
     produce(broker, "e2e-in", events)
     app = tmp_path / "windowed.py"
     app.write_text(APPLICATION)
-    draw, kills = random.Random(SEED), 0
-    while True:
-        process = run(app, tmp_path, broker)
-        if kills < KILLS:
-            goal = sum(ends(broker, "e2e-out")) + 1
-            deadline = time.monotonic() + 240
-            while process.poll() is None and sum(ends(broker, "e2e-out")) < goal:
-                assert time.monotonic() < deadline, f"seed {SEED}"
-                time.sleep(0.02)
-            time.sleep(draw.random())  # not waiting for anything: a random moment to die at
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait(30)
-                kills += 1
-                continue
-        output = process.communicate(timeout=300)[0]
-        assert process.returncode == 0, output.decode()
-        break
-    assert kills == KILLS, f"seed {SEED}"
+    draw = random.Random(SEED)
+    for _ in range(KILLS):
+        process = started(app, tmp_path, broker)
+        goal = sum(ends(broker, "e2e-out")) + 1
+        deadline = time.monotonic() + 240
+        while process.poll() is None and sum(ends(broker, "e2e-out")) < goal:
+            assert time.monotonic() < deadline, f"seed {SEED}"
+            time.sleep(0.02)
+        time.sleep(draw.random())  # not waiting for anything: a random moment to die at
+        assert process.poll() is None, f"seed {SEED}: it had ended, {process.communicate()[0].decode()}"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+    again = load_application(str(app), settings(broker))
+    config = {"run.max-batch-rows": "300", "state.dir": str(tmp_path / "state")}
+    result = run(again, Config.load(None, {}, config))
+    result.check()
+    assert result.outcome is RunOutcome.FINISHED
     once = values(broker, "e2e-out")
-    assert set(values(broker, "e2e-least")) == set(once), f"seed {SEED}, {kills} kills"
+    assert set(values(broker, "e2e-least")) == set(once), f"seed {SEED}"
     found = Counter(
         (told["key"], told["window_start"][:19], told["count"], told["total"])
         for told in map(json.loads, once)
     )
-    assert found == in_one_go(events), f"seed {SEED}, {kills} kills"
+    assert found == in_one_go(events), f"seed {SEED}"
 
 
 def disordered() -> list[tuple[str, int, int]]:
@@ -106,11 +112,16 @@ def in_one_go(events: list[tuple[str, int, int]]) -> Counter[Any]:
     return Counter((key, moment(start)[:19], len(ns), sum(ns)) for (key, start), ns in groups.items())
 
 
-def run(app: Path, directory: Path, broker: Broker) -> subprocess.Popen[bytes]:
-    line = [
-        sys.executable, "-m", "drivetrain.cli", "run", str(app), "--set", f"bootstrap={broker.bootstrap}",
-        "--set", "input=e2e-in", "--set", "output=e2e-out", "--set", "spark.driver-memory=1 GiB",
-        "--set", "run.max-batch-rows=300", "--set", "spark.master=local[2]",
-        "--state-dir", str(directory / "state"),
-    ]  # fmt: skip
+def settings(broker: Broker) -> dict[str, str]:
+    return {"bootstrap": broker.bootstrap, "input": "e2e-in", "output": "e2e-out"}
+
+
+def started(app: Path, directory: Path, broker: Broker) -> subprocess.Popen[bytes]:
+    sets = settings(broker) | {
+        "spark.driver-memory": "1 GiB",
+        "spark.master": "local[2]",
+        "run.max-batch-rows": "300",
+    }
+    line = [sys.executable, "-m", "drivetrain.cli", "run", str(app), "--state-dir", str(directory / "state")]
+    line += [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)

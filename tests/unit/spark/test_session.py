@@ -11,6 +11,7 @@ import pytest
 from drivetrain.config import Config
 from drivetrain.errors import UnavailableError
 from drivetrain.spark.session import spark_session
+from drivetrain.spark.session.python_launcher import worker_python
 
 
 def test_a_standalone_master_must_listen_and_one_of_several_will_do() -> None:
@@ -42,5 +43,12 @@ def test_on_a_cluster_the_user_may_say_which_python_runs_there(monkeypatch: pyte
     )
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert chosen(spark__master="yarn") == "/opt/python"
-    assert chosen(spark__master="local[1]") != "/opt/python"
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_here_every_python_of_sparks_is_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "/opt/python")
+    spark_session._choose_python(Config.load(None, None, {"spark.master": "local[1]"}))
+    assert os.environ["PYSPARK_PYTHON"] == worker_python()
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == worker_python()

@@ -18,8 +18,8 @@ Invariants:
 3. Forks draw different random numbers.
 4. This process ends when the one that started it does, however that ends. Forks end as Spark has them end.
 
-Run as a program by `python_launcher`: its argument is the number of the socket that listens. Source: Python's
-`multiprocessing.forkserver`.
+Run as a program by `python_launcher`, without `PYTHONPATH`: its arguments are the number of the socket that
+listens, and the entries of that path. Source: Python's `multiprocessing.forkserver`.
 """
 
 from __future__ import annotations
@@ -200,12 +200,16 @@ def become(request: Request, base: list[str]) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.directory)
-    own = [entry for entry in request.environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    sys.path[:] = [request.directory, *own, *base]
+    sys.path[:] = [request.directory, *_entries(request.environment), *base]
     module, *words = request.words
     sys.argv[:] = [module, *words]
     sys.modules.pop(module, None)  # it is run, not imported
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _entries(environment: dict[str, str]) -> list[str]:
+    """The import path that an environment adds."""
+    return [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
 def _preload() -> None:
@@ -222,11 +226,10 @@ def _close(numbers: list[int]) -> None:
 
 
 def _main() -> None:
-    del sys.path[0]  # this file's folder
+    base = sys.path[1:]  # without this file's folder
     listening = socket.socket(fileno=int(sys.argv[1]))
+    sys.path[:] = [*sys.argv[2:], *base]
     _preload()
-    own = os.environ.get("PYTHONPATH", "")
-    base = sys.path[len([entry for entry in own.split(os.pathsep) if entry]) :]
     request = Server(listening).serve()
     if request is not None:
         become(request, base)

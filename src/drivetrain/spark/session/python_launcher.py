@@ -86,11 +86,13 @@ def _start_server(place: Path) -> None:
             return  # the path of the temporary folder is too long for a socket
         listening.listen(128)
         number = listening.fileno()
+        known = _CHOSEN | os.environ | {"PYTHONUNBUFFERED": "YES"}
+        path = [entry for entry in known.pop("PYTHONPATH", "").split(os.pathsep) if entry]
         process = subprocess.Popen(
-            [*_IGNORING_CTRL_C, sys.executable, str(_HERE / "fork_server.py"), str(number)],
+            [*_IGNORING_CTRL_C, sys.executable, str(_HERE / "fork_server.py"), str(number), *path],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env=_CHOSEN | os.environ | {"PYTHONUNBUFFERED": "YES"},
+            env=known,
             pass_fds=[number],
         )
     atexit.register(_end_server, process)

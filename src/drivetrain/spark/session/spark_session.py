@@ -216,10 +216,11 @@ def require_master(master: str) -> None:
 
 def _choose_python(config: Config) -> None:
     """Say which Python runs functions: this one here; on a cluster what the user says, or the same path."""
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if config[keys.MASTER].startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = worker_python()
+        # Spark looks for installed data sources with the driver's Python, though in a process of its own.
+        os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"] = worker_python()
         return
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf: Mapping[str, str] = config[keys.CONF]
     chosen = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = chosen or sys.executable
