@@ -40,6 +40,8 @@ QUIET_S = 90.0
 LOOK_S = 0.3
 KILLED_S = 240.0
 MOST_RUNS = 12
+LATE = "did not start in time"
+"""What is said of a Python process on a busy machine: the same command goes on."""
 
 
 class CrashError(RuntimeError):
@@ -67,7 +69,7 @@ class Crashes:
 
         That a Python process started late on a busy machine is one too: the same command goes on.
         """
-        is_late = isinstance(error, UnavailableError) and "start in time" in error.what
+        is_late = isinstance(error, UnavailableError) and LATE in error.what
         return is_late or any(crash in f"{error} {error.__cause__}" for crash in self.story)
 
 
@@ -198,7 +200,8 @@ def failure_of_killed(recipe: Recipe, folder: Path, name: str) -> str | None:
         if process.returncode == 0:
             wrong = differences(recipe, file.with_suffix(""))
             return "\n".join([*wrong, f"killed at {points[:run]}"]) if wrong else None
-        if process.returncode != -signal.SIGKILL or not crash:
+        is_killed = process.returncode == -signal.SIGKILL and crash
+        if not is_killed and LATE not in output:
             return f"exit code {process.returncode}\n{output[-4_000:]}"
     return f"it did not end in {MOST_RUNS} runs"
 
