@@ -41,6 +41,8 @@ QUIET_S = 90.0
 LOOK_S = 0.3
 KILLED_S = 240.0
 MOST_RUNS = 12
+LATE = "did not start in time"
+"""What is said of a Python process on a busy machine: the same command goes on."""
 
 
 class CrashError(RuntimeError):
@@ -68,7 +70,7 @@ class Crashes:
 
         That a Python process started late on a busy machine is one too: the same command goes on.
         """
-        is_late = isinstance(error, UnavailableError) and "start in time" in error.what
+        is_late = isinstance(error, UnavailableError) and LATE in error.what
         return is_late or any(crash in f"{error} {error.__cause__}" for crash in self.story)
 
 
@@ -201,7 +203,7 @@ def failure_of_killed(recipe: Recipe, folder: Path, name: str) -> str | None:
             return f"run {run} did not end in {KILLED_S:.0f} s\n{process.communicate()[0].decode()[-4_000:]}"
         if process.returncode == 0:  # the end came before the point
             break
-        if process.returncode != -signal.SIGKILL:
+        if process.returncode != -signal.SIGKILL and LATE not in output:
             return f"exit code {process.returncode}\n{output[-4_000:]}"
         killed.append(f"killed at {point}")
     return failure_of(replace(recipe, crashes=()), folder, name, killed)

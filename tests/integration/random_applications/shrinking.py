@@ -104,12 +104,13 @@ def _smaller_sources(source: Source) -> Iterator[Source]:
         yield replace(source, files=(source.rows[: max(2, len(source.rows) // 2)],))
     yield replace(source, bad=0)
     yield replace(source, packed=False)
-    yield replace(source, places=0)
+    if source.places:
+        yield replace(source, places=0, files=tuple(tuple((*r[:3], 0) for r in rows) for rows in files))
     yield replace(source, topic=Topic())
     yield replace(source, topic=replace(source.topic, count=1))
     yield replace(source, topic=replace(source.topic, sent="plainly"))
     if source.kind not in ("parquet", "generate"):
-        yield replace(source, kind="parquet", packed=False, bad=0)
+        yield replace(source, kind="parquet", packed=False, bad=0, topic=Topic())
 
 
 def _simpler_steps(step: Step) -> Iterator[Step]:

@@ -17,6 +17,7 @@ from .drawing import recipe_of
 from .drawing_kafka import TRANSACTION_POINTS
 from .drawing_sources import FAR_US
 from .model import expected, keeping
+from .program import program_of
 from .recipe import Recipe, Row, Sink, Source, Target, Topic, Window
 from .running import written
 from .shrinking import is_sound, smaller_ones
@@ -137,6 +138,15 @@ def test_smaller_recipes_keep_the_promise_of_their_partitions() -> None:
     smaller = list(smaller_ones(recipe(apart)))
     assert smaller
     assert all(made.sources[0].places == 2 or len(made.sources[0].rows) < 2 for made in smaller)
+
+
+def test_smaller_recipes_send_to_partitions_that_are_there() -> None:
+    for made in READING[:12]:
+        for smaller in smaller_ones(made):
+            compile(program_of(smaller), "smaller", "exec")
+            topics = [s for s in smaller.sources if s.kind == "kafka"]
+            assert all(row[3] < max(s.places, 1) for s in topics for row in s.rows)
+            assert all(s.topic == Topic() for s in smaller.sources if s.kind != "kafka")
 
 
 def test_a_message_is_read_as_the_row_that_was_sent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 from drivetrain.code.application_file import load_application
 from drivetrain.core.plan.planner import plan
 
+from . import running
 from .drawing import recipe_of
 from .model import expected
 from .program import program_of
 from .recipe import Deduplicate, Filter, Join, Late, Recipe, Sink, Source, Window
-from .running import CrashError, Crashes, written
+from .running import CrashError, Crashes, failure_of_killed, written
 from .shrinking import is_sound, shrunk, smaller_ones
 
 SEEDS = range(40)
@@ -130,6 +132,35 @@ def test_smaller_recipes_are_sound_programs() -> None:
             assert all(
                 isinstance(smaller.step(s.inputs[0]), Window) for s in smaller.steps if isinstance(s, Late)
             )
+
+
+def test_a_killed_application_goes_on_after_a_process_that_was_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = "error: fragment step5: a Python process of Spark did not start in time"
+    ends = {"killed": (-signal.SIGKILL, ""), "late": (4, late), "wrong": (4, "error: no"), "well": (0, "")}
+    monkeypatch.setattr(running, "differences", lambda *_: [])
+
+    def failure(*lives: str) -> str | None:
+        left = iter(lives)
+        monkeypatch.setattr(running, "_process", lambda *_: FakeProcess(*ends[next(left)]))
+        return failure_of_killed(made, tmp_path, "killed")
+
+    made = replace(recipe(rows=((0, "a", 1),)), crashes=(("after-sink", 1),))
+    assert failure("killed", "late", "well") is None
+    assert failure("late", "well") is None
+    assert "exit code 4" in str(failure("killed", "wrong"))
+
+
+class FakeProcess:
+    pid = 0
+
+    def __init__(self, returncode: int, output: str) -> None:
+        self.returncode = returncode
+        self._output = output
+
+    def communicate(self, timeout: float) -> tuple[bytes, None]:
+        return self._output.encode(), None
 
 
 def test_crashes_come_one_after_the_other() -> None:
