@@ -26,8 +26,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from drivetrain.api.application import Setting
 from drivetrain.api.moments import moment_ms
+from drivetrain.api.settings import Setting
 from drivetrain.api.written_out import refuse_written_out, settings_written_out, written_out
 from drivetrain.cluster.app_master.custom.custom_file import declared_app_master, spelled
 from drivetrain.cluster.client.refusals import require_name
