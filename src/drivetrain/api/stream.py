@@ -92,8 +92,6 @@ class Stream(Generic[T]):
         ...     return sale.price / 100
         >>> sales.map(euros)
         Stream('map-euros')
-        >>> sales.map(lambda sale: (sale.item, 1), returns=tuple[str, int], name="pairs")
-        Stream('pairs')
         """
         made = function("map", caller(), fn, returns, on_error=on_error)
         return self._add("map", Map(made), name, fn)
@@ -391,7 +389,11 @@ class Stream(Generic[T]):
 
 
 class Table:
-    """A bounded source that is read completely, for `Stream.join`; returned by `Application.table`."""
+    """A bounded source that is read completely, for `Stream.join`; returned by `Application.table`.
+
+    >>> sales.join(app.table(sources.parquet("kinds/")), on="item")
+    Stream('join')
+    """
 
     def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app
