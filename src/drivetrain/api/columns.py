@@ -20,7 +20,6 @@ from typing import Any
 from drivetrain.api.location import caller
 from drivetrain.api.spark_names import COLUMN_METHODS
 from drivetrain.api.spelling import unknown_name
-from drivetrain.api.sql import require_expression
 from drivetrain.errors import GraphError
 
 _BINARY = {
@@ -199,6 +198,8 @@ def expr(sql: str) -> Column:
     >>> print(expr("round(price / 100, 2)"))
     round(price / 100, 2)
     """
+    from drivetrain.api.sql import require_expression  # only applications with SQL text need it
+
     require_expression(sql)
     return Column("function:expr", (sql,))
 
