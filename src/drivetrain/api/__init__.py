@@ -1,4 +1,8 @@
-"""What users import: Application, streams, Task, windows, monoids. Frozen data; executes nothing."""
+"""What users import: Application, streams, Task, windows, monoids. Frozen data; executes nothing.
+
+Examples in docstrings use what `drivetrain` exports, an application `app`, and two streams: `lines`, of text,
+and `sales`, of `Sale(item: str, price: float, sold: datetime)`.
+"""
 
 from drivetrain.api import monoids as agg
 from drivetrain.api import partitioners, sinks, sources, windows

@@ -89,6 +89,9 @@ def accumulator(name: str) -> Accumulator:
     a stream.
 
     Raises `GraphError` for a name that is not made of letters, digits and `_.-`.
+
+    >>> accumulator("bad_lines")
+    accumulator('bad_lines')
     """
     if not _NAME.fullmatch(name):
         raise GraphError(

@@ -45,6 +45,11 @@ class Processor:
 
     Join them with `Application.connect`. One `Processor` object is one node, however often it is
     connected.
+
+    >>> class Shout(Task[str, str]):
+    ...     def on_next(self, message: str) -> list[str]:
+    ...         return [message.upper()]
+    >>> shout = Processor(Shout, parallelism=2, name="shout")
     """
 
     what: Any
@@ -64,6 +69,10 @@ class Application:
     `delivery` chooses how often a message counts after a crash: `"exactly once"`; `"at least once"`, which
     saves some time between fragments; `"at most once"`, which skips the batch in flight and counts it.
     `drivetrain plan` shows the resulting guarantee of each sink.
+
+    >>> app = Application("wordcount")
+    >>> lines = app.read(sources.text("in/"))
+    >>> lines.flat_map(str.split, returns=str).group_by(word="value").count().sink(sinks.console())
     """
 
     def __init__(
@@ -149,6 +158,11 @@ class Application:
 
         Raises `ConfigError` when it is required and not given, cannot be read as its type, or is a secret
         that is written out.
+
+        >>> app.setting("rows", 100, doc="how many messages")
+        100
+        >>> app.setting("password", "${DB_PASSWORD}", secret=True)
+        '${DB_PASSWORD}'
         """
         declared = declare(f"{self.name} ({caller()})", name, default, kind=type, doc=doc, secret=secret)
         self.settings[name] = declared
@@ -156,7 +170,12 @@ class Application:
 
     @property
     def naming_settings(self) -> dict[str, Any]:
-        """The values of the settings that name the application's state: all that are no secrets."""
+        """The values of the settings that name the application's state: all that are no secrets.
+
+        >>> rows = app.setting("rows", 100)
+        >>> app.naming_settings
+        {'rows': 100}
+        """
         return {name: setting.value for name, setting in self.settings.items() if not setting.secret}
 
     # -- streams -----------------------------------------------------------------------------------
@@ -166,12 +185,20 @@ class Application:
     @overload
     def read(self, source: Source, *, name: str | None = None) -> Stream[Any]: ...
     def read(self, source: Source, *, name: str | None = None) -> Stream[Any]:
-        """A stream of the messages of a source."""
+        """A stream of the messages of a source.
+
+        >>> app.read(sources.text("in/"), name="words")
+        Stream('words')
+        """
         _expect_source(source)
         return self._add("read", Read(source), (), name)
 
     def table(self, source: Source, *, name: str | None = None) -> Table:
-        """A bounded source read whole, to join streams with."""
+        """A bounded source read whole, to join streams with.
+
+        >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
+        >>> joined = sales.join(kinds, on="item")
+        """
         _expect_source(source)
         if not source.bounded:
             raise GraphError("a table must be bounded, and this source does not end", where=str(caller()))
@@ -181,6 +208,10 @@ class Application:
         """Call `hook(result)` in the driver when the application has finished; usable as a decorator.
 
         `result` is the `RunResult`. Not called when the run was stopped, failed, or had finished before.
+
+        >>> @app.when_finished
+        ... def tell(result: RunResult) -> None:
+        ...     print(f"{result.batches} batches")
         """
         self._finish_hooks.append(hook)
         return hook
@@ -195,13 +226,27 @@ class Application:
     def connect(
         self, upstream: Processor, downstream: Processor, partitioner: Partitioner | None = None
     ) -> None:
-        """Send what `upstream` emits to `downstream`, distributed by `partitioner` (shuffle)."""
+        """Send what `upstream` emits to `downstream`, distributed by `partitioner` (shuffle).
+
+        >>> class Shout(Task[str, str]):
+        ...     def on_next(self, message: str) -> list[str]:
+        ...         return [message.upper()]
+        >>> shout = Processor(Shout, parallelism=2)
+        >>> app.connect(Processor(sources.text("in/")), shout)
+        >>> app.connect(shout, Processor(sinks.console()), partitioners.hash("value"))
+        """
         self._edges.append((upstream, downstream, partitioner))
 
     # -- building ----------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        """The checked graph; raises `GraphError` naming the processor that is wrong and its line."""
+        """The checked graph; raises `GraphError` naming the processor that is wrong and its line.
+
+        >>> app = Application("copy")
+        >>> app.read(sources.text("in/")).sink(sinks.none())
+        >>> list(app.graph().nodes)
+        ['read', 'sink']
+        """
         nodes = {**self._nodes, **self._connected()}
         for id, node in list(nodes.items()):
             if isinstance(node.operation, Late):

@@ -1,4 +1,6 @@
-"""What users give an operator where it takes columns: names, SQL text, recorded columns, Python functions.
+"""What users give an operator of a stream where it takes columns, and what it becomes.
+
+Columns are given as names, SQL text, recorded columns or Python functions.
 
 Called by `stream`.
 """
@@ -9,14 +11,36 @@ from collections.abc import Iterable
 from typing import Any
 
 from drivetrain.api.columns import Column, col, expr, require_free_names
+from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, name_of
 from drivetrain.api.location import caller
-from drivetrain.api.operations import Function
+from drivetrain.api.operations import EventTime, Function
 from drivetrain.errors import GraphError
 
 
-def partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int | str, ...]:
-    """The names of partitions that are given by their number, or each by its name."""
+def event_time(
+    column: Column | str,
+    max_disorder: str,
+    partition: Column | str | None,
+    partitions: int | Iterable[int | str] | None,
+    idle_timeout: str | None,
+) -> EventTime:
+    """What `Stream.event_time` is given; raises `GraphError` if it does not go together."""
+    disorder_ms = milliseconds(max_disorder, "max_disorder")
+    if partition is not None:
+        idle_ms = milliseconds(idle_timeout or "30 s", "idle_timeout")
+        names = _partition_names(partitions)
+        return EventTime(as_column(column), disorder_ms, as_column(partition), names, idle_ms)
+    if partitions is not None or idle_timeout is not None:
+        raise GraphError(
+            "partitions= needs a column with the partition of each message",
+            where=str(caller()),
+            expected='event_time("ts", partition="shard", partitions=4)',
+        )
+    return EventTime(as_column(column), disorder_ms)
+
+
+def _partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int | str, ...]:
     names = tuple(range(partitions)) if isinstance(partitions, int) else tuple(partitions or ())
     if not names or len(set(names)) != len(names) or len({type(name) for name in names}) > 1:
         raise GraphError(
@@ -26,6 +50,18 @@ def partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int |
             got=repr(partitions),
         )
     return names
+
+
+def require_names_of_columns(operator: str, names: Iterable[object], expected: str) -> None:
+    """Raise `GraphError` unless there are names, and all are texts."""
+    given = list(names)
+    if not given or not all(isinstance(name, str) for name in given):
+        raise GraphError(
+            f"{operator} needs names of columns",
+            where=str(caller()),
+            expected=expected,
+            got=", ".join(map(repr, given)) or "nothing",
+        )
 
 
 def as_column(value: Column | str) -> Column:

@@ -20,7 +20,6 @@ from typing import Any
 from drivetrain.api.location import caller
 from drivetrain.api.spark_names import COLUMN_METHODS
 from drivetrain.api.spelling import unknown_name
-from drivetrain.api.sql import require_expression
 from drivetrain.errors import GraphError
 
 _BINARY = {
@@ -36,6 +35,11 @@ class Column:
 
     `op` is `function:NAME` for a function of `pyspark.sql.functions`, `method:NAME` for a method of
     the first argument. Use it as you would a PySpark column; nothing is computed.
+
+    >>> print(col("price") * 2 > 10)
+    ((price * 2) > 10)
+    >>> print(col("item").startswith("t") & ~col("sold").isNull())
+    (item.startswith('t') & ~sold.isNull())
     """
 
     op: str
@@ -168,12 +172,20 @@ def _tell(value: Any) -> str:
 
 
 def col(name: str) -> Column:
-    """The column of that name."""
+    """The column of that name.
+
+    >>> print(col("customer.address")["city"])
+    customer.address.getItem('city')
+    """
     return Column("function:col", (name,))
 
 
 def lit(value: Any) -> Column:
-    """A column of one constant."""
+    """A column of one constant.
+
+    >>> print(lit("tea"))
+    'tea'
+    """
     return Column("function:lit", (value,))
 
 
@@ -182,7 +194,12 @@ def expr(sql: str) -> Column:
 
     Raises `GraphError` with a mark at the place that Spark cannot read. Whether the columns exist is checked
     when they are known: by `drivetrain plan --check`, and when the application starts.
+
+    >>> print(expr("round(price / 100, 2)"))
+    round(price / 100, 2)
     """
+    from drivetrain.api.sql import require_expression  # only applications with SQL text need it
+
     require_expression(sql)
     return Column("function:expr", (sql,))
 
@@ -199,5 +216,9 @@ def require_free_names(names: Iterable[str]) -> None:
 
 
 def timestamp() -> Column:
-    """The event timestamp of the message."""
+    """The event timestamp of the message.
+
+    >>> sales.with_columns(hour=F.hour(timestamp()))
+    Stream('with_columns')
+    """
     return Column("function:col", ("__ts",))

@@ -32,6 +32,9 @@ class Grouped(Generic[S]):
 
     Results have the key columns, `window_start` and `window_end` (unless the window is global), and
     one column per aggregation. Their timestamp is the window's last millisecond.
+
+    >>> sales.group_by("item").window(windows.sliding("1 h", "5 min")).mean("price")
+    Stream('aggregate')
     """
 
     def __init__(self, add: Add[S], keys: Keys, window: Window | None = None) -> None:
@@ -45,7 +48,11 @@ class Grouped(Generic[S]):
             raise other_word(self, name, GROUPED_WORDS)
 
     def window(self, window: Window) -> Grouped[S]:
-        """The same groups, divided into windows."""
+        """The same groups, divided into windows.
+
+        >>> sales.group_by("item").window(windows.session("30 min")).count()
+        Stream('aggregate')
+        """
         require_window(window)
         return Grouped(self._add, self._keys, window)
 
@@ -55,6 +62,11 @@ class Grouped(Generic[S]):
         """Reduce each group by aggregations: `aggregate(n=agg.count(), delay=agg.mean("delay"))`.
 
         `step` names the processor; every other keyword names a column.
+
+        >>> sales.group_by("item").aggregate(n=agg.count(), dearest=agg.max("price"), step="by_item")
+        Stream('by_item')
+        >>> sales.group_by("item").aggregate(spread=F.max("price") - F.min("price"), step="spread")
+        Stream('spread')
         """
         if not aggregations:
             raise GraphError(
@@ -91,33 +103,59 @@ class Grouped(Generic[S]):
         return self._add("aggregate", Aggregate(keys, self._window, tuple(made)), step)
 
     def count(self, *, name: str | None = None) -> S:
-        """The number of messages in each group, in the column `count`."""
+        """The number of messages in each group, in the column `count`.
+
+        >>> sales.group_by("item").count(name="counts")
+        Stream('counts')
+        """
         return self.aggregate(step=name, count=monoids.count())
 
     def sum(self, column: str, *more: str, name: str | None = None) -> S:
-        """The sum of a column in each group, in the column `sum`."""
+        """The sum of a column in each group, in the column `sum`.
+
+        >>> sales.group_by("item").sum("price")
+        Stream('aggregate')
+        """
         _require_one_column("sum", column, more)
         return self.aggregate(step=name, sum=monoids.sum(column))
 
     def min(self, column: str, *more: str, name: str | None = None) -> S:
-        """The smallest value of a column in each group, in the column `min`."""
+        """The smallest value of a column in each group, in the column `min`.
+
+        >>> sales.group_by("item").min("price")
+        Stream('aggregate')
+        """
         _require_one_column("min", column, more)
         return self.aggregate(step=name, min=monoids.min(column))
 
     def max(self, column: str, *more: str, name: str | None = None) -> S:
-        """The largest value of a column in each group, in the column `max`."""
+        """The largest value of a column in each group, in the column `max`.
+
+        >>> sales.group_by("item").max("price")
+        Stream('aggregate')
+        """
         _require_one_column("max", column, more)
         return self.aggregate(step=name, max=monoids.max(column))
 
     def mean(self, column: str, *more: str, name: str | None = None) -> S:
-        """The mean of a column in each group, in the column `mean`."""
+        """The mean of a column in each group, in the column `mean`.
+
+        >>> sales.group_by("item").mean("price")
+        Stream('aggregate')
+        """
         _require_one_column("mean", column, more)
         return self.aggregate(step=name, mean=monoids.mean(column))
 
     def reduce(
         self, fn: Callable[[Any, Any], Any], *, returns: object | None = None, name: str | None = None
     ) -> S:
-        """Reduce each group to one message by an associative Python function of two messages."""
+        """Reduce each group to one message by an associative Python function of two messages.
+
+        >>> def dearer(one: Sale, other: Sale) -> Sale:
+        ...     return one if one.price > other.price else other
+        >>> sales.group_by(day="to_date(sold)").reduce(dearer)
+        Stream('reduce-dearer')
+        """
         result = output_type("reduce", caller(), fn, returns)
         operation = Fold(self._named_keys(*_columns(result)), self._window, ReduceMonoid(fn), result, "value")
         return self._add(f"reduce-{name_of(fn)}", operation, name)
@@ -133,6 +171,11 @@ class Grouped(Generic[S]):
         """Fold each group: start from `zero()`, call `fn(state, message)` in the order of arrival.
 
         A fold cannot merge states, as sessions require: use `reduce` or a `Monoid` for them.
+
+        >>> def longest(length: int, line: str) -> int:
+        ...     return max(length, len(line))
+        >>> lines.group_by(first="left(value, 1)").fold(int, longest)
+        Stream('fold-longest')
         """
         if self._window.kind == "session":
             raise GraphError(

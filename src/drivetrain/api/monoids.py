@@ -41,7 +41,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Aggregation:
-    """A native aggregate: `column` is the Spark aggregate, `text` is its text in the plan."""
+    """A native aggregate: `column` is the Spark aggregate, `text` is its text in the plan.
+
+    >>> print(sum("price") / count())
+    sum(price) / count()
+    """
 
     column: Column
     text: str
@@ -60,6 +64,18 @@ class Monoid(ABC, Generic[T, S]):
     `plus` must be associative, with `zero()` as its identity, and `add` must agree with it:
     `add(state, message)` equals `plus(state, add(zero(), message))`. States are pickled between batches.
     `result` computes the emitted value from the state; its return annotation is the type of the column.
+
+    >>> class Longest(Monoid[str, str]):
+    ...     def zero(self) -> str:
+    ...         return ""
+    ...     def add(self, state: str, message: str) -> str:
+    ...         return max(state, message, key=len)
+    ...     def plus(self, left: str, right: str) -> str:
+    ...         return max(left, right, key=len)
+    ...     def result(self, state: str) -> str:
+    ...         return state
+    >>> lines.group_by(first="left(value, 1)").aggregate(longest=Longest())
+    Stream('aggregate')
     """
 
     @abstractmethod
@@ -84,38 +100,68 @@ def _of(value: str | Column) -> Column:
 
 
 def count(value: str | Column | None = None) -> Aggregation:
-    """The number of messages, or of those in which `value` is not null."""
+    """The number of messages, or of those in which `value` is not null.
+
+    >>> print(count())
+    count()
+    >>> print(count("item"))
+    count(item)
+    """
     return Aggregation(F.count(lit(1) if value is None else _of(value)), f"count({value or ''})")
 
 
 def sum(value: str | Column) -> Aggregation:
-    """The sum; null if there are no values."""
+    """The sum; null if there are no values.
+
+    >>> print(sum("price * amount"))
+    sum(price * amount)
+    """
     return Aggregation(F.sum(_of(value)), f"sum({value})")
 
 
 def min(value: str | Column) -> Aggregation:
-    """The smallest value."""
+    """The smallest value.
+
+    >>> print(min("price"))
+    min(price)
+    """
     return Aggregation(F.min(_of(value)), f"min({value})")
 
 
 def max(value: str | Column) -> Aggregation:
-    """The largest value."""
+    """The largest value.
+
+    >>> print(max(col("price")))
+    max(price)
+    """
     return Aggregation(F.max(_of(value)), f"max({value})")
 
 
 def mean(value: str | Column) -> Aggregation:
-    """The arithmetic mean."""
+    """The arithmetic mean.
+
+    >>> print(mean("price"))
+    mean(price)
+    """
     return Aggregation(F.avg(_of(value)), f"mean({value})")
 
 
 def variance(value: str | Column, *, sample: bool = True) -> Aggregation:
-    """The variance: of a sample (n − 1), or of the whole population (n)."""
+    """The variance: of a sample (n − 1), or of the whole population (n).
+
+    >>> print(variance("price", sample=False))
+    variance(price)
+    """
     column = F.var_samp(_of(value)) if sample else F.var_pop(_of(value))
     return Aggregation(column, f"variance({value})")
 
 
 def collect_set(value: str | Column) -> Aggregation:
-    """The distinct values, sorted, as an array; the state grows with their number."""
+    """The distinct values, sorted, as an array; the state grows with their number.
+
+    >>> print(collect_set("item"))
+    collect_set(item)
+    """
     return Aggregation(F.array_sort(F.collect_set(_of(value))), f"collect_set({value})")
 
 
@@ -123,20 +169,31 @@ def top_k(value: str | Column, *, by: str | Column, k: int) -> Aggregation:
     """The `k` values with the largest `by`: an array of struct(by, value), largest first; exact.
 
     Keeps `k` entries per group. If two messages have the same `by`, the larger value comes first.
+
+    >>> print(top_k("item", by="price", k=3))
+    top_k(item by price, 3)
     """
     pair = F.struct(_of(by).alias("by"), _of(value).alias("value"))
     return Aggregation(F.max_by(pair, pair, k), f"top_k({value} by {by}, {k})")
 
 
 def distinct_count(value: str | Column, *, lg_k: int = 12) -> Aggregation:
-    """The approximate number of distinct values (HyperLogLog; error 1.04 / √2^lg_k, 1.6 % by default)."""
+    """The approximate number of distinct values (HyperLogLog; error 1.04 / √2^lg_k, 1.6 % by default).
+
+    >>> print(distinct_count("customer", lg_k=14))
+    distinct_count(customer)
+    """
     return Aggregation(
         F.hll_sketch_estimate(F.hll_sketch_agg(_of(value), lit(lg_k))), f"distinct_count({value})"
     )
 
 
 def quantiles(value: str | Column, ranks: Sequence[float] = (0.5, 0.9, 0.99)) -> Aggregation:
-    """The approximate quantiles at `ranks`, as an array (KLL sketch of doubles; rank error about 1.3 %)."""
+    """The approximate quantiles at `ranks`, as an array (KLL sketch of doubles; rank error about 1.3 %).
+
+    >>> print(quantiles("price", [0.5, 0.99]))
+    quantiles(price)
+    """
     sketch = F.kll_sketch_agg_double(_of(value).cast("double"))
     return Aggregation(
         F.kll_sketch_get_quantile_double(sketch, F.array(*[lit(float(r)) for r in ranks])),
@@ -145,15 +202,27 @@ def quantiles(value: str | Column, ranks: Sequence[float] = (0.5, 0.9, 0.99)) ->
 
 
 def frequent(value: str | Column, k: int = 10) -> Aggregation:
-    """The approximate `k` most frequent values: an array of struct(item, count)."""
+    """The approximate `k` most frequent values: an array of struct(item, count).
+
+    >>> print(frequent("item", 5))
+    frequent(item, 5)
+    """
     return Aggregation(F.call_function("approx_top_k", _of(value), lit(k)), f"frequent({value}, {k})")
 
 
 def first(value: str | Column) -> Aggregation:
-    """The value of the earliest message by event time."""
+    """The value of the earliest message by event time.
+
+    >>> print(first("price"))
+    first(price)
+    """
     return Aggregation(F.min_by(_of(value), col("__ts")), f"first({value})")
 
 
 def last(value: str | Column) -> Aggregation:
-    """The value of the latest message by event time."""
+    """The value of the latest message by event time.
+
+    >>> print(last("price"))
+    last(price)
+    """
     return Aggregation(F.max_by(_of(value), col("__ts")), f"last({value})")

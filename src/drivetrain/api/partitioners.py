@@ -23,7 +23,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Partitioner:
-    """One way to distribute; make one with the functions of this module."""
+    """One way to distribute; make one with the functions of this module.
+
+    >>> Partitioner("hash", ("user",)) == hash("user")
+    True
+    """
 
     kind: Literal["hash", "shuffle", "shuffle grouping", "broadcast", "co-location", "custom"]
     columns: tuple[str, ...] = ()
@@ -34,30 +38,55 @@ class Partitioner:
 
 
 def hash(*columns: str) -> Partitioner:
-    """Messages with equal values in `columns` (all of them, when none is named) meet in one task."""
+    """Messages with equal values in `columns` (all of them, when none is named) meet in one task.
+
+    >>> print(hash("user", "day"))
+    hash(user, day)
+    """
     return Partitioner("hash", columns)
 
 
 def shuffle() -> Partitioner:
-    """Round robin from a random start: even load, no order."""
+    """Round robin from a random start: even load, no order.
+
+    >>> print(shuffle())
+    shuffle
+    """
     return Partitioner("shuffle")
 
 
 def shuffle_grouping() -> Partitioner:
-    """A new random order of the tasks every round: even load also for messages that alternate."""
+    """A new random order of the tasks every round: even load also for messages that alternate.
+
+    >>> print(shuffle_grouping())
+    shuffle grouping
+    """
     return Partitioner("shuffle grouping")
 
 
 def broadcast() -> Partitioner:
-    """Every task gets every message."""
+    """Every task gets every message.
+
+    >>> print(broadcast())
+    broadcast
+    """
     return Partitioner("broadcast")
 
 
 def colocation() -> Partitioner:
-    """Messages stay where they are: task i feeds task i; both ends need one parallelism."""
+    """Messages stay where they are: task i feeds task i; both ends need one parallelism.
+
+    >>> print(colocation())
+    co-location
+    """
     return Partitioner("co-location")
 
 
 def custom(choose: Callable[[Any, int], int]) -> Partitioner:
-    """`choose(message, tasks)` returns the task, from 0 to tasks − 1; it must not depend on `hash`."""
+    """`choose(message, tasks)` returns the task, from 0 to tasks − 1; it must not depend on `hash`.
+
+    >>> by_length = custom(lambda word, tasks: len(word) % tasks)
+    >>> by_length.fn("apple", 4)
+    1
+    """
     return Partitioner("custom", fn=choose)

@@ -81,6 +81,9 @@ class State:
     states as bytes; without it they are pickled. `as_of` is the step of application time at which exact
     states are kept, `keep` is how long they can be queried, in application time.
     Raises `GraphError` for a declaration that is not possible.
+
+    >>> print(State(agg.sum("price"), as_of="1 h"))
+    sum(price), as of every 1 h
     """
 
     def __init__(
@@ -161,6 +164,15 @@ class PersistentTask(Task[In, Out], Generic[In, Out]):
 
     `key` names the column of the key, or several; or it is a method of the message. Keys are made of what
     columns are made of.
+
+    >>> class Spending(PersistentTask[Sale, tuple[str, float]]):
+    ...     key = "item"
+    ...     state = State(agg.sum("price"))
+    ...
+    ...     def on_change(self, key: str, value: float) -> list[tuple[str, float]]:
+    ...         return [(key, value)]
+    >>> sales.process(Spending)
+    Stream('Spending')
     """
 
     stateful: ClassVar[bool] = True

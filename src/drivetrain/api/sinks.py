@@ -287,7 +287,11 @@ def parquet(
     together: str | PathLike[str] | None = None,
     roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """Write Parquet files; shorthand for `files(path, format="parquet")`."""
+    """Write Parquet files; shorthand for `files(path, format="parquet")`.
+
+    >>> parquet("out/", compression="zstd").format
+    'parquet'
+    """
     return files(path, "parquet", compression=compression, together=together, roll=roll)
 
 
@@ -299,7 +303,11 @@ def csv(
     together: str | PathLike[str] | None = None,
     roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """Write CSV files; shorthand for `files(path, format="csv")`."""
+    """Write CSV files; shorthand for `files(path, format="csv")`.
+
+    >>> csv("out/", header=False).header
+    False
+    """
     return files(path, "csv", header=header, compression=compression, together=together, roll=roll)
 
 
@@ -310,7 +318,11 @@ def json(
     together: str | PathLike[str] | None = None,
     roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """Write JSON lines files; shorthand for `files(path, format="json")`."""
+    """Write JSON lines files; shorthand for `files(path, format="json")`.
+
+    >>> json("out/", roll="1 h").roll.age_ms
+    3600000
+    """
     return files(path, "json", compression=compression, together=together, roll=roll)
 
 
@@ -321,12 +333,20 @@ def text(
     together: str | PathLike[str] | None = None,
     roll: str | tuple[str, str] | None = None,
 ) -> FileSink:
-    """Write text files from one string column; shorthand for `files(path, format="text")`."""
+    """Write text files from one string column; shorthand for `files(path, format="text")`.
+
+    >>> text("out/", compression="gzip").compression
+    'gzip'
+    """
     return files(path, "text", compression=compression, together=together, roll=roll)
 
 
 def console(*, rows: int = 20) -> ConsoleSink:
-    """Print a table per batch on standard output; see `ConsoleSink`."""
+    """Print a table per batch on standard output; see `ConsoleSink`.
+
+    >>> console(rows=5).rows
+    5
+    """
     return ConsoleSink(rows=rows)
 
 
@@ -343,10 +363,17 @@ def batches(
 
 
 def memory(name: str) -> MemorySink:
-    """Keep batches in the memory of this process, for tests; see `MemorySink`."""
+    """Keep batches in the memory of this process, for tests; see `MemorySink`.
+
+    >>> memory("results").guarantee
+    'exactly once'
+    """
     return MemorySink(name=name)
 
 
 def none() -> NullSink:
-    """Drop every message after computing and counting it; see `NullSink`."""
+    """Drop every message after computing and counting it; see `NullSink`.
+
+    >>> sales.sink(none())
+    """
     return NullSink()

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from drivetrain.api.columns import expr
 from drivetrain.api.durations import microseconds
 from drivetrain.api.file_sources import (
     BadRecordPolicy,
@@ -42,7 +43,6 @@ from drivetrain.api.file_sources import (
 )
 from drivetrain.api.kafka import Kafka
 from drivetrain.api.kafka import kafka as kafka  # users say sources.kafka
-from drivetrain.api.sql import require_expression
 from drivetrain.errors import GraphError
 
 __all__ = [
@@ -164,7 +164,7 @@ def generate(
                 f"{name} is too small", where="sources.generate", expected=f"more than {low}", got=str(value)
             )
     for expression in (columns or {}).values():
-        require_expression(expression)
+        expr(expression)  # raises where Spark cannot read it
     return Generator(
         rate_per_s=rate_per_s,
         rows=rows,

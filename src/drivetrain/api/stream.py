@@ -15,7 +15,12 @@ from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from drivetrain.api.column_arguments import as_column, named_columns, partition_names
+from drivetrain.api.column_arguments import (
+    as_column,
+    event_time,
+    named_columns,
+    require_names_of_columns,
+)
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, name_of
@@ -25,7 +30,6 @@ from drivetrain.api.location import caller
 from drivetrain.api.operations import (
     Deduplicate,
     Drop,
-    EventTime,
     Filter,
     FlatMap,
     Function,
@@ -54,7 +58,11 @@ U = TypeVar("U")
 
 
 class Stream(Generic[T]):
-    """The messages that one processor emits; returned by `Application.read` and by operators."""
+    """The messages that one processor emits; returned by `Application.read` and by operators.
+
+    >>> sales.filter("price > 5").map(lambda sale: sale.item, returns=str)
+    Stream('map')
+    """
 
     def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app
@@ -78,7 +86,13 @@ class Stream(Generic[T]):
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[U]:
-        """Emit one message for each message: the result of a Python function."""
+        """Emit one message for each message: the result of a Python function.
+
+        >>> def euros(sale: Sale) -> float:
+        ...     return sale.price / 100
+        >>> sales.map(euros)
+        Stream('map-euros')
+        """
         made = function("map", caller(), fn, returns, on_error=on_error)
         return self._add("map", Map(made), name, fn)
 
@@ -90,7 +104,11 @@ class Stream(Generic[T]):
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[U]:
-        """Emit any number of messages for each message; `returns` is the type of one of them."""
+        """Emit any number of messages for each message; `returns` is the type of one of them.
+
+        >>> lines.flat_map(str.split, returns=str)
+        Stream('flat_map-split')
+        """
         made = function("flat_map", caller(), fn, returns, element=True, on_error=on_error)
         return self._add("flat_map", FlatMap(made), name, fn)
 
@@ -101,7 +119,11 @@ class Stream(Generic[T]):
         on_error: OnError = "fail",
         name: str | None = None,
     ) -> Stream[T]:
-        """Keep the messages for which the condition (a column, SQL text or a function) is true."""
+        """Keep the messages for which the condition (a column, SQL text or a function) is true.
+
+        >>> cheap = sales.filter("price < 5 OR item IS NULL")
+        >>> dear = sales.filter(lambda sale: sale.price > 5, name="dear")
+        """
         what: Column | Function
         if isinstance(condition, Column | str):
             what = as_column(condition)
@@ -113,6 +135,9 @@ class Stream(Generic[T]):
         """Keep only these columns: names, SQL expressions or columns; `x=...` is a computed column named `x`.
 
         `step` names the processor.
+
+        >>> sales.select("item", "sold", euros="round(price / 100, 2)", step="priced")
+        Stream('priced')
         """
         return self._add("select", Select(named_columns("select", columns, named)), step)
 
@@ -121,29 +146,30 @@ class Stream(Generic[T]):
 
         A value is a column, SQL text, or a Python function whose parameters are named like the columns that
         it needs: `with_columns(speed=kmh)` with `def kmh(distance: float, minutes: float) -> float`.
+
+        >>> def taxed(price: float) -> float:
+        ...     return price * 1.2
+        >>> sales.with_columns(shout=F.upper("item"), taxed=taxed)
+        Stream('with_columns')
         """
         return self._add("with_columns", Select(named_columns("with_columns", (), named), keep=True), step)
 
     def drop(self, *columns: str, name: str | None = None) -> Stream[Any]:
-        """Remove columns: `drop("raw", "comment")`."""
-        if not columns or not all(isinstance(column, str) for column in columns):
-            raise GraphError(
-                "drop needs names of columns",
-                where=str(caller()),
-                expected='drop("column", ...)',
-                got=", ".join(map(repr, columns)) or "nothing",
-            )
+        """Remove columns: `drop("raw", "comment")`.
+
+        >>> sales.drop("sold")
+        Stream('drop')
+        """
+        require_names_of_columns("drop", columns, 'drop("column", ...)')
         return self._add("drop", Drop(columns), name)
 
     def rename(self, *, step: str | None = None, **names: str) -> Stream[Any]:
-        """Give columns new names: `rename(new="old")`. `step` names the processor."""
-        if not names or not all(isinstance(old, str) for old in names.values()):
-            raise GraphError(
-                "rename needs names of columns",
-                where=str(caller()),
-                expected='rename(new="old")',
-                got=", ".join(f"{new}={old!r}" for new, old in names.items()) or "nothing",
-            )
+        """Give columns new names: `rename(new="old")`. `step` names the processor.
+
+        >>> sales.rename(product="item")
+        Stream('rename')
+        """
+        require_names_of_columns("rename", names.values(), 'rename(new="old")')
         require_free_names(names)
         return self._add("rename", Rename(tuple(names.items())), step)
 
@@ -164,30 +190,34 @@ class Stream(Generic[T]):
         values in `partitions` (a number n means 0 to n - 1); the smallest of these clocks is the stream's.
         The clock ignores a partition without messages for `idle_timeout` ("30 s" by default). Raises
         `GraphError` for invalid partitions.
+
+        >>> sales.event_time("sold", max_disorder="10 min")
+        Stream('event_time')
+        >>> sales.event_time("sold", partition="shop", partitions=["eu", "us"], name="by_shop")
+        Stream('by_shop')
         """
-        disorder_ms = milliseconds(max_disorder, "max_disorder")
-        if partition is None and (partitions is not None or idle_timeout is not None):
-            raise GraphError(
-                "partitions= needs a column with the partition of each message",
-                where=str(caller()),
-                expected='event_time("ts", partition="shard", partitions=4)',
-            )
-        operation = EventTime(as_column(column), disorder_ms)
-        if partition is not None:
-            names = partition_names(partitions)
-            idle_ms = milliseconds(idle_timeout or "30 s", "idle_timeout")
-            operation = EventTime(as_column(column), disorder_ms, as_column(partition), names, idle_ms)
+        operation = event_time(column, max_disorder, partition, partitions, idle_timeout)
         return self._add("event_time", operation, name)
 
     def log(self, limit: int = 20, *, name: str | None = None) -> Stream[T]:
-        """Write up to `limit` messages of every batch to the log; the stream is unchanged."""
+        """Write up to `limit` messages of every batch to the log; the stream is unchanged.
+
+        >>> sales.log(5)
+        Stream('sales')
+        """
         self._add("log", Log(limit), name)
         return self
 
     # -- groups and windows ------------------------------------------------------------------------
 
     def group_by(self, *keys: Column | str, **named: Any) -> Grouped[Stream[Any]]:
-        """Group by columns, SQL expressions, or functions named by keyword (`word=normalise`)."""
+        """Group by columns, SQL expressions, or functions named by keyword (`word=normalise`).
+
+        >>> sales.group_by("item").count()
+        Stream('aggregate')
+        >>> sales.group_by(day=F.to_date("sold")).sum("price", name="by_day")
+        Stream('by_day')
+        """
         if not keys and not named:
             raise GraphError(
                 "group_by needs a key", where=str(caller()), remedy="name a column, or use .window()"
@@ -195,7 +225,11 @@ class Stream(Generic[T]):
         return Grouped(self._add, named_columns("group_by", keys, named))
 
     def window(self, window: Window) -> Grouped[Stream[Any]]:
-        """Divide the whole stream into windows, without keys."""
+        """Divide the whole stream into windows, without keys.
+
+        >>> sales.window(windows.tumbling("1 h")).count()
+        Stream('aggregate')
+        """
         require_window(window)
         return Grouped(self._add, (), window)
 
@@ -204,13 +238,20 @@ class Stream(Generic[T]):
 
         Messages are compared in the order of their timestamps: each waits until the clock reaches its
         timestamp. Without `keys`, all columns together are the key.
+
+        >>> sales.deduplicate("item", within="1 h")
+        Stream('deduplicate')
         """
         return self._add("deduplicate", Deduplicate(keys, milliseconds(within, "within")), name)
 
     # -- several streams ---------------------------------------------------------------------------
 
     def union(self, *others: Stream[Any], name: str | None = None) -> Stream[T]:
-        """Combine the messages of these streams; columns are matched by name."""
+        """Combine the messages of these streams; columns are matched by name.
+
+        >>> sales.filter("price > 5", name="dear").union(sales.filter("item = 'tea'", name="tea"))
+        Stream('union')
+        """
         self._expect_ours(*others)
         return self._add("union", Union(), name, inputs=(self.id, *(o.id for o in others)))
 
@@ -227,6 +268,13 @@ class Stream(Generic[T]):
 
         Two streams need `within`: messages match if their timestamps differ by at most this time, which
         also limits the size of the state. `how` is "inner" or "left".
+
+        >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
+        >>> sales.join(kinds, on="item", how="left")
+        Stream('join')
+        >>> returns = app.read(sources.json("returns/", schema="item string, at timestamp", event_time="at"))
+        >>> sales.join(returns, on="item", within="30 d", name="returned")
+        Stream('returned')
         """
         columns = (on,) if isinstance(on, str) else tuple(on)
         if how not in ("inner", "left"):
@@ -258,6 +306,12 @@ class Stream(Generic[T]):
         """Run a `Task` class (or a function that creates a Task) in `parallelism` instances.
 
         A `PersistentTask` takes neither `parallelism` nor `partitioner`: it uses any number of cores.
+
+        >>> class Shout(Task[str, str]):
+        ...     def on_next(self, message: str) -> list[str]:
+        ...         return [message.upper()]
+        >>> lines.process(Shout, parallelism=4, partitioner=partitioners.hash())
+        Stream('Shout')
         """
         operation = process(task, parallelism, (partitioner or shuffle(),), returns)
         if operation.persistent is not None and partitioner is not None:
@@ -270,7 +324,10 @@ class Stream(Generic[T]):
         return self._add(operation.task_name, operation, name)
 
     def sink(self, sink: Sink, *, name: str | None = None) -> None:
-        """Write every message to a sink; a stream may have several sinks."""
+        """Write every message to a sink; a stream may have several sinks.
+
+        >>> sales.sink(sinks.parquet("out/"), name="out")
+        """
         if not hasattr(sink, "guarantee"):
             raise GraphError(
                 "not a sink", where=str(caller()), expected="one of drivetrain.sinks", got=type(sink).__name__
@@ -278,13 +335,21 @@ class Stream(Generic[T]):
         self._add("sink", Write(sink), name)
 
     def cut(self) -> Stream[T]:
-        """Insert a channel: the following operators run as a separate query, which restarts alone."""
+        """Insert a channel: the following operators run as a separate query, which restarts alone.
+
+        >>> sales.map(lambda sale: sale.item, returns=str).cut().group_by("value").count()
+        Stream('aggregate')
+        """
         self._app._cut(self.id)
         return self
 
     @property
     def late(self) -> Stream[Any]:
-        """The messages that were late for this stream's windows, as they were before grouping."""
+        """The messages that were late for this stream's windows, as they were before grouping.
+
+        >>> hourly = sales.group_by("item").window(windows.tumbling("1 h")).count()
+        >>> hourly.late.sink(sinks.json("too_late/"))
+        """
         if self._app._nodes[self.id].operation.grouping_window is None:
             raise GraphError(
                 "only the results of a window have late messages",
@@ -324,7 +389,11 @@ class Stream(Generic[T]):
 
 
 class Table:
-    """A bounded source that is read completely, for `Stream.join`; returned by `Application.table`."""
+    """A bounded source that is read completely, for `Stream.join`; returned by `Application.table`.
+
+    >>> sales.join(app.table(sources.parquet("kinds/")), on="item")
+    Stream('join')
+    """
 
     def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app

@@ -34,6 +34,9 @@ class TaskContext:
     """The context of a task instance: its processor, its `index` of `parallelism`, its start on the clock.
 
     `start_ms` is the application's clock when the task started, in ms since the epoch (UTC); 0 without one.
+
+    >>> TaskContext("counts", index=0, parallelism=4, start_ms=0).parallelism
+    4
     """
 
     processor: str
@@ -44,7 +47,11 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class At(Generic[Out]):
-    """A result with an explicit timestamp, in ms since the epoch (UTC)."""
+    """A result with an explicit timestamp, in ms since the epoch (UTC).
+
+    >>> At(60_000, "a result of 1970-01-01T00:01")
+    At(timestamp_ms=60000, value='a result of 1970-01-01T00:01')
+    """
 
     timestamp_ms: int
     value: Out

@@ -36,7 +36,11 @@ Emission = Literal["discarding", "accumulating"]
 
 @dataclass(frozen=True)
 class Window:
-    """How a stream is cut: `kind` with its lengths in milliseconds, emission, allowed lateness."""
+    """How a stream is cut: `kind` with its lengths in milliseconds, emission, allowed lateness.
+
+    >>> Window("tumbling", size_ms=60_000, step_ms=60_000) == tumbling("1 min")
+    True
+    """
 
     kind: Literal["global", "tumbling", "sliding", "session"]
     size_ms: int = 0
@@ -56,12 +60,20 @@ class Window:
 
 
 def everything(*, emission: Emission = "discarding") -> Window:
-    """The global window: one result per key when the input ends, or running results."""
+    """The global window: one result per key when the input ends, or running results.
+
+    >>> print(everything(emission="accumulating"))
+    global, accumulating
+    """
     return _checked(Window("global", emission=emission))
 
 
 def tumbling(size: str, *, emission: Emission = "discarding", allowed_lateness: str = "0 s") -> Window:
-    """Windows of one size, side by side: [0, size), [size, 2·size), …"""
+    """Windows of one size, side by side: [0, size), [size, 2·size), …
+
+    >>> print(tumbling("1 h", allowed_lateness="10 min"))
+    tumbling(1 h), lateness 10 min
+    """
     ms = milliseconds(size, "the size of a window")
     return _checked(
         Window("tumbling", ms, ms, emission, milliseconds(allowed_lateness, "the allowed lateness"))
@@ -74,6 +86,9 @@ def sliding(
     """Windows of one size that start every `slide`; a message is in size / slide of them.
 
     With size 10 and slide 5, a message at 7 is in [0, 10) and [5, 15).
+
+    >>> print(sliding("1 h", "5 min"))
+    sliding(1 h every 5 min)
     """
     return _checked(
         Window(
@@ -87,7 +102,11 @@ def sliding(
 
 
 def session(gap: str) -> Window:
-    """One window per burst of a key: it ends when `gap` passes without a message."""
+    """One window per burst of a key: it ends when `gap` passes without a message.
+
+    >>> print(session("30 min"))
+    session(gap 30 min)
+    """
     return _checked(Window("session", milliseconds(gap, "the gap of a session")))
 
 

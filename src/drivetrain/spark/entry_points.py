@@ -39,6 +39,11 @@ def run(
     replay. `from_savepoint` is a directory that `savepoint` has written; the application continues from
     it. Raises `SavepointError` when the savepoint is damaged or does not fit, `UserError` when there is a
     state already.
+
+    >>> def copy() -> int:
+    ...     app = Application("copy")
+    ...     app.read(sources.text("in/")).sink(sinks.parquet("out/"))
+    ...     return run(app).batches
     """
     from drivetrain.api.moments import moment_ms
     from drivetrain.core.job.run_progress import RunOutcome
@@ -72,6 +77,12 @@ def start(
     it.
 
     The arguments are those of `run`. Errors of the run are raised by `wait`, not here.
+
+    >>> def first_hour(app: Application) -> RunResult:
+    ...     with start(app) as running:
+    ...         running.wait_clock("2024-01-01T01:00", timeout="1 min")
+    ...         running.stop()
+    ...         return running.wait()
     """
     from drivetrain.spark.run.running_application import RunningApplication
 
@@ -109,6 +120,10 @@ def savepoint(
     `<state.dir>/savepoints/<id>-<time>`. Raises `OutputError` when the place is not empty, `UserError` when
     the application is not found, or does not run and has processed messages since its newest checkpoint,
     `UnavailableError` when no checkpoint is taken within `timeout`.
+
+    >>> def moved(app: Application) -> RunResult:
+    ...     saved = savepoint("shop", "saved/", timeout="5 min")
+    ...     return run(app, from_savepoint=saved)
     """
     from pathlib import Path
 
@@ -123,6 +138,9 @@ def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
     `directory` is the common directory of sinks that publish `together`, or a sink's own. The files are
     in the order of batches, keyed by the directories of the sinks. Raises `InputError` when no sink
     publishes there.
+
+    >>> def results() -> list[str]:
+    ...     return [file for files in published_files("out/").values() for file in files]
     """
     from drivetrain.connectors.files import publication_manifest
 
@@ -135,6 +153,9 @@ def state(application: Application | str, processor: str, config: Config | None 
     `application` is an object of this process, with the settings of its runs, or the name or id of an
     application in the configured state directory; it may be running, here or elsewhere.
     Raises `UserError` when there is no such application, or several of the name.
+
+    >>> def at_noon(word: str) -> int:
+    ...     return state("wordcount", "counts").get(word, at="2024-01-01T12:00")
     """
     from drivetrain.spark.run.find_application import asked
 

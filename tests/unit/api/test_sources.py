@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import pickle
 from pathlib import Path
 
@@ -8,12 +7,6 @@ import pytest
 
 from drivetrain.api import sources
 from drivetrain.errors import GraphError
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(sources)
-    assert result.attempted > 5
-    assert result.failed == 0
 
 
 def test_files_are_bounded_unless_watched() -> None:

@@ -1,21 +1,14 @@
 from __future__ import annotations
 
-import doctest
 import pickle
 from collections.abc import Callable
 
 import pytest
 
-from drivetrain.api import sinks, sql_sink
+from drivetrain.api import sinks
 from drivetrain.errors import GraphError
 
 SECRET = "hunter2"
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(sql_sink)
-    assert result.attempted == 2
-    assert result.failed == 0
 
 
 def test_only_sinks_that_are_seen_at_checkpoints_ask_for_them() -> None:

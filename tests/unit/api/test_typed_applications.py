@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from drivetrain import (
-    Application, At, F, PersistentTask, State, Stream, Task, TaskContext, accumulator, agg, col, expr, lit,
-    partitioners, sinks, sources, windows,
+    Application, At, F, PersistentTask, RunResult, State, Stream, Task, TaskContext, accumulator, agg, col,
+    expr, lit, partitioners, published_files, run, savepoint, sinks, sources, start, state, windows,
 )
 
 @dataclass(frozen=True)
@@ -99,6 +99,17 @@ reveal_type((col("a") > 1) & ~col("b").isNull() | (-col("c") != 0))  #: Column
 
 def dear(stream: Stream[Any]) -> Stream[Any]:
     return stream.filter("price > 5")
+
+@app.when_finished
+def finished(result: RunResult) -> None:
+    print(result.late, published_files("out/"))
+
+def run_for_an_hour() -> RunResult:
+    with start(app) as running:
+        running.wait_clock("2024-01-01T01:00", timeout="1 min")
+        state(app, "Totals").get("tea", at="2024-01-01T01:00")
+        saved = savepoint(app, "saved/", timeout="1 min")
+    return run(app, from_savepoint=saved)
 
 dear(sales).sink(sinks.files(app.setting("output"), app.setting("format", "csv")))
 """

@@ -14,7 +14,7 @@ Invariants:
    `n = 1 and` as `n = 1` under the name "and", which nobody means.
 2. Text in which Spark replaces variables (`${...}`) is not judged.
 
-Called by `api.columns`, `api.spark_functions` and `api.sources`.
+Called by `api.columns`, when the first SQL text is written.
 """
 
 from __future__ import annotations

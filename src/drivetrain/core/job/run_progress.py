@@ -194,6 +194,10 @@ class RunResult:
     `skipped` is the number of older messages. `lost` is the number of messages, since the state began, that
     disappeared before sources that may continue without them could read them. `checkpoints` describes the
     checkpoints of this run (None: there was none).
+
+    >>> result = RunResult("shop", RunOutcome.FINISHED, 1200, processors=(), outputs=(), batches=3)
+    >>> result.batches, result.late, result.dead_lettered
+    (3, 0, 0)
     """
 
     application: str

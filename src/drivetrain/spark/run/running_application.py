@@ -38,7 +38,16 @@ Run: TypeAlias = Callable[[RunListener, Callable[[RunClock], None]], RunResult]
 
 
 class RunningApplication:
-    """The handle of a run in a background thread; as a context manager it stops the run at the end."""
+    """The handle of a run in a background thread; as a context manager it stops the run at the end.
+
+    >>> def saved_after_an_hour(running: RunningApplication) -> RunResult:
+    ...     running.wait_clock("2024-01-01T01:00", timeout="1 min")
+    ...     print(running.clock_ms, running.state("counts").get("word"))
+    ...     running.savepoint("saved/", timeout="5 min")
+    ...     if running.is_running:
+    ...         running.stop()
+    ...     return running.wait("1 min")
+    """
 
     def __init__(
         self,

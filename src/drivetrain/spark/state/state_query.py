@@ -70,6 +70,11 @@ class States:
     """The states of one processor; every question is answered from the newest committed batch.
 
     `files` are the application's checkpoints (None: those of no application, this is a snapshot).
+
+    >>> def spent(states: States) -> None:
+    ...     print(states.clock_ms(), states.times())
+    ...     print(states.get("ann"), states.get("ann", at="2024-01-01T12:00"))
+    ...     print(states.items(at=states.checkpoint_ms()))
     """
 
     def __init__(
