@@ -44,9 +44,7 @@ def explain_command(
         sys.stdout.write("\n")
     else:
         console = Console()
-        console.print(
-            Text.assemble((view.app_id, "bold"), f": {in_short(situation, findings)}"), soft_wrap=True
-        )
+        console.print(Text.assemble((view.app_id, "bold"), f": {in_short(situation, findings)}"))
         show_findings(findings, console)
     if findings and findings[0].severity is Severity.CRITICAL:
         raise typer.Exit(1)
@@ -56,12 +54,12 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print every finding with the way to its root, its figures and the remedy."""
     for finding in findings:
         console.print()
-        console.print(finding_line(finding), soft_wrap=True)
+        console.print(finding_line(finding))
         for depth, step in enumerate(finding.chain):
-            console.print(Text(f"  {'  ' * depth}→ {step}"), soft_wrap=True)
+            console.print(Text(f"  {'  ' * depth}→ {step}"))
         if finding.evidence:
-            console.print(Text(f"  figures: {'; '.join(finding.evidence)}", "dim"), soft_wrap=True)
-        console.print(Text.assemble("  remedy: ", finding.remedy), soft_wrap=True)
+            console.print(Text(f"  figures: {'; '.join(finding.evidence)}", "dim"))
+        console.print(Text.assemble("  remedy: ", finding.remedy))
 
 
 def finding_line(finding: Finding) -> Text:

@@ -81,7 +81,7 @@ def show_application(
     )
     console.print(_facts(view, status, workers))
     for finding in diagnose(situation_of(view, status, workers)):
-        console.print(finding_line(finding), soft_wrap=True)
+        console.print(finding_line(finding))
     if status is None:
         if not view.state.is_over:
             console.print(Text("no application master answers right now; try again in a moment", "yellow"))

@@ -146,7 +146,7 @@ def show_plan(text: str, console: Console) -> None:
     fragments = tuple(Fragment(id, (), (id,), (), None) for id in (text, f"{text}2"))
     planned = Plan(
         application=text,
-        graph=cast(Graph, None),
+        graph=Graph("shop", {}),
         fragments=fragments,
         channels=(PlannedChannel(text, text, text, f"{text}2", text),),
         operators={
