@@ -29,7 +29,7 @@ from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.offset_log import batch_numbers
+from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after
 from drivetrain.spark.run import execution as execution_module
 
 STEPS = 60_000
@@ -173,7 +173,13 @@ class World:
         channel = self.random.choice(self.plan.channels)
         store = ChannelStore(str(state / "channels" / channel.id))
         numbers = store.numbers()
-        position = store.positions().get(channel.consumer_fragment, 0)
+        # What was taken and is not trimmed yet nobody repairs.
+        consumer = next(f for f in self.plan.fragments if f.id == channel.consumer_fragment)
+        checkpoint = state / "fragments" / consumer.id / "checkpoint"
+        newest = committed(checkpoint)
+        if newest >= 0 and not (checkpoint / "offsets" / str(newest)).exists():
+            return
+        position = entries_after(checkpoint, newest, consumer.inputs).get(channel.id, 0)
         unread = [n for n in numbers if n >= position]
         if not unread:
             return

@@ -12,6 +12,7 @@ from drivetrain.core.channel.channel_lag import ChannelLag, EntrySize
 from drivetrain.core.channel.channel_log import Entry, TrimmedError
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, known_clock
+from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 
 
@@ -33,7 +34,7 @@ class ChannelWatch:
 
     def look(self, position: int | None, clock_ms: int | None) -> ChannelProgress:
         """The channel now, for a subscriber at `position` (None: it has taken nothing) with that clock."""
-        lag = self._learn()
+        lag = self._learn(0 if position is None else position)
         if position is not None:
             lag.take(min(position, lag.end))  # a log that somebody cut short is its reader's to report
         lag.trim(min(self._store.oldest(), lag.position))
@@ -48,7 +49,7 @@ class ChannelWatch:
             kept_bytes=lag.kept_bytes,
         )
 
-    def _learn(self) -> ChannelLag:
+    def _learn(self, position: int) -> ChannelLag:
         lag = self._lag
         if lag is None:
             lag = self._lag = ChannelLag(self._store.start())
@@ -57,6 +58,11 @@ class ChannelWatch:
                 entry = self._store.entry(number)
             except TrimmedError:  # the producer trimmed it between our listing and our reading
                 lag.trim(number + 1)
+                continue
+            except MessageLossError:
+                if number >= position:
+                    raise
+                lag.trim(number + 1)  # it was taken: nobody needs it, and nobody repairs it
                 continue
             lag.add(_size(entry))
             self._clock_ms = known_clock(entry.clock_ms)

@@ -180,6 +180,7 @@ class Repair:
             return []
         clock_ms = self._clock_before(store, entry)
         producer = next(f for f in self._plan.fragments if f.id == channel.producer_fragment)
+        was_whole = False
         while True:
             with self._compiling:
                 aside = self._aside / uuid.uuid4().hex
@@ -190,8 +191,9 @@ class Repair:
                 mended = 0
                 for input, (start, end) in again.inputs().items():
                     mended += yield from self._mend(input, start, end)
-                if not mended:
+                if not mended and was_whole:
                     raise self._for_good(id, damage, str(error)) from error
+                was_whole = not mended  # somebody else may have repaired it just now: it is tried once more
             except LostForGoodError:
                 raise
             except UserError as error:
