@@ -31,7 +31,7 @@ TIMES = {"start_ms", "end_ms", "clock_ms", "timestamp_ms"}
 """Parameters of hooks and results: moments, which Drivetrain or the data give."""
 HOOKS = re.compile(r"(Task|PersistentTask)\.on_\w+|Monoid\.(zero|add|plus|result)")
 """Methods that users write: the example of the class has them."""
-FOR_THE_ENGINE = {"Application.tell_finished", "RunResult.check"}
+FOR_THE_ENGINE = {"Application.call_finish_hooks", "RunResult.check"}
 
 
 @dataclass(frozen=True)
