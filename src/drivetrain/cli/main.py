@@ -20,10 +20,13 @@ Exit codes (also in `drivetrain --help` and the guide):
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import io
+import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -154,4 +157,31 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal with another encoding shows escapes for what it lacks; standard error does so anyway.
         sys.stdout.reconfigure(errors="backslashreplace")
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if _has_lost_java():
+            _end_at_once(end.code)
+        raise
+
+
+def _has_lost_java() -> bool:
+    """Whether Spark's Java process was started here, and has ended by itself."""
+    if "pyspark" not in sys.modules:
+        return False
+    from drivetrain.spark.session.lost_java import java_has_ended
+
+    return java_has_ended()
+
+
+def _end_at_once(code: object) -> NoReturn:
+    """End with an exit code, without the interpreter's own clean-up.
+
+    The threads of batches that Java called may be anywhere. Where Python ends them in the middle of Arrow's
+    code the process aborts, with an exit code that says nothing.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
