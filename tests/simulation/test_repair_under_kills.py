@@ -18,10 +18,17 @@ from drivetrain.core.channel.channel_log import Entry, Segment
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.channel.files import ChannelFiles
 from drivetrain.runtime.channel.loss_record import loss_record
-from drivetrain.runtime.channel.segments import REMADE, SEGMENTS, read_segment, write_segment
+from drivetrain.runtime.channel.segments import (
+    REMADE,
+    SEGMENTS,
+    MessageLossError,
+    read_segment,
+    write_segment,
+)
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.repair import repair as repair_module
 from drivetrain.spark.repair.repair import Repair
+from drivetrain.spark.repair.rerun_batch import LostForGoodError
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.testing import Simulation, simulate
 
@@ -229,6 +236,36 @@ async def test_what_is_left_out_leaves_a_log_that_can_be_read_on(simulation: Sim
         ]
         assert set(intact) <= set(found)
         assert loss_record(after).skipped_entries == len([n for n in damaged if n < after.length()])
+
+
+def test_an_input_that_somebody_else_repaired_meanwhile_is_tried_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(3)
+    world = World(simulation, tmp_path)
+    world.position = 0
+    entry = next(entry for entry in world.before if entry.segments)
+    (tmp_path / "channel" / "log" / f"{entry.number:020d}.json").unlink()
+    tries: list[int] = []
+    times = 1
+
+    def fail() -> None:
+        tries.append(1)
+        if len(tries) <= times:
+            raise MessageLossError("its input is damaged", where="another channel")
+
+    monkeypatch.setattr(FakeBatchAgain, "kill", staticmethod(fail), raising=False)
+    monkeypatch.setattr(repair_module, "BatchAgain", FakeBatchAgain)
+    world.repair(skip=False)
+    assert len(tries) == 2
+    assert readable(world.opened(), world.opened().read_entry(entry.number)) == readable_before(entry)
+
+    (tmp_path / "channel" / "log" / f"{entry.number:020d}.json").unlink()
+    tries.clear()
+    times = 9  # nobody repairs it
+    with pytest.raises(LostForGoodError):
+        world.repair(skip=False)
+    assert len(tries) == 2
 
 
 def readable_before(entry: Entry) -> list[int]:

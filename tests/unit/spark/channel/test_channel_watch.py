@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from drivetrain.core.channel.channel_log import Segment, SubscriberId
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.channel.backlog import ChannelWatch
 
@@ -53,3 +56,14 @@ def test_a_watch_that_comes_late_reads_what_is_left_of_the_log(tmp_path: Path) -
     watch = ChannelWatch("c", "p", "s", late)
     seen = watch.look(4, 4_000)
     assert (seen.lag_rows, seen.kept_bytes) == (1, 20)
+
+
+def test_a_damaged_entry_counts_until_it_was_taken(tmp_path: Path) -> None:
+    producer = ChannelStore(str(tmp_path), fragment="p")
+    for batch in range(3):
+        appended(producer, batch, 2, 1_000 * (batch + 1))
+    (tmp_path / "log" / f"{0:020d}.json").write_text("torn")
+    with pytest.raises(MessageLossError):
+        ChannelWatch("c", "p", "s", ChannelStore(str(tmp_path))).look(0, None)
+    seen = ChannelWatch("c", "p", "s", ChannelStore(str(tmp_path))).look(1, 1_000)
+    assert (seen.lag_rows, seen.clock_ms) == (4, 3_000)
