@@ -250,7 +250,8 @@ def test_an_expression_that_only_spark_can_refuse_is_shown(drive: Harness, capsy
     build = lambda a: lines(drive, a).filter("at > DATE 'today?'").sink(sinks.json(drive.out()))  # noqa: E731
     error, screen = failure(drive, build, capsys)
     assert isinstance(error, OperatorTypeError)
-    assert "at > DATE 'today?'" in screen
+    assert "DATE" in screen
+    assert "'today?'" in screen
 
 
 def test_a_cycle_is_shown_as_its_ring(drive: Harness, capsys: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,17 +140,20 @@ def test_a_killed_application_goes_on_after_a_process_that_was_late(
 ) -> None:
     late = "error: fragment step5: a Python process of Spark did not start in time"
     ends = {"killed": (-signal.SIGKILL, ""), "late": (4, late), "wrong": (4, "error: no"), "well": (0, "")}
-    monkeypatch.setattr(running, "differences", lambda *_: [])
+    gone_on: list[Sequence[str]] = []  # what is left runs in this process, and is told where others died
+    monkeypatch.setattr(running, "failure_of", lambda _recipe, _folder, _name, killed: gone_on.append(killed))
 
     def failure(*lives: str) -> str | None:
         left = iter(lives)
         monkeypatch.setattr(running, "_process", lambda *_: FakeProcess(*ends[next(left)]))
         return failure_of_killed(made, tmp_path, "killed")
 
-    made = replace(recipe(rows=((0, "a", 1),)), crashes=(("after-sink", 1),))
-    assert failure("killed", "late", "well") is None
+    made = replace(recipe(rows=((0, "a", 1),)), crashes=(("after-sink", 1), ("before-sink", 2)))
+    assert failure("killed", "late") is None
     assert failure("late", "well") is None
+    assert [len(killed) for killed in gone_on] == [2, 1]
     assert "exit code 4" in str(failure("killed", "wrong"))
+    assert len(gone_on) == 2
 
 
 class FakeProcess:
