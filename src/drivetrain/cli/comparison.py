@@ -33,7 +33,7 @@ STYLES: Final = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of a plan to `old`, which is called `against` for people."""
+    """The difference between `old` and a plan; `against` is the name of `old` in printed text."""
 
     against: str
     old: GraphVersion
@@ -54,7 +54,7 @@ class Comparison:
 def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -> Comparison:
     """Compare a plan with an application that has run (name or id), or with one in a file.
 
-    Raises UserError when there is none, and what is wrong with the file.
+    Raises UserError if there is no such application, and whatever loading the file raises.
     """
     old, shown = _old(against, config, sets)
     return Comparison(shown, old, difference(old, version_of(plan, fingerprint)))
@@ -112,10 +112,13 @@ def _definitions(change: Change) -> tuple[str, str]:
 
 def _verdict(found: Difference) -> str:
     if not found.refused:
-        return "It continues with its state: run it again, and these changes apply from the next batch on."
+        return (
+            "The application can continue with its state: run it, and these changes apply from the next "
+            "batch on."
+        )
     return (
-        f"It cannot continue with its state: {show_counted(len(found.refused), 'processor')} refused. Undo "
-        "these changes, run it with --fresh to start over or with --replay-from to begin a new life, or use "
+        "The application cannot continue with its state: "
+        f"{show_counted(len(found.refused), 'processor')} refused. Undo these changes, run it with --fresh to start over or with --replay-from to begin a new life, or use "
         "another application name to keep both."
     )
 

@@ -76,9 +76,9 @@ wc-2 active
   application master  number 2 on w1
   job                 running, for 2.5 s, 42 % of its input
 
- warning  lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the others
+ warning  lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the rest
  warning  out: 4 of 37 messages came too late
- note  count: the clock stands, so no window ends: count waits for lines (for 12.0 s)
+ note  count: the clock stands still, so no window ends: count waits for lines (for 12.0 s)
  note  out: 2 messages could not be processed
 
  fragment   state     attempt   messages   messages/s   lag    batch   clock (UTC)           delay   executor
@@ -191,7 +191,7 @@ def test_explain_says_what_is_wrong_why_and_what_to_do(running: ScriptedCluster,
     printed = lines(result.stdout)
     assert (
         printed[0]
-        == "wc-2: lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the others"
+        == "wc-2: lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the rest"
     )
     assert "  → count waits for lines" in printed
     assert "  figures: 1,234 messages from lines wait" in printed

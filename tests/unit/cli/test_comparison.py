@@ -58,7 +58,7 @@ def test_what_changes_is_shown_processor_by_processor_against_a_file(
     assert "big_out started" in text
     assert "large_out stopped" in text
     assert "kept: orders, hourly, hourly_out" in text
-    assert "It continues with its state" in text
+    assert "The application can continue with its state" in text
 
 
 def test_it_is_compared_with_what_ran_last_under_the_name_and_says_when_that_was(
@@ -72,7 +72,7 @@ def test_it_is_compared_with_what_ran_last_under_the_name_and_says_when_that_was
     text = " ".join(result.stdout.split())
     assert "shop against version 1 of shop-" in text
     assert "hourly refused the state of" in text
-    assert "It cannot continue with its state: 1 processor refused" in text
+    assert "The application cannot continue with its state: 1 processor refused" in text
 
 
 def test_json_has_the_plan_and_the_comparison(shop: Path) -> None:

@@ -35,7 +35,7 @@ def channel(producer: str, subscriber: str, **figures: int) -> ChannelSituation:
 
 
 def chain_of_three(**last: object) -> Situation:
-    """read → hourly → daily: both in front wait for room in front of the next."""
+    """read → hourly → daily: both upstream fragments wait for the next one to catch up."""
     daily = FragmentSituation(
         "daily", rows_per_s=40, channels=(channel("hourly", "daily", lag_rows=9_000, blocked_ms=70_000),)
     )
@@ -67,13 +67,13 @@ def test_a_block_is_followed_to_its_root_and_told_once() -> None:
     assert (found.rule, found.subject, found.severity) == ("blocked", "daily", Severity.WARNING)
     assert found.what == "read, hourly must wait, because daily does not keep up: its batches take 45.0 s"
     assert found.chain == (
-        "read waits for room in front of hourly",
-        "hourly waits for room in front of daily",
+        "read waits for hourly to catch up",
+        "hourly waits for daily to catch up",
         "its batches take 45.0 s",
     )
     assert "9,000 messages from hourly wait" in found.evidence
     assert found.since_ms == 70_000
-    assert only(chain_of_three()).what.endswith("it takes 40/s")
+    assert only(chain_of_three()).what.endswith("it processes 40/s")
 
 
 def test_the_root_of_a_block_may_not_run() -> None:
@@ -93,7 +93,7 @@ def test_a_standing_clock_names_the_input_that_holds_it() -> None:
     found = only(Situation("shop-1", fragments=(read, hourly)))
     assert found.rule == "clock-stands"
     assert found.subject == "read"
-    assert found.what == "the clock stands, so no window ends: read waits for partition 3 of its source"
+    assert found.what == "the clock stands still, so no window ends: read waits for partition 3 of its source"
     assert found.chain == ("hourly waits for read", "read waits for partition 3 of its source")
     assert "idle_timeout" in found.remedy
     assert (found.since_ms, found.severity) == (90_000, Severity.WARNING)
@@ -132,7 +132,7 @@ def test_a_failed_application_says_its_error_first() -> None:
 def test_a_restart_loop_needs_many_starts_in_a_short_time() -> None:
     error = Problem("user-function", "ZeroDivisionError", remedy="mend it")
     looping = Situation("s", runs_for_ms=60_000, fragments=(FragmentSituation("f", attempt=6, error=error),))
-    assert only(looping).what == "it was started 6 times; the last error: ZeroDivisionError"
+    assert only(looping).what == "it has started 6 times; the last error: ZeroDivisionError"
     assert only(looping).remedy == "mend it"
     assert diagnose(replace(looping, runs_for_ms=30 * 86_400_000)) == ()
 
@@ -171,9 +171,9 @@ def test_much_that_waits_long_batches_and_little_memory() -> None:
     found = {finding.rule: finding for finding in diagnose(Situation("s", fragments=(slow,)))}
     assert (
         found["far-behind"].what
-        == "1,000,000 messages wait: at 100/s that is 2 h 46 min, if nothing more came"
+        == "1,000,000 messages wait: at 100/s they take 2 h 46 min, even if no more arrive"
     )
-    assert found["long-batches"].evidence == ("last batch 40.0 s", "takes 100/s")
+    assert found["long-batches"].evidence == ("last batch 40.0 s", "processes 100/s")
     assert only(replace(FINE, machines=(Machine("w", 2, 1, 100 * 2**20),))).rule == "little-memory"
 
 

@@ -1,16 +1,16 @@
-"""Whether SQL text is an expression that Spark can read, said where the text is written.
+"""Whether SQL text is an expression that Spark can read, reported where the text is written.
 
-Problem: `filter("delay > and origin = 'JFK'")` was refused only after Spark had started, in words about a
-line of the text and not of the application.
+Problem: `filter("delay > and origin = 'JFK'")` was refused only after Spark had started, with an error
+that named a line of the text instead of a line of the application.
 
 Design: the text is divided into tokens and walked through Spark's own grammar (`api.sql.grammar`). The
-error shows the text with a mark below the place, and the remedy of the mistake if it is a known one.
+error shows the text with a mark below the place, and a remedy if the mistake is a known one.
 Whether columns and functions exist, and whether types fit, is for Spark to say: `drivetrain plan --check`
 asks it.
 
 Invariants:
 
-1. No text is refused that Spark's parser takes, except one with a bare AND, OR or NOT as a name: Spark reads
+1. No text is refused that Spark's parser accepts, except one with a bare AND, OR or NOT as a name: Spark reads
    `n = 1 and` as `n = 1` under the name "and", which nobody means.
 2. Text in which Spark replaces variables (`${...}`) is not judged.
 
@@ -33,14 +33,14 @@ _OPERATORS: Final = ("AND", "OR", "NOT")
 _MOST_BEFORE, _MOST_AFTER = 50, 30
 """How much of a long line is shown on the two sides of the mark."""
 _GOT: Final = "  got: "
-"""What stands before the text where the error is shown."""
+"""The beginning of the line that shows the text in an error."""
 _OTHER_LANGUAGES: Final = {
     "&&": "write AND",
     "**": "write power(a, b)",
     "//": "write a div b",
     "None": "write NULL",
 }
-"""What means something in other languages, and what to write instead."""
+"""Notation of other languages, and what to write in SQL instead."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def require_expression(text: str) -> None:
       expected: an SQL expression
       got: delay > AND origin = 'JFK'
                    ^
-      remedy: AND needs something on both sides; a column of that name stands in backquotes: `AND`
+      remedy: AND needs something on both sides; write a column of that name in backquotes: `AND`
     """
     fault = fault_of(text)
     if fault is not None:
@@ -95,7 +95,7 @@ def fault_of(text: str) -> Fault | None:
 
 
 def _not_quoted(tokens: Sequence[Token]) -> Fault | None:
-    """A name that needs backquotes, which Spark's grammar takes and its parser then refuses."""
+    """A name that needs backquotes, which Spark's grammar accepts and its parser then refuses."""
     for n, token in enumerate(tokens):
         if token.is_name and not token.text.isascii():
             is_parameter = n > 0 and tokens[n - 1].text == ":"
@@ -123,15 +123,15 @@ def _at_end(text: str, tokens: Sequence[Token]) -> Fault:
     words = [token.text.upper() for token in tokens]
     if words.count("CASE") > words.count("END"):
         case = next(token for token in tokens if token.text.upper() == "CASE")
-        return Fault("a CASE has no END in this SQL text", case.start, "add END behind its last value")
+        return Fault("a CASE has no END in this SQL text", case.start, "add END after its last value")
     if not tokens:
         return Fault("SQL text is empty", len(text), "write the name of a column, or an expression")
     last = tokens[-1].text
     return Fault(
-        f"this SQL text ends behind {last!r}, where something is missing",
+        f"this SQL text ends after {last!r}, where something is missing",
         len(text.rstrip()),
-        "complete the text, or take the end of it away"
-        + (f"; a column of that name stands in backquotes: `{last}`" if last.upper() in _OPERATORS else ""),
+        "complete the text, or remove its end"
+        + (f"; write a column of that name in backquotes: `{last}`" if last.upper() in _OPERATORS else ""),
     )
 
 
@@ -139,32 +139,32 @@ def _at_token(tokens: Sequence[Token], at: int) -> Fault:
     token = tokens[at]
     before = tokens[at - 1] if at else None
     what = f"Spark cannot read this SQL text from {token.text!r} on"
-    remedy = "write an operator or a comma before it; names with spaces stand in backquotes, text in quotes"
+    remedy = "write an operator or a comma before it; put names with spaces in backquotes, text in quotes"
     other = [t.text for t in tokens[max(at - 2, 0) : at + 1]]
     meant = [_OTHER_LANGUAGES.get(text) for text in (token.text, "".join(other[-2:]), "".join(other[:-1]))]
     if any(meant):
         remedy = next(filter(None, meant))
     elif token.text.upper() in _OPERATORS:
-        sides = "behind it" if token.text.upper() == "NOT" else "on both sides"
+        sides = "after it" if token.text.upper() == "NOT" else "on both sides"
         remedy = (
             f"{token.text} needs something {sides}; "
-            f"a column of that name stands in backquotes: `{token.text}`"
+            f"write a column of that name in backquotes: `{token.text}`"
         )
     elif token.text in _CLOSING.values():
-        remedy = f"take the {token.text} away, or write what is missing before it"
+        remedy = f"remove the {token.text}, or write what is missing before it"
     elif token.text == "[":
-        remedy = "a list stands in parentheses: x IN (1, 2); an array is array(1, 2)"
+        remedy = "write a list in parentheses: x IN (1, 2); write an array as array(1, 2)"
     elif token.text == ";":
-        remedy = "take it away: this is one expression, not a statement"
+        remedy = "remove it: this is one expression, not a statement"
     elif token.text == "," and not _is_inside(tokens[:at]):
-        remedy = "a text has one expression: give each a text of its own"
+        remedy = "SQL text is one expression: give each expression a text of its own"
     elif not (token.is_operand and before is not None and before.is_operand):
-        remedy = f"write what is missing before {token.text!r}, or take it away"
+        remedy = f"write what is missing before {token.text!r}, or remove it"
     return Fault(what, token.start, remedy)
 
 
 def _is_inside(tokens: Sequence[Token]) -> bool:
-    """Whether a bracket is open behind these tokens."""
+    """Whether a bracket is open after these tokens."""
     opened = sum(token.text in _CLOSING for token in tokens)
     return opened > sum(token.text in _CLOSING.values() for token in tokens)
 

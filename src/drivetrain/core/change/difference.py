@@ -1,24 +1,24 @@
 """What differs between two versions of a graph, processor by processor, and whether state allows it.
 
-Problem: somebody has edited an application that has state. Some edits concern nothing that is kept, others
-would have a query continue with the state of something else.
+Problem: somebody has edited an application that has state. Some edits touch nothing that the state depends
+on; others would make a query continue with the state of something else.
 
-Design: a fragment's query continues if it reads the same inputs and its trunk is the same, since its
-checkpoint is of these. So a fragment whose inputs and trunk are described as before *fits*. Branches are
-compiled anew for every batch, and may change. A function in a trunk may change its code: what is kept of it
-is only that it is there.
+Design: a fragment's query continues if it reads the same inputs and its trunk is the same, because its
+checkpoint depends on these. So a fragment whose inputs and trunk are described as before *fits*. Branches are
+compiled anew for every batch, and may change. A function in a trunk may change its code: a
+checkpoint depends only on its being there.
 
 | fate | meaning |
 |---|---|
 | kept | it continues as it was |
-| swapped | it continues with its new definition, from the next batch on; state that it has stays |
+| swapped | it continues with its new definition, from the next batch on; its state, if it has any, stays |
 | started | it is new, and gets messages from the next batch on |
-| stopped | it is gone; what it has written stays |
-| refused | the state that is there cannot continue with it |
+| stopped | it is no longer in the graph; what it has written stays |
+| refused | it does not fit the existing state |
 
 Invariants:
 
-1. A difference without a refusal is between versions of which every fragment fits, and the other way round.
+1. A difference has a refusal exactly if some fragment does not fit.
 2. Every processor of either version has one fate.
 
 Called by `drivetrain plan --against`, and by runs that find state.
@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def refused(self) -> tuple[Change, ...]:
-        """The changes that the state does not allow; without one the application continues."""
+        """The changes that the state does not allow; if there are none, the application can continue."""
         return tuple(change for change in self.changes if change.fate is Fate.REFUSED)
 
     @property
@@ -103,16 +103,16 @@ def _fate(old: GraphVersion, new: GraphVersion, id: str) -> tuple[Fate, str]:
 
 
 def _refusals(old: GraphVersion, new: GraphVersion) -> dict[str, tuple[Fate, str]]:
-    """The processors because of which a fragment does not fit."""
+    """The processors that keep a fragment from fitting, each with the reason."""
     found: dict[str, tuple[Fate, str]] = {}
     for fragment in dict.fromkeys((*old.fragments, *new.fragments)):
         before, after = old.fragments.get(fragment), new.fragments.get(fragment)
         if before is None:
             assert after is not None
-            why = f"it needs a query of its own ({fragment}), which cannot begin in the middle of a stream"
+            why = f"it needs a fragment of its own ({fragment}), which cannot start in the middle of a stream"
             found |= dict.fromkeys((*after.trunk, *after.branches), (Fate.REFUSED, why))
         elif after is None:
-            why = f"the query {fragment} has state, and would be gone"
+            why = f"the fragment {fragment} has state, and the new graph has no such fragment"
             found |= dict.fromkeys((*before.trunk, *before.branches), (Fate.REFUSED, why))
         elif not _fits(old, new, fragment):
             found |= {id: (Fate.REFUSED, why) for id, why in _culprits(old, new, before, after)}
@@ -120,7 +120,7 @@ def _refusals(old: GraphVersion, new: GraphVersion) -> dict[str, tuple[Fate, str
 
 
 def _fits(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
-    """Whether a fragment of both versions has the inputs and the trunk that its checkpoint is of."""
+    """Whether a fragment of both versions has the inputs and the trunk that its checkpoint was made with."""
     return _kept_of(old, fragment) == _kept_of(new, fragment)
 
 
@@ -134,7 +134,7 @@ def _culprits(
 ) -> Iterator[tuple[str, str]]:
     """The processors that are the reason why a fragment does not fit; at least one."""
     name = after.stateful or before.stateful or after.trunk[-1]
-    of = f"the state of {name}" if after.stateful or before.stateful else "the checkpoint of its query"
+    of = f"the state of {name}" if after.stateful or before.stateful else "Spark's checkpoint of its fragment"
     found: dict[str, str] = {}
     for id in dict.fromkeys((*after.trunk, *before.trunk)):
         if id not in before.trunk:
@@ -143,8 +143,8 @@ def _culprits(
             found[id] = f"{of} was made with it"
         elif (was := old.processors[id].shown) != new.processors[id].shown:
             found[id] = f"{of} was made with {was}"
-    if not found:  # the same processors, in another order or behind other inputs
-        found[name] = f"its query read {_listed(before.inputs)}, and would read {_listed(after.inputs)}"
+    if not found:  # the same processors, in another order or after other inputs
+        found[name] = f"its fragment read {_listed(before.inputs)}, and would now read {_listed(after.inputs)}"
     yield from found.items()
 
 

@@ -1,11 +1,11 @@
 """The rules of a diagnosis: each looks at a situation for one kind of trouble.
 
-Design: a rule is a function from a situation to findings. Thresholds are the constants below. Those about
-fragments that wait for others are in `waits`.
+Design: a rule is a function from a situation to findings. Thresholds are the constants below. Rules
+about fragments that wait for others are in `waits`.
 
 Invariants:
 
-1. A rule changes nothing and asks nobody; the same situation gives the same findings.
+1. A rule changes nothing and reads only the situation; the same situation gives the same findings.
 
 Called by `diagnosis`.
 """
@@ -23,18 +23,18 @@ from drivetrain.core.figures import show_count, show_counted, show_rate, show_sp
 Rule = Callable[[Situation], Iterator[Finding]]
 
 MANY_STARTS: Final = 3
-"""From so many starts of a fragment on it may be a loop."""
+"""A fragment that has started this many times may be in a loop."""
 LOOP_MS: Final = 600_000
-"""Unless more time than that passes from one start to the next."""
+"""Starts that are further apart than this, on average, are not a loop."""
 OLD_CHECKPOINT: Final = 3
-"""A checkpoint that is running for so many times what the last one took is stuck."""
+"""A checkpoint that has run this many times as long as the last one took is stuck."""
 SLOW_CHECKPOINT_MS: Final = 30_000
 FEW_PER_MILLE: Final = 10
-"""From so many late messages of a thousand on there are too many."""
+"""This many late messages in a thousand are too many."""
 LITTLE_MEMORY: Final = 512 * 2**20
 LONG_CATCH_UP_S: Final = 600
 _SLOWEST: Final = 0.001
-"""Of a slower rate nothing follows: it has only just begun."""
+"""A lower rate says nothing yet: the fragment has only just begun."""
 
 
 def ended(situation: Situation) -> Iterator[Finding]:
@@ -56,13 +56,13 @@ def does_not_answer(situation: Situation) -> Iterator[Finding]:
             Severity.CRITICAL if situation.epoch > MANY_STARTS else Severity.WARNING,
             situation.application,
             "no application master answers: it is being started, or the machine that it ran on is gone",
-            "wait a moment; if it stays so, look at the workers (drivetrain apps) and at its logs",
+            "wait a moment; if this lasts, look at the workers (drivetrain apps) and at its logs",
             evidence=(f"application master number {situation.epoch}",),
         )
 
 
 def waits_to_start(situation: Situation) -> Iterator[Finding]:
-    """It does not process, because it waits for something of the cluster."""
+    """It does not process, because it waits for something that the cluster has to provide."""
     waits_for = situation.waits_for
     if situation.is_over or waits_for is None:
         return
@@ -74,7 +74,7 @@ def waits_to_start(situation: Situation) -> Iterator[Finding]:
             Severity.NOTE,
             situation.application,
             f"it does not process yet: it waits for {waits_for}",
-            "none needed, unless it stays so",
+            "none needed, unless this lasts",
         )
         return
     remedy = "start another worker (drivetrain worker), or end an application that is not needed"
@@ -104,7 +104,7 @@ def starts_again_and_again(situation: Situation) -> Iterator[Finding]:
             "restart-loop",
             Severity.CRITICAL if fragment.error is not None else Severity.WARNING,
             fragment.id,
-            f"it was started {show_counted(fragment.attempt, 'time')}{because}",
+            f"it has started {show_counted(fragment.attempt, 'time')}{because}",
             (error and error.remedy) or f"look at its logs: drivetrain logs {situation.application}",
         )
 
@@ -119,8 +119,8 @@ def takes_long(situation: Situation) -> Iterator[Finding]:
                 "long-batches",
                 Severity.WARNING,
                 fragment.id,
-                f"its last batch took {show_span(fragment.batch_ms)}: results come that late",
-                "take less in a batch (run.max-batch-bytes, run.max-batch-rows), or give Spark more cores",
+                f"its last batch took {show_span(fragment.batch_ms)}: results are late by that much",
+                "make batches smaller (run.max-batch-bytes, run.max-batch-rows), or give Spark more cores",
                 evidence=figures_of(fragment),
             )
         waiting_s = (fragment.lag_rows or 0) / fragment.rows_per_s if fragment.rows_per_s >= _SLOWEST else 0
@@ -129,14 +129,14 @@ def takes_long(situation: Situation) -> Iterator[Finding]:
                 "far-behind",
                 Severity.WARNING,
                 fragment.id,
-                f"{show_count(fragment.lag_rows)} messages wait: at {show_rate(fragment.rows_per_s)} that is "
-                f"{show_span(int(waiting_s * 1000))}, if nothing more came",
+                f"{show_count(fragment.lag_rows)} messages wait: at {show_rate(fragment.rows_per_s)} they take "
+                f"{show_span(int(waiting_s * 1000))}, even if no more arrive",
                 "give Spark more cores, or make what it does with each message cheaper",
             )
 
 
 def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
-    """Checkpoints fail, or the present one does not come to its end."""
+    """Checkpoints fail, or the current one does not end."""
     checkpoints = situation.checkpoints
     if checkpoints is None or situation.is_over:
         return
@@ -151,7 +151,7 @@ def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
             situation.application,
             f"{show_counted(len(checkpoints.failures), 'checkpoint')} failed{because}: "
             f"{failure.reason}; {last}",
-            "what is not in a checkpoint is not published; mend what the reason names",
+            "fix what the reason names: results that are not in a checkpoint are not published",
             since_ms=since_ms,
         )
     running_ms, usual_ms = checkpoints.running_ms, max(checkpoints.last_took_ms or 0, SLOW_CHECKPOINT_MS)
@@ -161,20 +161,20 @@ def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
             Severity.WARNING,
             situation.application,
             f"a checkpoint has been running for {show_span(running_ms)}; {last}",
-            "look for a fragment that is blocked or whose batches take long: barriers travel with messages",
+            "look for a fragment that is blocked or whose batches take long: barriers wait with the messages",
             since_ms=running_ms,
         )
 
 
 def loses_messages(situation: Situation) -> Iterator[Finding]:
-    """Messages that were lost, made again, left out, late or put into the dead letters."""
+    """Messages that were lost, repaired, left out, late or put into the dead letters."""
     if situation.lost:
         yield Finding(
             "lost-at-source",
             Severity.CRITICAL,
             situation.application,
             f"{show_counted(situation.lost, 'message')} were gone before the sources read them",
-            "let the source keep messages for longer than the application may stand still",
+            "let the source keep messages for longer than the application may be down",
         )
     for fragment in situation.fragments:
         if fragment.left_out:
@@ -182,7 +182,7 @@ def loses_messages(situation: Situation) -> Iterator[Finding]:
                 "left-out",
                 Severity.NOTE,
                 fragment.id,
-                f"{show_counted(fragment.left_out, 'message')} left out after crashes: it runs at most once",
+                f"{show_counted(fragment.left_out, 'message')} left out after crashes: delivery is at most once",
                 'set run.delivery="exactly once" if every message counts',
             )
     for channel in situation.channels():
@@ -192,7 +192,7 @@ def loses_messages(situation: Situation) -> Iterator[Finding]:
                 Severity.WARNING,
                 f"{channel.producer} → {channel.subscriber}",
                 f"{show_counted(channel.losses, 'loss', 'losses')} found in the channel, "
-                f"{show_count(channel.replays)} repaired so far: {channel.subscriber} waits for the others",
+                f"{show_count(channel.replays)} repaired so far: {channel.subscriber} waits for the rest",
                 "check the disk or file system that holds the state: files were damaged or removed",
             )
     for processor in situation.processors:
@@ -202,7 +202,7 @@ def loses_messages(situation: Situation) -> Iterator[Finding]:
                 Severity.WARNING,
                 processor.id,
                 f"{show_count(processor.late)} of {show_counted(processor.taken, 'message')} came too late",
-                "raise max_disorder or allowed_lateness, or look at them: stream.late",
+                "raise max_disorder or allowed_lateness, or read the late messages: stream.late",
             )
         if processor.dead_lettered:
             yield Finding(
@@ -222,7 +222,7 @@ def machines_run_out(situation: Situation) -> Iterator[Finding]:
                 "little-memory",
                 Severity.WARNING,
                 machine.name,
-                f"{machine.memory_free // 2**20} MiB of memory are free on this worker",
+                f"only {machine.memory_free // 2**20} MiB of memory is free on this worker",
                 "lower spark.driver-memory, offer fewer slots there, or use a larger machine",
             )
 

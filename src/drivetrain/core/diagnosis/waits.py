@@ -1,11 +1,11 @@
-"""The rules about waiting: who holds up whom, followed to the root.
+"""The rules about waiting: which fragment holds up which, followed to the root.
 
 Problem: figures say that a fragment waits. It is rarely the one to look at: it waits for another one, which
 waits for a third.
 
-Design: the wait is followed from fragment to fragment. Findings are about the root, name every step, and
-judge it: it is being started again, or its batches take long, or its source gives nothing. All that wait for
-one root are one finding.
+Design: the wait is followed from fragment to fragment. A finding is about the root: it names
+every step, and says what is wrong there (it is being started again, its batches take long, or its source
+gives nothing). All fragments that wait for one root share one finding.
 
 Invariants:
 
@@ -26,12 +26,12 @@ from drivetrain.core.figures import show_counted, show_rate, show_span
 
 LONG_BATCH_MS: Final = 30_000
 LONG_STALL_MS: Final = 60_000
-"""A clock that has stood for so long is a warning; before, a note."""
+"""A clock that has stood still for this long is a warning; for less, a note."""
 MUCH_BLOCKED_MS: Final = 5_000
 
 
 def is_blocked(situation: Situation) -> Iterator[Finding]:
-    """A fragment waits for room in a channel: the root is what does not take from it."""
+    """A fragment waits for room in a channel: the root is the fragment that does not read from it."""
     roots: dict[str, list[FragmentSituation]] = {}
     for fragment in situation.fragments:
         if fragment.blocked_by is not None and not situation.is_over:
@@ -47,7 +47,7 @@ def is_blocked(situation: Situation) -> Iterator[Finding]:
             f"{', '.join(_ids(blocked))} must wait, because {root} does not keep up: {why}",
             remedy,
             (
-                *(f"{a.id} waits for room in front of {b.id}" for a, b in pairwise(chain)),
+                *(f"{a.id} waits for {b.id} to catch up" for a, b in pairwise(chain)),
                 why,
             ),
             figures_of(chain[-1]),
@@ -56,7 +56,7 @@ def is_blocked(situation: Situation) -> Iterator[Finding]:
 
 
 def clock_stands(situation: Situation) -> Iterator[Finding]:
-    """The clock of a fragment stands; those after it stand because of it, and are not named apart."""
+    """The clock of a fragment stands still; those after it stand because of it, and get no finding of their own."""
     if situation.is_over:
         return
     roots: dict[str, list[FragmentSituation]] = {}
@@ -67,14 +67,14 @@ def clock_stands(situation: Situation) -> Iterator[Finding]:
         chain = max((_chain(situation, fragment, _held_by) for fragment in standing), key=len)
         held = chain[-1]
         if held.blocked_by is not None:
-            continue  # that is why, and `is_blocked` says so
+            continue  # a blocked fragment stops its clock, and `is_blocked` reports that
         since_ms = max(fragment.stalled_ms for fragment in standing)
         why, remedy = _why_held(held)
         yield Finding(
             "clock-stands",
             Severity.WARNING if since_ms >= LONG_STALL_MS else Severity.NOTE,
             root,
-            f"the clock stands, so no window ends: {root} waits for {why}",
+            f"the clock stands still, so no window ends: {root} waits for {why}",
             remedy,
             (
                 *(f"{a.id} waits for {b.id}" for a, b in pairwise(chain)),
@@ -88,7 +88,7 @@ def clock_stands(situation: Situation) -> Iterator[Finding]:
 def figures_of(fragment: FragmentSituation) -> tuple[str, ...]:
     """How fast a fragment is, and what waits for it."""
     found = [] if not fragment.batch_ms else [f"last batch {show_span(fragment.batch_ms)}"]
-    found += [] if not fragment.rows_per_s else [f"takes {show_rate(fragment.rows_per_s)}"]
+    found += [] if not fragment.rows_per_s else [f"processes {show_rate(fragment.rows_per_s)}"]
     for channel in fragment.channels:
         if channel.lag_rows:
             behind = "" if channel.lag_ms is None else f", {show_span(channel.lag_ms)} behind"
@@ -104,7 +104,7 @@ def _chain(
     fragment: FragmentSituation,
     next_of: Callable[[Situation, FragmentSituation], FragmentSituation | None],
 ) -> list[FragmentSituation]:
-    """From a fragment to the one that it waits for in the end, both included."""
+    """From a fragment to the one that it ultimately waits for, both included."""
     chain = [fragment]
     while (following := next_of(situation, chain[-1])) is not None and following not in chain:
         chain.append(following)
@@ -123,16 +123,16 @@ def _held_by(situation: Situation, fragment: FragmentSituation) -> FragmentSitua
 
 
 def _why_slow(root: FragmentSituation) -> tuple[str, str]:
-    """Why the fragment at the root of a block does not take what waits for it, and what to do."""
+    """Why the fragment at the root of a block does not keep up, and what to do."""
     if not root.is_running:
-        return f"it is {root.state}", "wait until it runs again; its error says why, if it stays so"
+        return f"it is {root.state}", "wait until it runs again; if it does not, its error says why"
     if root.batch_ms >= LONG_BATCH_MS:
         return (
             f"its batches take {show_span(root.batch_ms)}",
             "make its work for each message cheaper, give Spark more cores, or look at what it writes to",
         )
     return (
-        f"it takes {show_rate(root.rows_per_s)}",
+        f"it processes {show_rate(root.rows_per_s)}",
         "give Spark more cores, make its work for each message cheaper, or look at what it writes to",
     )
 
@@ -141,16 +141,16 @@ def _why_held(root: FragmentSituation) -> tuple[str, str]:
     """What the fragment at the root of a standing clock waits for, and what to do."""
     waits_for = root.waiting_for or "data of its source"
     if waits_for.startswith("partition"):
-        return waits_for, "if that partition may be silent, set idle_timeout at event_time"
+        return waits_for, "if that partition may be silent, set idle_timeout in event_time()"
     if waits_for.startswith("data"):
         return (
             waits_for,
-            "none needed if the source is silent; otherwise check that it can be reached and read",
+            "none needed if the source has no new messages; otherwise check that it can be reached and read",
         )
     if waits_for.startswith("its own work"):
-        return waits_for, "wait for the batch to end, or take less in a batch (run.max-batch-bytes)"
+        return waits_for, "wait for the batch to end, or make batches smaller (run.max-batch-bytes)"
     if not root.is_running or waits_for.startswith("its"):
-        return waits_for, "wait until it runs; its error says why, if it stays so"
+        return waits_for, "wait until it runs; if it does not, its error says why"
     return waits_for, "see what it waits for"
 
 
