@@ -118,8 +118,9 @@ def _verdict(found: Difference) -> str:
         )
     return (
         "The application cannot continue with its state: "
-        f"{show_counted(len(found.refused), 'processor')} refused. Undo these changes, run it with --fresh to start over or with --replay-from to begin a new life, or use "
-        "another application name to keep both."
+        f"{show_counted(len(found.refused), 'processor')} refused. Undo these changes, "
+        "run it with --fresh to start over or with --replay-from to begin a new life, or use another "
+        "application name to keep both."
     )
 
 

@@ -10,8 +10,8 @@ asks it.
 
 Invariants:
 
-1. No text is refused that Spark's parser accepts, except one with a bare AND, OR or NOT as a name: Spark reads
-   `n = 1 and` as `n = 1` under the name "and", which nobody means.
+1. No text is refused that Spark's parser accepts, except one with a bare AND, OR or NOT as a name: Spark
+   reads `n = 1 and` as `n = 1` under the name "and", which nobody means.
 2. Text in which Spark replaces variables (`${...}`) is not judged.
 
 Called by `api.columns`, when the first SQL text is written.

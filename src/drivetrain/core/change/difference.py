@@ -5,8 +5,8 @@ on; others would make a query continue with the state of something else.
 
 Design: a fragment's query continues if it reads the same inputs and its trunk is the same, because its
 checkpoint depends on these. So a fragment whose inputs and trunk are described as before *fits*. Branches are
-compiled anew for every batch, and may change. A function in a trunk may change its code: a
-checkpoint depends only on its being there.
+compiled anew for every batch, and may change. A function in a trunk may change its code:
+a checkpoint depends only on its being there.
 
 | fate | meaning |
 |---|---|
@@ -144,7 +144,8 @@ def _culprits(
         elif (was := old.processors[id].shown) != new.processors[id].shown:
             found[id] = f"{of} was made with {was}"
     if not found:  # the same processors, in another order or after other inputs
-        found[name] = f"its fragment read {_listed(before.inputs)}, and would now read {_listed(after.inputs)}"
+        was_read, is_read = _listed(before.inputs), _listed(after.inputs)
+        found[name] = f"its fragment read {was_read}, and would now read {is_read}"
     yield from found.items()
 
 

@@ -129,8 +129,8 @@ def takes_long(situation: Situation) -> Iterator[Finding]:
                 "far-behind",
                 Severity.WARNING,
                 fragment.id,
-                f"{show_count(fragment.lag_rows)} messages wait: at {show_rate(fragment.rows_per_s)} they take "
-                f"{show_span(int(waiting_s * 1000))}, even if no more arrive",
+                f"{show_count(fragment.lag_rows)} messages wait: at {show_rate(fragment.rows_per_s)} they "
+                f"take {show_span(int(waiting_s * 1000))}, even if no more arrive",
                 "give Spark more cores, or make what it does with each message cheaper",
             )
 
@@ -182,7 +182,8 @@ def loses_messages(situation: Situation) -> Iterator[Finding]:
                 "left-out",
                 Severity.NOTE,
                 fragment.id,
-                f"{show_counted(fragment.left_out, 'message')} left out after crashes: delivery is at most once",
+                f"{show_counted(fragment.left_out, 'message')} left out after crashes: "
+                "delivery is at most once",
                 'set run.delivery="exactly once" if every message counts',
             )
     for channel in situation.channels():

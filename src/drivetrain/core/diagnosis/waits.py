@@ -3,9 +3,9 @@
 Problem: figures say that a fragment waits. It is rarely the one to look at: it waits for another one, which
 waits for a third.
 
-Design: the wait is followed from fragment to fragment. A finding is about the root: it names
-every step, and says what is wrong there (it is being started again, its batches take long, or its source
-gives nothing). All fragments that wait for one root share one finding.
+Design: the wait is followed from fragment to fragment. A finding is about the root: it
+names every step, and says what is wrong there (it is being started again, its batches take long, or its
+source gives nothing). All fragments that wait for one root share one finding.
 
 Invariants:
 
@@ -56,7 +56,7 @@ def is_blocked(situation: Situation) -> Iterator[Finding]:
 
 
 def clock_stands(situation: Situation) -> Iterator[Finding]:
-    """The clock of a fragment stands still; those after it stand because of it, and get no finding of their own."""
+    """The clock of a fragment stands still; those after it wait for it, and get no finding of their own."""
     if situation.is_over:
         return
     roots: dict[str, list[FragmentSituation]] = {}
