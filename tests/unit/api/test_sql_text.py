@@ -109,7 +109,7 @@ def test_what_spark_can_read_passes(text: str) -> None:
         ('a = ▲"x', 'the quote " is never closed', 'add a "'),
         ("▲`a > 1", "the backquote ` is never closed", "add a `"),
         ("a ▲/* b", "a comment is never closed", "add */"),
-        ("a ▲# b", "'#' has no meaning", "take it away"),
+        ("a ▲# b", "'#' has no meaning", "remove it"),
         ("▲größe > 3", "the name größe needs backquotes", "write `größe`"),
         ("length ▲'x'", "from \"'x'\" on", "write an operator"),
         ("▲", "SQL text is empty", "write the name of a column"),

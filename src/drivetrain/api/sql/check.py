@@ -147,8 +147,7 @@ def _at_token(tokens: Sequence[Token], at: int) -> Fault:
     elif token.text.upper() in _OPERATORS:
         sides = "after it" if token.text.upper() == "NOT" else "on both sides"
         remedy = (
-            f"{token.text} needs something {sides}; "
-            f"write a column of that name in backquotes: `{token.text}`"
+            f"{token.text} needs something {sides}; write a column of that name in backquotes: `{token.text}`"
         )
     elif token.text in _CLOSING.values():
         remedy = f"remove the {token.text}, or write what is missing before it"

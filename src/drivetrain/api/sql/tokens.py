@@ -108,7 +108,7 @@ def _token(text: str, at: int, before: list[Token], types_open: int) -> Token:
             raise NoTokenError(what, at, f"add a {text[at]} where it ends")
         what = f"{text[at]!r} has no meaning in SQL text"
         raise NoTokenError(
-            what, at, "take it away; names with such signs stand in backquotes, text in quotes"
+            what, at, "remove it; put names with such characters in backquotes, and text in quotes"
         )
     word = piece.upper()
     if name != "IDENTIFIER" or word not in known.fixed:

@@ -42,7 +42,7 @@ def ended(situation: Situation) -> Iterator[Finding]:
     if not situation.has_failed:
         return
     error = situation.error
-    what = situation.why or "it has failed" if error is None else error.what
+    what = situation.why or "nobody said why" if error is None else error.what
     place = f" ({error.where})" if error is not None and error.where else ""
     remedy = (error and error.remedy) or "look at its logs: drivetrain logs " + situation.application
     yield Finding("failed", Severity.CRITICAL, situation.application, f"it has failed: {what}{place}", remedy)
