@@ -241,8 +241,10 @@ class StandInQuery:
             assert not batch_numbers(checkpoint / "offsets"), "a query without metadata has batches"
             _write(checkpoint / "metadata", json.dumps({"id": str(next(self.serial))}))
         self._batch = committed(checkpoint)
-        self._at = self._known(self._batch)
         planned = max(batch_numbers(checkpoint / "offsets"), default=-1)
+        if self._batch < 0:  # without a record of commits Spark takes the last batch that it planned
+            self._batch = max(planned - 1, -1)
+        self._at = self._known(self._batch)
         assert planned <= self._batch + 1, "Spark plans one batch at a time"
         self._planned = self._known(planned) if planned > self._batch else None
         self._has_run = False
