@@ -5,6 +5,7 @@ Called by `drivetrain explain` and `drivetrain show`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,14 +44,8 @@ def situation_of(view: ApplicationView, status: JobStatus | None, workers: Seque
     )
     if status is None:
         return known
-    return Situation(
-        application=view.app_id,
-        is_over=known.is_over,
-        has_failed=known.has_failed,
-        answers=True,
-        epoch=view.epoch,
-        waits_for=known.waits_for,
-        why=view.why,
+    return dataclasses.replace(
+        known,
         runs_for_ms=max(0, status.now_ms - status.started_ms),
         error=_problem(status.error),
         recovered=tuple(found for error in status.errors if (found := _problem(error)) is not None),
@@ -59,7 +54,6 @@ def situation_of(view: ApplicationView, status: JobStatus | None, workers: Seque
             ProcessorCounts(id, taken, late, dead) for id, (taken, _, late, dead) in status.counts.items()
         ),
         checkpoints=_checkpoints(status.checkpoints, status.checkpoints_now_ms),
-        machines=known.machines,
         lost=status.lost,
     )
 
@@ -74,8 +68,6 @@ def _fragment(view: FragmentView) -> FragmentSituation:
         is_running=view.state not in _DOES_NOT_RUN,
         state=view.state,
         attempt=view.attempt,
-        executor=view.executor,
-        batch_id=view.batch_id,
         batch_ms=view.batch_ms,
         rows_per_s=view.rows_per_s,
         lag_rows=view.lag_rows,
@@ -91,7 +83,6 @@ def _fragment(view: FragmentView) -> FragmentSituation:
                 lag_rows=channel.lag_rows,
                 lag_ms=channel.lag_ms,
                 blocked_ms=channel.blocked_ms,
-                window_rows=channel.window_rows,
                 losses=channel.losses,
                 replays=channel.replays,
             )

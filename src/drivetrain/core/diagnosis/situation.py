@@ -33,7 +33,6 @@ class ChannelSituation:
     lag_rows: int = 0
     lag_ms: int | None = None
     blocked_ms: int = 0
-    window_rows: int = 0
     losses: int = 0
     replays: int = 0
 
@@ -51,8 +50,6 @@ class FragmentSituation:
     is_running: bool = True
     state: str = "running"
     attempt: int = 1
-    executor: str | None = None
-    batch_id: int = -1
     batch_ms: int = 0
     rows_per_s: float = 0.0
     lag_rows: int | None = None

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 
 from pyspark.sql.streaming import StreamingQuery
 
@@ -93,7 +94,7 @@ class FragmentClock:
 
     def restore(self, batch_id: int) -> None:
         """Go on with what earlier queries knew after batch `batch_id`; before the first batch of this one."""
-        if not self._is_recorded():
+        if not self._is_recorded:
             return
         now_ms = monotonic_ms()
         times = self._event_times()
@@ -109,7 +110,7 @@ class FragmentClock:
 
     def note(self, batch_id: int) -> None:
         """Keep what is known after a batch for the next query; before the batch's entries are appended."""
-        if self._is_recorded():
+        if self._is_recorded:
             newest = {
                 id: NewestTimestamps(self._newest.get(id), self._by_partition(id))
                 for id in {*self._newest, *self._parted}
@@ -119,6 +120,7 @@ class FragmentClock:
     def _by_partition(self, id: str) -> dict[int, int]:
         return dict(self._parted[id].newest_ms) if id in self._parted else {}
 
+    @cached_property
     def _is_recorded(self) -> bool:
         """Whether a silent input could hold the clock: one of several, or a partition."""
         if self.trunk.only_at_end:
