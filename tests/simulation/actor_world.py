@@ -25,7 +25,7 @@ from drivetrain.actor.remote.auth import TAG_BYTES
 from drivetrain.actor.remote.remote_errors import ProtocolViolationError
 from drivetrain.actor.remote.wire import HeartbeatReply, decode
 from drivetrain.errors import UnavailableError
-from drivetrain.testing import Node, ProcessEndedError, SimulatedTransport, Simulation
+from drivetrain.simulator import Node, ProcessEndedError, SimulatedTransport, Simulation
 
 SECRET = "a secret for simulations only"
 PORT = 7

@@ -63,8 +63,9 @@ from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, S
 from drivetrain.config import Config
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.fragment_execution import FragmentId
+from drivetrain.core.job.fragment_figures import Counters, FragmentFigures, Phases
 from drivetrain.core.job.job_events import Vertex
-from drivetrain.testing import Node, ProcessEndedError, Simulation
+from drivetrain.simulator import Node, ProcessEndedError, Simulation
 
 SECRET = "a secret for simulations only"
 PORT = 7
@@ -514,6 +515,9 @@ class SimulatedExecutor(Actor):
                 self.world.records.committed[f],
                 {f: self.batches[f, a]},
                 settled_clock_ms=self.world.records.committed[f],
+                figures=FragmentFigures(
+                    Counters(n := self.batches[f, a], Phases(sink_ms=n), blocked_ms={f: n})
+                ),
             )
             for f, a in fragments.items()
         )

@@ -52,7 +52,7 @@ from drivetrain.core.checkpoint.transaction import (
     Transaction,
 )
 from drivetrain.core.state.picture_times import times_between
-from drivetrain.testing import Simulation
+from drivetrain.simulator import Simulation
 
 POLICY = CheckpointPolicy(interval_ms=200, timeout_ms=3_000)
 APART_MS = 50

@@ -33,7 +33,7 @@ from drivetrain.core.flow.flow import (
 )
 from drivetrain.core.flow.flow_receiver import FlowReceiver
 from drivetrain.core.flow.flow_sender import FlowSender
-from drivetrain.testing import Simulation
+from drivetrain.simulator import Simulation
 
 WINDOW = Window(rows=60, bytes=0, entries=6)
 DISORDER_MS = 20

@@ -29,7 +29,7 @@ from drivetrain.actor.remote.remote import Remote
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import MESSAGE_MODULES, TAKEN
 from drivetrain.cluster.access.system_names import Role, read_name, request_prefix
-from drivetrain.testing import Node, simulate
+from drivetrain.simulator import Node, simulate
 
 CLASSES: Final[tuple[type[Message], ...]] = (
     *(

@@ -22,7 +22,7 @@ from drivetrain.cluster.messages.applications import (
 )
 from drivetrain.cluster.messages.code import CodeChunk, CodeStored, GetCode, PutCode
 from drivetrain.errors import UnavailableError
-from drivetrain.testing import Node, Simulation
+from drivetrain.simulator import Node, Simulation
 
 PIECE = 1_000
 

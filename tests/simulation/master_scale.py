@@ -7,7 +7,7 @@ import time
 from master_world import World
 
 from drivetrain.cluster.messages.applications import Accepted, ApplicationSpec, GetWorkers, Submit, Workers
-from drivetrain.testing import Simulation
+from drivetrain.simulator import Simulation
 
 
 async def scale(

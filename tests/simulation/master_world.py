@@ -44,7 +44,7 @@ from drivetrain.cluster.messages.registration import (
     WorkerReport,
 )
 from drivetrain.errors import DrivetrainError, UnavailableError
-from drivetrain.testing import Node, ProcessEndedError, Simulation
+from drivetrain.simulator import Node, ProcessEndedError, Simulation
 
 SECRET = "a secret for simulations only"
 PORT = 7

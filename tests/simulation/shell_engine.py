@@ -21,6 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.plan.plan import Fragment
+from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.snapshots import RELEASED
@@ -36,6 +37,15 @@ SEGMENT = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
 APART_MS = 50
 DISORDER_MS = 300
 """By how much messages are out of order, and what applications declare."""
+
+
+OF_A_VERSION = 1_000_000
+"""What sinks show is marked with the change that its branches are of, times that."""
+
+
+def is_bad(change: int) -> bool:
+    """Whether the code of a change fails."""
+    return change % 3 == 2
 
 
 def time_of_ms(value: int) -> int:
@@ -121,14 +131,20 @@ class StandInFrames:
 
     def compute_all(self) -> None:
         assert self.batch.df.rows is not None
+        if is_bad(self.branches.change):
+            raise OperatorError(
+                "the code of the change fails", operator="a filter", message=None, user_traceback=""
+            )
 
     def for_sink(self, _node: object) -> list[int]:
-        return list(self.batch.df.rows)
+        self.compute_all()
+        return [row + OF_A_VERSION * self.branches.change for row in self.batch.df.rows]
 
     def log(self, _node: object) -> None:
         """Nobody reads it."""
 
     def segments(self, _channel: object, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
+        self.compute_all()
         rows, made = self.batch.df.rows, []
         for part in (rows[:2], rows[2:]):
             if part:
@@ -150,9 +166,13 @@ class StandInFrames:
 
 
 class StandInBranches:
-    """The branches of a fragment; `timing` are its processors that assign event time."""
+    """The branches of a fragment; `timing` are its processors that assign event time.
 
-    def __init__(self, channels: list[str], timing: list[str]) -> None:
+    `change` is how often the user had changed them.
+    """
+
+    def __init__(self, channels: list[str], timing: list[str], change: int) -> None:
+        self.change = change
         self.channels = channels
         self.timing = timing
 
@@ -205,9 +225,15 @@ class StandInEngine:
                 sources[id] = self.source(id)
                 readers[id] = lambda opened=sources[id]: SourceReader(opened)
         trunk = Trunk(SimpleNamespace(readers=readers), "append", tuple(readers), sources, _no_frame, {})
+        return trunk, self.branches(context, fragment, trunk)
+
+    def branches(self, context: Any, fragment: Fragment, _trunk: Trunk) -> StandInBranches:
         outputs = [channel.id for channel in context.plan.outputs(fragment.id)]
-        timing = [id for id in fragment.processors if graph.nodes[id].operation.assigned_time is not None]
-        return trunk, StandInBranches(outputs, timing)
+        nodes = context.plan.graph.nodes
+        timing = [id for id in fragment.processors if nodes[id].operation.assigned_time is not None]
+        described = [context.plan.operators[id].text for id in fragment.processors]
+        changes = [int(text.partition("v >= -")[2]) for text in described if text.startswith("v >= -")]
+        return StandInBranches(outputs, timing, max(changes, default=0))
 
     def start(
         self, trunk: Trunk, _name: str, checkpoint: Path, on_batch: Callable[..., None]
@@ -255,9 +281,9 @@ class StandInQuery:
     def exception(self) -> BaseException | None:
         return self._error
 
-    def reports(self) -> list[Any]:
+    def reports(self, after: int) -> list[Any]:
         reports, self._reports = self._reports, []
-        return reports
+        return [report for report in reports if report.batchId > after]
 
     def stop(self) -> None:
         self.is_active = False

@@ -14,25 +14,35 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from shell_disk import Killed
-from shell_engine import StandInEngine, StandInQuery
+from shell_engine import StandInEngine, StandInQuery, is_bad
 
 from drivetrain.actor import ActorSystem
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
+from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.job.run_progress import QuietListener, RunOutcome
+from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
+from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import Participation, RestoreNeededError
 from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.prepare.graph_code import graph_as_code
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.embedded import assembled
 from drivetrain.spark.run.execution import prepare
 from drivetrain.spark.run.host import Host
-from drivetrain.testing.loop import SimulatedLoop
 
 if TYPE_CHECKING:
     from shell_world import World
 
+REFUSALS = (
+    "nothing changes",
+    "another change of the application is under way",
+    "the application is stopping",
+)
 MOST_RESTORES = 5
 """Of one life: damage is done between lives, and rarely while one goes on."""
 
@@ -143,10 +153,13 @@ class Process:
         if self.rundir.finished is not None:
             return RunOutcome.FINISHED
         restores = 0
+        self.plan, self.version = make_plan(self.world.file.graph()), None
         while True:
             try:
                 return self.run_once(steps)
             except RestoreNeededError:
+                if hasattr(self, "execution"):  # as the embedded run does it
+                    self.plan, self.version = self.execution.plan, self.rundir.versions.in_force()
                 restores += 1
                 assert restores <= MOST_RESTORES, "it goes back again and again"
                 self.stop_all()
@@ -157,7 +170,9 @@ class Process:
         self.engine = StandInEngine(world.random.randrange, world.source, self.is_blocked)
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=lambda: world.now_s)
-        self.execution = prepare(world.plan, self.rundir, world.config, flow=flow, host=host)
+        self.execution = prepare(
+            self.plan, self.rundir, world.config, flow=flow, host=host, version=self.version
+        )
         world.restores += any("went back" in notice for notice in self.execution.notices)
         self.actors = Actors(Random(world.random.random()), world.config)
         self.loop = assembled(self.execution, self.listener, self.actors, self.begin_recovery)
@@ -195,6 +210,12 @@ class Process:
             world.stops_left -= 1
             world.stops += 1
             self.listener.stops = True
+        if world.changes_left > 0 and world.random.random() < world.eagerness:
+            self.change()
+        number = self.loop.changes.state.number
+        if number and world.deaths is None and world.random.random() < 0.001:
+            with contextlib.suppress(UserError):  # it is over
+                self.loop.changes.give_up(number)
         world.now_s += world.random.choice((0.001, 0.01, 0.05))
         queries = [query.step for query in self.engine.queries if query.is_active]
         turns: list[Callable[[], object]] = [
@@ -207,6 +228,23 @@ class Process:
         outcome = world.random.choice(turns)()
         world.check_clock(self.loop.clock.clock_ms)
         return outcome if isinstance(outcome, RunOutcome) else None
+
+    def change(self) -> None:
+        """The user changes the file, and updates the application that runs."""
+        world, changes = self.world, self.loop.changes
+        world.changes_left -= 1
+        world.changes += 1
+        application = world.built(world.changes)
+        if not is_bad(world.changes) or world.random.random() < 0.5:
+            world.file = application
+        graph = application.graph()
+        record = version_of(make_plan(graph), fingerprint)
+        against = changes.versions.in_force.record.number
+        try:
+            changes.propose(record, graph, graph_as_code(graph), "update", against)
+        except (UserError, UnavailableError) as refused:
+            if refused.what not in REFUSALS:
+                raise
 
     def look(self) -> RunOutcome | None:
         outcome = self.loop.step(int(self.world.now_s * 1000))

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from shell_disk import Killed, StandInSink, Target, watching
-from shell_engine import DISORDER_MS, StandInSource
+from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, is_bad
 from shell_process import Process
 
 from drivetrain.api import Application, sinks, sources
@@ -27,11 +27,17 @@ from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint, armed
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, OperatorError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after
-from drivetrain.spark.run import execution as execution_module
+from drivetrain.spark.prepare import opened_sinks
 
+OF_A_CHANGE = (
+    CrashPoint.BEFORE_VERSION,
+    CrashPoint.AFTER_VERSION,
+    CrashPoint.BEFORE_OUTCOME,
+    CrashPoint.AFTER_OUTCOME,
+)
 STEPS = 60_000
 """Many more than a life of such an application takes."""
 
@@ -58,12 +64,18 @@ class World:
         self.deaths = None if deaths is None else deque(deaths)
         if deaths is not None:
             self.kills_left = self.harms_left = self.stops_left = 0
+        self.changes_left = 0 if deaths is not None and not self.dies_in_a_change(deaths) else 40
+        if deaths is None:
+            self.changes_left = self.random.randrange(0, 5)
+        self.eagerness = 0.004 if deaths is None else 0.05
+        self.changes = 0
         self.kills = self.harms = self.restores = self.stops = 0
         self.published_midway = 0
         """How often a checkpoint was published while a fragment still ran."""
         self.shown_rows = 0
         self.counts: dict[str, int] = {}
-        self.application = self.drawn()
+        self.drawn_graph = self.random.choice(("chain", "fork", "join")), self.random.getrandbits(64)
+        self.application = self.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
         self.config = Config.load(
             None,
@@ -77,34 +89,49 @@ class World:
             },
         )
         self.are_made = mode == "on"
+        self.file = self.application
+        """What the user has in the application's file."""
         self.plan: Plan = make_plan(self.application.graph())
         self.clock_ms = -(10**18)
 
     # -- the application -----------------------------------------------------------------------------
 
-    def drawn(self) -> Application:
-        """A chain, a fork, or a join, of two to four fragments."""
-        app = Application("shells")
+    @staticmethod
+    def dies_in_a_change(deaths: Sequence[CrashPoint]) -> bool:
+        return any(point in OF_A_CHANGE for point in deaths)
+
+    def built(self, change: int) -> Application:
+        """A chain, a fork, or a join, of two to four fragments, as the user has changed it that often.
+
+        The branches of some fragments differ from change to change; every third change is to code that fails.
+        """
+        shape, seed = self.drawn_graph
+        drawn, app = Random(seed), Application("shells")
+        differs = Random(seed + change)
+
+        def kept() -> str:
+            """The condition of a filter, which says what the branches are to do."""
+            shown = change if change and differs.random() < 0.8 else 0
+            return f"v >= -{shown}"
 
         def read(name: str) -> Any:
-            self.counts[name] = self.random.randrange(0, 60)
+            self.counts[name] = drawn.randrange(0, 60)
             made = app.read(sources.generate(rows=1), name=name).select(ts="timestamp_millis(id)", v="id")
             return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()
 
-        shape = self.random.choice(("chain", "fork", "join"))
         stream = read("first")
         if shape == "chain":
-            stream.filter("v >= 0", name="middle").cut().filter("v >= 0", name="last").sink(
-                sinks.none(), name="out"
-            )
+            last = stream.filter(kept(), name="middle").cut().filter(kept(), name="last")
+            last.sink(sinks.none(), name="out")
+            last.sink(sinks.none(), name="also")
         elif shape == "fork":
-            stream.filter("v >= 0", name="left").cut().filter("v >= 0", name="behind").sink(
-                sinks.none(), name="out"
-            )
-            stream.filter("v >= 0", name="right").sink(sinks.none(), name="other")
+            left = stream.filter(kept(), name="left").cut()
+            left.filter(kept(), name="behind").sink(sinks.none(), name="out")
+            stream.filter(kept(), name="right").sink(sinks.none(), name="other")
         else:
-            both = stream.union(read("second"), name="both").filter("v >= 0", name="all")
+            both = stream.union(read("second"), name="both").filter(kept(), name="all")
             both.sink(sinks.none(), name="out")
+            both.sink(sinks.none(), name="also")
         return app
 
     def source(self, id: str) -> StandInSource:
@@ -203,7 +230,7 @@ class World:
 
         Returns how many rows are shown.
         """
-        shown, wanted = self.target.shown(), self.wanted()
+        shown, wanted = self.shown(), self.wanted()
         for id, (_, rows) in shown.items():
             assert max(Counter(rows).values(), default=1) == 1, f"{id} shows a message twice: {rows}"
             assert set(rows) <= set(wanted[id]), f"{id} shows what nobody sent"
@@ -213,6 +240,24 @@ class World:
         self.shown_rows = sum(len(rows) for _, rows in shown.values())
         return self.shown_rows
 
+    def shown(self) -> dict[str, tuple[int, list[int]]]:
+        """What the sinks show, without the versions."""
+        return {
+            id: (last, [row % OF_A_VERSION for row in rows])
+            for id, (last, rows) in self.target.shown().items()
+        }
+
+    def check_versions(self) -> None:
+        """Sinks of one fragment show each message as the same version; none as one whose code fails."""
+        shown = {id: rows for id, (_, rows) in self.target.shown().items()}
+        for id, rows in shown.items():
+            assert not any(is_bad(row // OF_A_VERSION) for row in rows), f"{id} shows what cannot be computed"
+        if {"out", "also"} <= shown.keys():
+            out, also = set(shown["out"]), set(shown["also"])
+            both = {row % OF_A_VERSION for row in out} & {row % OF_A_VERSION for row in also}
+            differing = {row for row in out ^ also if row % OF_A_VERSION in both}
+            assert not differing, f"a batch was shown by two versions: {sorted(differing)}"
+
     def check_clock(self, clock_ms: int | None) -> None:
         if clock_ms is not None:
             assert clock_ms >= self.clock_ms, f"the clock moved back from {self.clock_ms} to {clock_ms}"
@@ -220,7 +265,8 @@ class World:
 
     def check_end(self) -> None:
         self.check_shown()
-        shown = {id: Counter(rows) for id, (_, rows) in self.target.shown().items()}
+        self.check_versions()
+        shown = {id: Counter(rows) for id, (_, rows) in self.shown().items()}
         assert {id: shown.get(id, Counter()) for id in self.wanted()} == self.wanted()
 
 
@@ -234,10 +280,11 @@ def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None) -> World:
             patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))
             patched.setattr(time, "sleep", world.sleep)
             patched.setattr(
-                execution_module, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
+                opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
             )
             while run_life(world) is not RunOutcome.FINISHED:
                 world.check_shown()
+                world.check_versions()
         world.check_end()
         return world
 
@@ -251,6 +298,16 @@ def run_life(world: World) -> RunOutcome | None:
         assert outcome is not None, "the run does not end"
     except Killed:
         outcome = None
+    except OperatorError:
+        # Of a version that was run, not updated, there is nothing to go back to: the user corrects the file.
+        in_force = process.rundir.versions.in_force()
+        assert in_force is not None
+        assert in_force.made_how == "run", "the application did not go back to the version before"
+        texts = [record.described for record in in_force.processors.values()]
+        changes = [int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")]
+        assert is_bad(max(changes)), "the code of the version does not fail"
+        process.stop_all()
+        world.file, outcome = world.built(0), None
     finally:
         process.release()
         world.is_up = False

@@ -15,7 +15,7 @@ from drivetrain.actor import (
     Terminated,
 )
 from drivetrain.core.liveness.supervision import Backoff, Directive, Scope, SupervisionPolicy
-from drivetrain.testing import Simulation, simulate
+from drivetrain.simulator import Simulation, simulate
 
 STEPS = 120
 CAPACITY = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actor_world import ASK_TIMEOUT_MS, Stop, World
 
-from drivetrain.testing import NetworkFaults, Simulation, simulate
+from drivetrain.simulator import NetworkFaults, Simulation, simulate
 
 ROUNDS = 8
 

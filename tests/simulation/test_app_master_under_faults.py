@@ -13,7 +13,7 @@ from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMast
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import Follow, JobState, StopApplication
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
-from drivetrain.testing import NetworkFaults, Simulation, simulate
+from drivetrain.simulator import NetworkFaults, Simulation, simulate
 
 
 async def torment(world: World, what: int) -> None:
@@ -85,6 +85,10 @@ def check_the_end(world: World) -> None:
     known = sum(batches for (e, _, _), batches in records.final.items() if e == epoch)
     total = result.accumulators.get("batches", 0)
     assert known <= total <= records.counted[epoch]
+    counters = [view.figures.counters for view in result.fragments]
+    assert sum(one.batches for one in counters) == total
+    assert sum(one.phases.sink_ms for one in counters) == total
+    assert sum(sum(one.blocked_ms.values()) for one in counters) == total
     if not records.crashes and not world.disturbed and world.is_calm:
         assert total == records.counted[epoch] == BATCHES * len(GRAPH)
     assert not world.spec.begins_anew, "the registry still says that the state is to begin anew"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checkpoint_world import World
 
-from drivetrain.testing import Simulation, simulate
+from drivetrain.simulator import Simulation, simulate
 
 FAULTY_STEPS = 2_500
 CALM_STEPS = 60_000

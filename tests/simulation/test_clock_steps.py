@@ -13,7 +13,7 @@ from drivetrain.cluster.messages.applications import GetWorkers, Workers
 from drivetrain.cluster.worker import Worker, WorkerSettings
 from drivetrain.config import Config
 from drivetrain.errors import UnavailableError
-from drivetrain.testing import Node, Simulation, simulate
+from drivetrain.simulator import Node, Simulation, simulate
 
 HOUR_MS = 3_600_000
 

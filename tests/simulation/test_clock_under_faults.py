@@ -7,7 +7,7 @@ import asyncio
 from clock_world import World
 
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
-from drivetrain.testing import Simulation, simulate
+from drivetrain.simulator import Simulation, simulate
 
 
 @simulate(seeds=60)

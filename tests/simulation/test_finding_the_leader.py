@@ -11,7 +11,7 @@ from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import guard_of
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError, SecretRefusedError, find_leader
 from drivetrain.cluster.messages.leadership import Leader
-from drivetrain.testing import NetworkFaults, Simulation, simulate
+from drivetrain.simulator import NetworkFaults, Simulation, simulate
 
 MASTERS = tuple(f"{name}:{PORT}" for name in ("m1", "m2", "m3"))
 

@@ -24,7 +24,7 @@ from drivetrain.core.flow.flow import (
 )
 from drivetrain.core.flow.flow_receiver import FlowReceiver
 from drivetrain.core.flow.flow_sender import FlowSender
-from drivetrain.testing import Simulation, simulate
+from drivetrain.simulator import Simulation, simulate
 
 BATCHES = 40
 LARGEST = 30

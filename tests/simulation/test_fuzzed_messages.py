@@ -57,7 +57,7 @@ from drivetrain.core.clock.clock_service import (
 )
 from drivetrain.runtime.checkpoints.coordinator_actor import CheckpointActor, CheckpointEvent, CheckpointHost
 from drivetrain.runtime.clock_actor import ClockActor, ClockEvent
-from drivetrain.testing import Node, Simulation, simulate
+from drivetrain.simulator import Node, Simulation, simulate
 
 SECRET = worker_sim.SECRET
 PORT = worker_sim.PORT
@@ -412,6 +412,7 @@ class _NoAttempt:
     """An attempt without a thread, which runs until it is cancelled."""
 
     progress = None
+    disk = None
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from drivetrain.cluster.messages.registration import (
 )
 from drivetrain.cluster.messages.replication import ReplicateCode
 from drivetrain.errors import UnavailableError
-from drivetrain.testing import Node, Simulation, simulate
+from drivetrain.simulator import Node, Simulation, simulate
 
 
 def archive(simulation: Simulation, pieces: float = 3.5) -> tuple[bytes, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from master_scale import scale
 from master_world import LEASE_MS, World
 
-from drivetrain.testing import NetworkFaults, Node, Simulation, simulate
+from drivetrain.simulator import NetworkFaults, Node, Simulation, simulate
 
 ROUNDS = 5
 

@@ -63,7 +63,7 @@ from drivetrain.core.cluster.map_log import decode, restore
 from drivetrain.core.cluster.replicated_map import Base, MapDigest, MapEntry, Stamp
 from drivetrain.core.job.job import Job
 from drivetrain.errors import InternalError
-from drivetrain.testing import Simulation, simulate
+from drivetrain.simulator import Simulation, simulate
 
 KIB = 1024
 

@@ -10,7 +10,7 @@ from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import ApplicationSpec, Kill, Submit
 from drivetrain.core.cluster.map_log import decode, restore
 from drivetrain.core.cluster.replicated_map import ReplicatedMap
-from drivetrain.testing import NetworkFaults, Node, Simulation, simulate
+from drivetrain.simulator import NetworkFaults, Node, Simulation, simulate
 
 KIB = 1024
 

@@ -26,11 +26,11 @@ from drivetrain.runtime.channel.segments import (
     write_segment,
 )
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.simulator import Simulation, simulate
 from drivetrain.spark.repair import repair as repair_module
 from drivetrain.spark.repair.repair import Repair
 from drivetrain.spark.repair.rerun_batch import LostForGoodError
 from drivetrain.spark.repair.steps import Steps
-from drivetrain.testing import Simulation, simulate
 
 SCHEMA = pa.schema([("v", pa.int64()), ("__ts", pa.timestamp("us", tz="UTC"))])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from worker_sim import SLOTS, World
 
 from drivetrain.cluster.messages.launching import LaunchFailed, ProcessExited
-from drivetrain.testing import NetworkFaults, Simulation, simulate
+from drivetrain.simulator import NetworkFaults, Simulation, simulate
 
 NAMES = ("m1", "m2", "m3")
 

@@ -32,7 +32,7 @@ from drivetrain.cluster.worker.launch_requests import OnEnd
 from drivetrain.cluster.worker.machine_load import Load
 from drivetrain.config import Config
 from drivetrain.errors import UnavailableError
-from drivetrain.testing import Node, Simulation
+from drivetrain.simulator import Node, Simulation
 
 SECRET = "a secret for simulations only"
 PORT = 7

@@ -1,15 +1,15 @@
 """A simulated process on a machine of its own: start, crash, lose power, restart, freeze, thaw.
 
 Design: the node outlives its process. Each start is a new `Life`; `main(node)` runs in it and builds
-whatever the process consists of, from `node.transport`, `node.disk`, `node.clock_ms` and `node.entropy`.
-What `main` returns is handed to the scenario, and what it started runs on until the life ends.
+the process from `node.transport`, `node.disk`, `node.clock_ms` and `node.entropy`.
+The scenario receives the result of `main`; tasks that it started run until the life ends.
 
 Invariants:
 1. At most one life is alive at a time.
-2. A crash ends everything of the life at once; the disk keeps what `SimulatedDisk` promises to keep.
-3. A frozen process runs nothing and loses nothing, as after SIGSTOP; its machine still takes connections.
+2. A crash ends everything of the life at once; the disk keeps what `SimulatedDisk` guarantees.
+3. A frozen process runs nothing and loses nothing, as after SIGSTOP; its machine still accepts connections.
 
-Called by scenarios; made by `Simulation.node`.
+Called by scenarios; created by `Simulation.node`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from drivetrain.testing.disk import SimulatedDisk
-from drivetrain.testing.loop import START_S, SimulatedLoop
-from drivetrain.testing.network import SimulatedNetwork
-from drivetrain.testing.process_life import CURRENT_LIFE, Life
-from drivetrain.testing.simulation_errors import ProcessEndedError, SimulationError
-from drivetrain.testing.trace import Trace
-from drivetrain.testing.transport import SimulatedTransport
+from drivetrain.simulator.disk import SimulatedDisk
+from drivetrain.simulator.loop import START_S, SimulatedLoop
+from drivetrain.simulator.network import SimulatedNetwork
+from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.simulator.simulation_errors import ProcessEndedError, SimulationError
+from drivetrain.simulator.trace import Trace
+from drivetrain.simulator.transport import SimulatedTransport
 
 T = TypeVar("T")
 
 EPOCH_MS: Final = 1_700_000_000_000
-"""What a wall clock without skew shows when a simulation starts."""
+"""The time of a wall clock without skew when a simulation starts."""
 
 
 class Surroundings(Protocol):
-    """What a node asks of the simulation that it is in."""
+    """The part of the simulation that its nodes use."""
 
     @property
     def seed(self) -> int:
@@ -47,7 +47,7 @@ class Surroundings(Protocol):
 
     @property
     def trace(self) -> Trace:
-        """The lines of what happened."""
+        """The trace of the simulation."""
 
     @property
     def network(self) -> SimulatedNetwork:
@@ -79,11 +79,11 @@ class Node:
         return self._random
 
     def entropy(self, size: int) -> bytes:
-        """Random bytes as `secrets.token_bytes` gives, from the seed."""
+        """Random bytes like those of `secrets.token_bytes`, from the seed."""
         return self._random.randbytes(size)
 
     def clock_ms(self) -> int:
-        """What this machine's wall clock shows: milliseconds since 1970, off by `clock_skew_ms`."""
+        """The time of this machine's wall clock: milliseconds since 1970, off by `clock_skew_ms`."""
         return EPOCH_MS + self.clock_skew_ms + int((self._simulation.loop.time() - START_S) * 1000)
 
     # ---- for the scenario
@@ -120,7 +120,7 @@ class Node:
         return self.run(lambda: main(self))
 
     def run(self, make: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """Run `make()` inside the process and hand its result out; or `ProcessEndedError`."""
+        """Run `make()` inside the process and return its result to the scenario; or `ProcessEndedError`."""
         life = self._require_life()
         outcome: asyncio.Future[T] = self._simulation.loop.create_future()
         self._waiting = [entry for entry in self._waiting if not entry[1].done()]
@@ -129,7 +129,7 @@ class Node:
         async def work() -> None:
             try:
                 result = await make()
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever awaits the outcome
+            except Exception as error:  # noqa: BLE001 - it belongs to the code that awaits the outcome
                 if not outcome.done():
                     outcome.set_exception(error)
             else:
@@ -146,12 +146,12 @@ class Node:
         self._end("crashes")
 
     def lose_power(self) -> None:
-        """End the process as a power cut does: as `crash`, but peers hear nothing until the next start."""
+        """End the process as a power cut does: as `crash`, but peers receive nothing until the next start."""
         self._simulation.network.set_power(self.name, is_on=False)
         self._end("loses power")
 
     def step_clock(self, by_ms: int) -> None:
-        """Set this machine's wall clock forward, or back (negative); timers go on as before."""
+        """Set this machine's wall clock forward, or back (negative); timers are not affected."""
         self.clock_skew_ms += by_ms
         self._record(f"sets its clock by {by_ms} ms")
 
@@ -163,7 +163,7 @@ class Node:
             self._record("is frozen")
 
     def thaw(self) -> None:
-        """Let a frozen process go on, as SIGCONT does; nothing when it is not frozen."""
+        """Let a frozen process continue, as SIGCONT does; no effect when it is not frozen."""
         life = self._require_life()
         if life.is_frozen:
             life.is_frozen = False
@@ -182,7 +182,7 @@ class Node:
                 outcome.set_exception(
                     ProcessEndedError("the simulated process ended meanwhile", where=str(life))
                 )
-                outcome.exception()  # nobody has to look at it
+                outcome.exception()  # marked as retrieved: it need not be awaited
         self._waiting.clear()
 
     def _require_life(self) -> Life:

@@ -2,14 +2,14 @@
 
 Design: hosts are node names. Connecting takes one way there and one back, each with the faults in force.
 As with a real kernel, a connection to a frozen process succeeds (its backlog takes it) and is accepted when
-the process thaws; one to a closed port of a machine that is on is refused; one to a machine that is off or
-cut off never ends, so that callers need a timeout.
+the process thaws; one to a closed port of a running machine is refused; one to a machine that is off or
+cut off never completes, so callers need a timeout.
 
 Invariants:
 1. The invariants of `drivetrain.actor.remote.transport`.
 2. A process that dies while it connects leaves no open end behind on its own side.
 
-Called by whatever runs in a simulated node, through `Node.transport`.
+Called by code in a simulated node, through `Node.transport`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Final
 
 from drivetrain.actor.remote.remote_errors import AddressInUseError, ConnectError
 from drivetrain.actor.remote.transport import Connection, Opener
-from drivetrain.testing.connection import SimulatedConnection
-from drivetrain.testing.network import SimulatedNetwork
-from drivetrain.testing.process_life import CURRENT_LIFE, Life
+from drivetrain.simulator.connection import SimulatedConnection
+from drivetrain.simulator.network import SimulatedNetwork
+from drivetrain.simulator.process_life import CURRENT_LIFE, Life
 
 
 class SimulatedListener:
@@ -76,7 +76,7 @@ class SimulatedTransport:
         return listener
 
     async def wait_connected(self, host: str, port: int, opened: Opener) -> Connection:
-        """Connect to a port of a node; see the module for who answers and who does not."""
+        """Connect to a port of a node; see the module for which nodes answer."""
         attempt = _Attempt(self._network, self._host, host, port, opened)
         attempt.start()
         return await attempt.outcome

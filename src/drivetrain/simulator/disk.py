@@ -1,9 +1,9 @@
-"""A disk that loses unsynced writes when its machine crashes, behind the same `Disk` protocol as a real one.
+"""A disk that loses unsynced writes when its machine crashes, with the same `Disk` protocol as a real one.
 
-Problem: on a real machine a lost write shows once in a thousand power cuts, and never in a test.
+Problem: on a real machine a lost write occurs once in a thousand power cuts, and never in a test.
 
 Design: a file remembers what is durable and the unsynced writes since. A crash keeps, by a seeded choice, a
-prefix of those writes, the last of them perhaps in part. Each operation takes a moment before and a moment
+prefix of those writes, the last one perhaps incomplete. Each operation takes a moment before and a moment
 after its effect, so a crash finds it done, not done, or done without its caller knowing.
 
 Invariants:
@@ -11,7 +11,7 @@ Invariants:
 2. Content that was synced is never lost or changed by a crash.
 3. Same seed, same operations and crashes: same content.
 
-Called by what runs in a simulated node, through `Node.disk`; `crash` by `Node`. Source: the storage faults
+Called by code in a simulated node, through `Node.disk`; `crash` by `Node`. Source: the storage faults
 of FoundationDB's and TigerBeetle's simulators; "All File Systems Are Not Created Equal" (Pillai et al.).
 """
 
@@ -25,14 +25,14 @@ from typing import Final
 
 from drivetrain.actor.disk import require_file_name
 from drivetrain.errors import DiskFullError
-from drivetrain.testing.faults import DiskFaults
-from drivetrain.testing.loop import SimulatedLoop
-from drivetrain.testing.trace import Trace
+from drivetrain.simulator.faults import DiskFaults
+from drivetrain.simulator.loop import SimulatedLoop
+from drivetrain.simulator.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class _Unsynced:
-    """One write since the last sync; `is_append` says whether it kept what was there."""
+    """One write since the last sync; `is_append` is whether it kept the previous content."""
 
     data: bytes
     is_append: bool
@@ -80,7 +80,7 @@ class SimulatedDisk:
         return None if file is None else file.content
 
     async def write(self, name: str, data: bytes) -> None:
-        """Make `data` the file's content, unsynced."""
+        """Replace the file's content by `data`, unsynced."""
         await self._store(name, _Unsynced(bytes(data), is_append=False), "write")
 
     async def append(self, name: str, data: bytes) -> None:
@@ -119,16 +119,16 @@ class SimulatedDisk:
     # ---- for the scenario
 
     def set_faults(self, faults: DiskFaults) -> None:
-        """Put the faults in force from now on."""
+        """Apply these faults from now on."""
         self._faults = faults
 
     def content(self, name: str) -> bytes | None:
-        """What a process would read now; None when there is no such file."""
+        """The content that a process would read now; None when there is no such file."""
         file = self._files.get(name)
         return None if file is None else file.content
 
     def damage(self, name: str, content: bytes | None) -> None:
-        """Give the file another durable content, or none: a disk that forgets or lies."""
+        """Change or delete the file's durable content, as a failing disk does."""
         self._record(f"damage to {name}")
         if content is None:
             self._files.pop(name, None)
@@ -136,7 +136,7 @@ class SimulatedDisk:
             self._files[name] = _File(content, [], content)
 
     def crash(self) -> None:
-        """Lose what was not synced, as far as the seed says; `Node` calls this."""
+        """Lose unsynced data, as far as the seed decides; `Node` calls this."""
         for name in sorted(self._files):
             file = self._files[name]
             if file.durable is not None and not file.unsynced:
@@ -155,7 +155,7 @@ class SimulatedDisk:
                 content = write.on(content)
             self._files[name] = _File(content, [], content)
 
-    # ---- inside
+    # ---- internals
 
     async def _store(self, name: str, write: _Unsynced, what: str) -> None:
         require_file_name(name)

@@ -1,4 +1,4 @@
-"""One simulated run: a seed, a loop on virtual time, a network, nodes, and a trace of what happened.
+"""One simulated run: a seed, a loop on virtual time, a network, nodes, and a trace of its events.
 
 Design: everything random comes from generators derived from the seed, one per purpose, so that a change in
 one part of a scenario does not reshuffle the others. While a simulation runs, cyclic garbage is not
@@ -7,10 +7,10 @@ collected (finalisers would run at moments that the seed does not decide), and t
 
 Invariants:
 1. Same seed, same scenario: same trace, byte for byte, in any process on any machine.
-2. Whatever goes wrong ends in an exception that carries the seed and the end of the trace.
-3. A task or callback that fails with nobody looking fails the simulation.
+2. Every failure ends in an exception that carries the seed and the end of the trace.
+3. A task or callback whose failure is not awaited fails the simulation.
 
-Called by `simulate`, and directly by whoever needs one run.
+Called by `simulate`, and directly for a single run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from drivetrain.actor.remote.wire import describe as describe_frame
-from drivetrain.testing.loop import START_S, SimulatedLoop
-from drivetrain.testing.network import Describe, SimulatedNetwork
-from drivetrain.testing.node import Node
-from drivetrain.testing.process_life import CURRENT_LIFE
-from drivetrain.testing.simulation_errors import BackgroundFailureError, SimulationError
-from drivetrain.testing.trace import Trace
+from drivetrain.simulator.loop import START_S, SimulatedLoop
+from drivetrain.simulator.network import Describe, SimulatedNetwork
+from drivetrain.simulator.node import Node
+from drivetrain.simulator.process_life import CURRENT_LIFE
+from drivetrain.simulator.simulation_errors import BackgroundFailureError, SimulationError
+from drivetrain.simulator.trace import Trace
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _STORY_LINES: Final = 40
 class Simulation:
     """One run with one seed; use it for one `run` only.
 
-    `until_s` limits its virtual time, `describe` turns frames into words for the trace, and `keep_trace`
+    `until_s` limits its virtual time, `describe` turns frames into text for the trace, and `keep_trace`
     keeps all lines of the trace instead of the last ones.
     """
 
@@ -61,14 +61,14 @@ class Simulation:
     # ---- for scenarios
 
     def node(self, name: str) -> Node:
-        """The node of this name, which is made when it is first asked for."""
+        """The node of this name, which is created on first use."""
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = Node(self, name)
         return node
 
     def nodes(self, *names: str) -> list[Node]:
-        """The nodes of these names, or all nodes in the order in which they were made."""
+        """The nodes of these names, or all nodes in the order of their creation."""
         return [self.node(name) for name in names] if names else list(self._nodes.values())
 
     @property
@@ -77,7 +77,7 @@ class Simulation:
         return int((self.loop.time() - START_S) * 1000)
 
     def record(self, what: str) -> None:
-        """Write a line to the trace, in the name of the process that calls."""
+        """Write a line to the trace, in the name of the calling process."""
         self.trace.write(self.loop.time(), _speaker(), what)
 
     async def sleep(self, duration_s: float) -> None:
@@ -87,7 +87,7 @@ class Simulation:
     async def wait_until(
         self, condition: Callable[[], bool], what: str, *, timeout_s: float = 60.0, poll_s: float = 0.01
     ) -> None:
-        """Wait until the condition holds; `SimulationError` naming `what` after so long."""
+        """Wait until the condition holds; raises `SimulationError` naming `what` after `timeout_s`."""
         end = self.loop.time() + timeout_s
         while not condition():
             if self.loop.time() >= end:
@@ -99,7 +99,7 @@ class Simulation:
     def run(self, scenario: Callable[[Simulation], Coroutine[Any, Any, T]]) -> T:
         """Run `scenario(self)` to its end and return its result.
 
-        Whatever it raises comes out with notes that give the seed and the end of the trace. Raises
+        Its exceptions get notes with the seed and the end of the trace. Raises
         `BackgroundFailureError` for failures that nobody awaited.
         """
         logger, lines = logging.getLogger("drivetrain"), _LogLines(self)

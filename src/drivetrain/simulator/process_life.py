@@ -1,10 +1,10 @@
 """One life of a simulated process: what it started, and whether that may still run.
 
-Problem: killing a process must stop everything it had under way at once, without running any of its
-clean-up, and nothing of the dead life may leak into the next one.
+Problem: killing a process must stop all its work at once, without running any of its clean-up, and
+nothing of the dead life may leak into the next one.
 
-Design: a life travels in a context variable. asyncio copies the context into every task, callback and
-timer, so that whatever a process starts carries its life without the process knowing. The loop asks the
+Design: a life is stored in a context variable. asyncio copies the context into every task, callback and
+timer, so everything that a process starts carries its life automatically. The loop checks the
 life before it runs a callback: a dead life's are dropped, a frozen one's are kept until it thaws.
 
 Invariants:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from drivetrain.testing import Simulation, SimulationError, simulate
-from drivetrain.testing.simulate import SEED_VARIABLE, SEEDS_VARIABLE, TRACE_VARIABLE
+from drivetrain.simulator import Simulation, SimulationError, simulate
+from drivetrain.simulator.simulate import SEED_VARIABLE, SEEDS_VARIABLE, TRACE_VARIABLE
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ async def test_a_scenario_takes_the_tests_other_arguments(simulation: Simulation
 
 PROGRAM = """
 import sys
-from drivetrain.testing import NetworkFaults, Simulation
+from drivetrain.simulator import NetworkFaults, Simulation
 sys.path.insert(0, {directory!r})
 from busy_scenario import busy
 simulation = Simulation({seed}, keep_trace=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from drivetrain.actor.remote.transport import Connection, Frame
-from drivetrain.testing import NetworkFaults, Node, ProcessEndedError, Simulation
+from drivetrain.simulator import NetworkFaults, Node, ProcessEndedError, Simulation
 
 log = logging.getLogger("drivetrain.busy")
 

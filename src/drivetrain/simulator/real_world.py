@@ -1,9 +1,9 @@
 """The part of an event loop that would reach the real world, all of it refused.
 
-Why: a simulated process that opens a real socket, waits for a real signal or starts a real program is no
-longer reproducible; the error says what to use instead.
+Why: a simulated process that opens a real socket, waits for a real signal or starts a real program is not
+reproducible; the error says what to use instead.
 
-Called by whoever tries; `SimulatedLoop` derives from it.
+Called by code that tries one of these; `SimulatedLoop` derives from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NoReturn
 
-from drivetrain.testing.simulation_errors import RealWorldError
+from drivetrain.simulator.simulation_errors import RealWorldError
 
 
 def _refusal(name: str) -> Any:

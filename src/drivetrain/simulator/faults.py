@@ -1,4 +1,4 @@
-"""How bad the simulated network and disks are: the odds of each fault.
+"""The faults of the simulated network and disks, and their odds.
 
 Called by the scenario, through `SimulatedNetwork.set_faults` and `SimulatedDisk.set_faults`; every draw is
 from a seeded generator.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
-from drivetrain.testing.simulation_errors import SimulationError
+from drivetrain.simulator.simulation_errors import SimulationError
 
 
 class _Odds:
@@ -27,7 +27,7 @@ class _Odds:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFaults(_Odds):
-    """What happens to frames between two nodes; all odds are per frame.
+    """The faults of frames between two nodes; all odds are per frame.
 
     `min_delay_ms` to `max_delay_ms` is the usual delay; `stall` of the frames take up to `max_stall_ms`
     instead. `reordering` lets a frame ignore those sent before it, `reset` breaks the connection.
@@ -44,7 +44,7 @@ class NetworkFaults(_Odds):
 
     @classmethod
     def harsh(cls) -> NetworkFaults:
-        """A network where everything goes wrong now and then."""
+        """A network in which every fault occurs from time to time."""
         return cls(
             max_delay_ms=20.0,
             stall=0.05,
@@ -63,10 +63,10 @@ class NetworkFaults(_Odds):
 
 @dataclass(frozen=True, slots=True)
 class DiskFaults(_Odds):
-    """What happens to the operations of one disk.
+    """The faults of the operations of one disk.
 
-    An operation takes `min_delay_ms` to `max_delay_ms`. `torn_write` is the chance that the last write that
-    survives a crash unsynced survives in part only; `failure` that an operation fails with an OSError.
+    An operation takes `min_delay_ms` to `max_delay_ms`. `torn_write` is the chance that the last unsynced
+    write to survive a crash survives incompletely; `failure` that an operation fails with an OSError.
     """
 
     min_delay_ms: float = 0.05

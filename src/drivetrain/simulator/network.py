@@ -1,17 +1,17 @@
 """The simulated network: which node reaches which, how long frames take, and which of them get lost.
 
-Problem: what breaks protocols (loss, delay, duplicates, reordering, partitions, peers that vanish without
-a word) happens rarely on a real network and never on demand.
+Problem: the faults that break protocols (loss, delay, duplicates, reordering, partitions, peers that vanish
+silently) happen rarely on a real network and never on demand.
 
-Design: everything between two nodes passes `carry`, which draws its fate by the `NetworkFaults` in force
-between them. A blocked direction drops a frame or holds it until it heals, by a seeded choice per frame, as
-both happen on real networks: routers drop, TCP sends again. What arrives runs as a callback of the
-receiving process, so a frozen process finds it when it thaws and a dead one never does.
+Design: everything between two nodes passes `carry`, which draws its fate from the `NetworkFaults` in force
+between them. A blocked direction drops a frame or holds it until it heals, by a seeded choice per frame,
+because both happen on real networks: routers drop, TCP resends. An arrival runs as a callback of the
+receiving process, so a frozen process handles it when it thaws and a dead one never does.
 
 Invariants:
 1. Nothing passes a direction while it is blocked.
-2. Signals that make or end connections are delayed, never lost or doubled, unless the way is blocked: TCP
-   repeats them.
+2. Signals that make or end connections are delayed, never lost or duplicated, unless the direction is
+   blocked: TCP repeats them.
 3. Same seed, same calls: same fates. Draws depend on the order of sends only.
 
 Called by `SimulatedTransport` and its connections, and by the scenario (`block`, `partition`, `isolate`,
@@ -27,11 +27,11 @@ from random import Random
 from typing import Final, Protocol
 
 from drivetrain.actor.remote.transport import Opener
-from drivetrain.testing.faults import NetworkFaults
-from drivetrain.testing.loop import SimulatedLoop
-from drivetrain.testing.process_life import Life
-from drivetrain.testing.simulation_errors import SimulationError
-from drivetrain.testing.trace import Trace
+from drivetrain.simulator.faults import NetworkFaults
+from drivetrain.simulator.loop import SimulatedLoop
+from drivetrain.simulator.process_life import Life
+from drivetrain.simulator.simulation_errors import SimulationError
+from drivetrain.simulator.trace import Trace
 
 Describe = Callable[[bytes], str]
 
@@ -40,12 +40,12 @@ _HELD_ODDS: Final = 0.5
 
 
 def describe_size(frame: bytes) -> str:
-    """Say how large a frame is and what its checksum is, for the trace."""
+    """The size and checksum of a frame, for the trace."""
     return f"{len(frame)} B crc {zlib.crc32(frame):08x}"
 
 
 class OpenPort(Protocol):
-    """What the network asks of a port on which a process listens."""
+    """The part of a listening port that the network uses."""
 
     @property
     def life(self) -> Life | None:
@@ -57,17 +57,17 @@ class OpenPort(Protocol):
 
     @property
     def accept(self) -> Opener:
-        """Called with its end of a new connection."""
+        """The function to call with the process's end of a new connection."""
 
 
 class OpenEnd(Protocol):
-    """What the network asks of an end of a connection."""
+    """The part of a connection's end that the network uses."""
 
     is_open: bool
 
     @property
     def life(self) -> Life | None:
-        """The process that has it; None: one that is not simulated."""
+        """The owning process; None: one that is not simulated."""
 
     def end_with_process(self) -> None:
         """Close it, because its process has died."""
@@ -76,7 +76,7 @@ class OpenEnd(Protocol):
 class SimulatedNetwork:
     """Nodes by name, the faults between them, and the ports that are open.
 
-    `describe` turns a frame into a few words for the trace.
+    `describe` turns a frame into a short text for the trace.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class SimulatedNetwork:
     # ---- for the scenario
 
     def set_faults(self, faults: NetworkFaults, *, between: tuple[str, str] | None = None) -> None:
-        """Put the faults in force from now on: everywhere, or only between two nodes (both ways).
+        """Apply these faults from now on: everywhere, or only between two nodes (both ways).
 
-        Setting them everywhere forgets what was set between two nodes.
+        Setting them everywhere removes those set between two nodes.
         """
         if between is None:
             self._faults = faults
@@ -131,7 +131,7 @@ class SimulatedNetwork:
         self.partition([name], [other for other in self._hosts if other != name])
 
     def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Open the direction again, or all; what was held arrives in the order in which it was sent."""
+        """Open the direction again, or all; held frames arrive in the order in which they were sent."""
         for way in list(self._blocked):
             if source in (None, way[0]) and target in (None, way[1]):
                 held = self._blocked.pop(way)
@@ -146,11 +146,11 @@ class SimulatedNetwork:
     # ---- for nodes
 
     def add_host(self, name: str) -> None:
-        """Make a node known, with power."""
+        """Add a node, with power."""
         self._hosts[name] = True
 
     def set_power(self, name: str, is_on: bool) -> None:
-        """Say whether the node's machine answers at all; without power, not even with a refusal."""
+        """Set whether the node's machine answers at all; without power, it does not even refuse."""
         self._hosts[self._known(name)] = is_on
 
     def has_power(self, name: str) -> bool:
@@ -177,7 +177,7 @@ class SimulatedNetwork:
     ) -> float | None:
         """Carry a signal that makes or ends a connection; returns its arrival time, None when it is lost.
 
-        It arrives later than the virtual time `after_s`, so that it does not overtake what was sent before.
+        It arrives later than the virtual time `after_s`, so that it does not overtake earlier signals.
         """
         if self.is_blocked(source, target):
             return None
@@ -186,7 +186,7 @@ class SimulatedNetwork:
         return arrival
 
     def hold(self, source: str, target: str, send: Callable[[], None]) -> bool:
-        """Decide the fate of a frame on a blocked way: held until it heals (then True), or lost."""
+        """Decide the fate of a frame in a blocked direction: held until it heals (returns True), or lost."""
         if self.random.random() >= _HELD_ODDS:
             return False
         self._blocked[source, target].append(send)
@@ -210,7 +210,7 @@ class SimulatedNetwork:
         self.connections.append(connection)
 
     def next_connection_number(self) -> int:
-        """Number connections in the order in which they were asked for, for the trace."""
+        """The number of the next connection, in the order of requests, for the trace."""
         self._connection_count += 1
         return self._connection_count
 

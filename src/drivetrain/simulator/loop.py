@@ -1,12 +1,12 @@
 """An asyncio event loop on virtual time: deterministic, and as fast as the code it runs.
 
-Problem: a protocol's bugs hide in timeouts and interleavings. On a real loop a test of them sleeps for
-real, sees one interleaving, and cannot be repeated.
+Problem: a protocol's bugs hide in timeouts and interleavings. On a real loop a test of them really sleeps,
+sees one interleaving, and cannot be repeated.
 
 Design: an `AbstractEventLoop` that owns its clock. Time stands still while callbacks run and jumps to the
 next timer when none is ready, so an hour of heartbeats takes milliseconds. Which of the ready callbacks
 runs next is drawn from a seeded generator as far as asyncio leaves the order open (`Lanes`); timers with
-one and the same deadline are shuffled too, as their order is undefined. Blocking functions
+the same deadline are shuffled too, because their order is undefined. Blocking functions
 (`run_in_executor`) run on the loop after a random virtual delay. Everything that would reach the real world
 raises `RealWorldError`.
 
@@ -34,10 +34,10 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack, cast
 
-from drivetrain.testing.process_life import CURRENT_LIFE, Life, Ready
-from drivetrain.testing.ready_callbacks import Lanes
-from drivetrain.testing.real_world import NoRealWorld
-from drivetrain.testing.simulation_errors import DeadlockError, LivelockError, OverrunError, RealWorldError
+from drivetrain.simulator.process_life import CURRENT_LIFE, Life, Ready
+from drivetrain.simulator.ready_callbacks import Lanes
+from drivetrain.simulator.real_world import NoRealWorld
+from drivetrain.simulator.simulation_errors import DeadlockError, LivelockError, OverrunError, RealWorldError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -53,8 +53,8 @@ _FORGET_TASKS_EVERY: Final = 1024
 class SimulatedLoop(NoRealWorld):
     """An event loop on virtual time, whose order of callbacks follows `random`.
 
-    `until_s` is how much virtual time may pass in all before `OverrunError`. Not thread-safe: a call from
-    another thread raises `RealWorldError`, since its moment could not be reproduced.
+    `until_s` is how much virtual time may pass in total before `OverrunError`. Not thread-safe: a call from
+    another thread raises `RealWorldError`, because its moment could not be reproduced.
     """
 
     def __init__(self, random: Random, *, until_s: float = 3_600.0) -> None:
@@ -75,7 +75,7 @@ class SimulatedLoop(NoRealWorld):
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._factory: Any = None
         self.failures: list[dict[str, Any]] = []
-        """What was reported to the loop and had no handler: the context dictionaries of asyncio."""
+        """The failures reported to the loop without a handler: the context dictionaries of asyncio."""
 
     # ---- time
 
@@ -136,18 +136,18 @@ class SimulatedLoop(NoRealWorld):
         return handle
 
     def thaw(self, life: Life) -> None:
-        """Make ready what waited while the life was frozen, in the order in which it had become ready."""
+        """Make ready the callbacks that waited while the life was frozen, in their original order."""
         while life.frozen:
             self._ready.push(life.frozen.popleft())
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing to do: a cancelled timer is skipped when it is met."""
+        """Nothing to do: a cancelled timer is skipped when it is due."""
 
     # ---- running
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until the future is done; its result. Raises the errors of
-        `drivetrain.testing.simulation_errors`."""
+        """Run until the future is done; returns its result. Raises the errors of
+        `drivetrain.simulator.simulation_errors`."""
         task = future if asyncio.isfuture(future) else self.create_task(future)
         self._run(task.done)
         return task.result()
@@ -277,7 +277,7 @@ class SimulatedLoop(NoRealWorld):
     ) -> asyncio.Future[T]:
         """Run the blocking function on the loop after a random virtual delay; `executor` is not used.
 
-        The function never runs when the process that called is dead by then, as with a killed process.
+        The function never runs when the calling process is dead by then, as with a killed process.
         """
         future: asyncio.Future[T] = asyncio.Future(loop=self)
 
@@ -286,7 +286,7 @@ class SimulatedLoop(NoRealWorld):
                 return
             try:
                 result = func(*args)
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever awaits the future
+            except Exception as error:  # noqa: BLE001 - it belongs to the code that awaits the future
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -295,7 +295,7 @@ class SimulatedLoop(NoRealWorld):
         return future
 
     def describe_tasks(self, most: int = 12) -> str:
-        """Say which tasks of living processes wait, and where; one line each, at most `most`."""
+        """Describe at most `most` waiting tasks of living processes, one line each, with where they wait."""
         lines = []
         for task, life in self._tasks:
             if task.done() or (life is not None and not life.is_alive):
@@ -313,7 +313,7 @@ class SimulatedLoop(NoRealWorld):
         return self._handler
 
     def set_exception_handler(self, handler: Any) -> None:
-        """Hand the failures that nobody awaits to the handler, instead of to `failures`."""
+        """Pass failures that are not awaited to the handler, instead of to `failures`."""
         self._handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
@@ -321,7 +321,7 @@ class SimulatedLoop(NoRealWorld):
         self.failures.append({**context, "life": self._life_now})
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report a failure that nobody awaits; asyncio calls this."""
+        """Report a failure that is not awaited; asyncio calls this."""
         if self._is_closed:
             return
         if self._handler is None:
@@ -340,7 +340,7 @@ class SimulatedLoop(NoRealWorld):
         return self._is_closed
 
     def close(self) -> None:
-        """End every task that is left and drop all callbacks; clean-up of tasks has no effect."""
+        """End the remaining tasks and drop all callbacks; clean-up of tasks has no effect."""
         if self._is_closed:
             return
         self._is_closed = True

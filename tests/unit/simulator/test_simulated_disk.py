@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drivetrain.actor.disk import DirectoryDisk, Disk
 from drivetrain.errors import DiskFullError, OutputError
-from drivetrain.testing import DiskFaults, Node, Simulation
+from drivetrain.simulator import DiskFaults, Node, Simulation
 
 Operation = tuple[str, str, bytes]
 

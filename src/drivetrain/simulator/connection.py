@@ -1,16 +1,16 @@
 """One end of a simulated connection.
 
 Design: the two ends know each other. A frame's arrival is a timer that runs in the receiving process. The
-sender counts a frame as buffered until it has arrived or was lost, as a socket's buffer does when the peer
-does not read, so a frozen peer pushes back.
+sender counts a frame as buffered until it has arrived or was lost, like the buffer of a socket whose peer
+does not read, so a frozen peer exerts back pressure.
 
 Invariants:
 1. The invariants of `drivetrain.actor.remote.transport`.
 2. Without `reordering`, frames of one direction arrive in the order in which they were sent, and the end
    of the connection after them.
-3. An end whose process died sends nothing; what it sent before may still arrive.
+3. An end whose process died sends nothing; frames that it sent before may still arrive.
 
-Called by `SimulatedTransport` (opens them), `SimulatedNetwork` (ends them) and whoever owns the connection.
+Called by `SimulatedTransport` (opens them), `SimulatedNetwork` (ends them) and the connection's owner.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from contextvars import Context
 from typing import Final
 
 from drivetrain.actor.remote.transport import UNPROVEN_FRAME_BYTES, ConnectionEvents
-from drivetrain.testing.network import SimulatedNetwork
-from drivetrain.testing.process_life import Life
+from drivetrain.simulator.network import SimulatedNetwork
+from drivetrain.simulator.process_life import Life
 
 HIGH_WATER_BYTES: Final = 1 << 20
 LOW_WATER_BYTES: Final = 1 << 18
@@ -76,11 +76,11 @@ class SimulatedConnection:
         return self._buffered
 
     def allow_frames(self, limit_bytes: int) -> None:
-        """Take frames up to this size from now on."""
+        """Accept frames up to this size from now on."""
         self._limit = limit_bytes
 
     def send(self, frame: bytes) -> None:
-        """Send one frame, which the faults in force may lose, double, delay or let overtake others."""
+        """Send one frame, which the faults in force may lose, duplicate, delay or reorder."""
         if not self._may_send():
             return
         self._buffered += len(frame)
@@ -90,13 +90,13 @@ class SimulatedConnection:
         self._transmit(bytes(frame))
 
     def close(self) -> None:
-        """Close in good order."""
+        """Close properly."""
         if self._may_send():
             self._record("closes")
             self._end(None)
 
     def abort(self) -> None:
-        """Close at once; the peer sees a reset."""
+        """Close immediately; the peer sees a reset."""
         if self._may_send():
             self._record("aborts")
             self._end(ConnectionResetError("connection reset by the peer"))
@@ -165,7 +165,7 @@ class SimulatedConnection:
         self._events.frame_received(frame)
 
     def _met_nobody(self) -> None:
-        # The process at the other end is gone; its machine says so, if it is on.
+        # The process at the other end is gone; its machine reports that, if it is on.
         if self._network.has_power(self._peer_host):
             self._lost(ConnectionResetError("connection reset: no such connection at the peer"))
 
@@ -186,7 +186,7 @@ class SimulatedConnection:
             self._tell_peer(ConnectionResetError("the peer's process ended"))
 
     def abandon(self) -> None:
-        """End an end that nobody here ever owned; the peer sees a reset."""
+        """End an end that never had an owner here; the peer sees a reset."""
         self.is_open = False
         self._tell_peer(ConnectionResetError("connection reset by the peer"))
 

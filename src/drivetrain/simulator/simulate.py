@@ -1,13 +1,13 @@
-"""`simulate`: a test that runs over many seeds, and replays one.
+"""`simulate`: a test that runs with many seeds, and repeats one.
 
 Design: the decorated scenario becomes an ordinary test function, without the `simulation` argument, that
-runs every seed in turn and fails with the first that fails. How many seeds is said in the decorator for
-every day; `DRIVETRAIN_SEEDS` says it for a nightly run, and `DRIVETRAIN_SEED` replays a single one.
+runs every seed in turn and fails with the first that fails. The decorator has the number of seeds for every
+day, `DRIVETRAIN_SEEDS` that of a nightly run, and `DRIVETRAIN_SEED` repeats a single one.
 
 Invariants:
 1. The seeds of a test are 0, 1, 2, …; a test's n-th seed is the same everywhere.
-2. `DRIVETRAIN_SEED` wins over `DRIVETRAIN_SEEDS`, which wins over the decorator unless that says less than
-   `DRIVETRAIN_SEEDS` needs (`at_most`).
+2. `DRIVETRAIN_SEED` overrides `DRIVETRAIN_SEEDS`, which overrides the decorator, but not its limit
+   `at_most`.
 
 Called by tests, those of Drivetrain's users included.
 """
@@ -23,9 +23,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from drivetrain.actor.remote.wire import describe as describe_frame
-from drivetrain.testing.network import Describe
-from drivetrain.testing.simulation import Simulation
-from drivetrain.testing.simulation_errors import SimulationError
+from drivetrain.simulator.network import Describe
+from drivetrain.simulator.simulation import Simulation
+from drivetrain.simulator.simulation_errors import SimulationError
 
 SEEDS_VARIABLE: Final = "DRIVETRAIN_SEEDS"
 SEED_VARIABLE: Final = "DRIVETRAIN_SEED"
@@ -41,11 +41,11 @@ def simulate(
     until_s: float = 3_600.0,
     describe: Describe = describe_frame,
 ) -> Callable[[Scenario], Callable[..., None]]:
-    """Turn `async def scenario(simulation, ...)` into a test over many seeds.
+    """Turn `async def scenario(simulation, ...)` into a test with many seeds.
 
-    `seeds` is how many unless `DRIVETRAIN_SEEDS` says otherwise, `at_most` limits what the variable can ask
-    for (long scenarios), `until_s` is the virtual time that each seed may take, `describe` turns frames into
-    words for the trace. `DRIVETRAIN_SEED=n` runs seed n only and, with `DRIVETRAIN_TRACE=file`, writes its
+    `seeds` is how many unless `DRIVETRAIN_SEEDS` is set, `at_most` limits that variable (for long scenarios),
+    `until_s` is the virtual time that each seed may take, `describe` turns frames into
+    text for the trace. `DRIVETRAIN_SEED=n` runs seed n only and, with `DRIVETRAIN_TRACE=file`, writes its
     whole trace there. Further arguments of the scenario are the test's (fixtures, parameters).
 
     >>> @simulate(seeds=3)
@@ -78,7 +78,7 @@ def simulate(
 
         signature = inspect.signature(scenario)
         _, *rest = signature.parameters.values()
-        # pytest takes the arguments from here; the simulation is not a fixture.
+        # pytest reads the arguments from here; the simulation is not a fixture.
         test.__signature__ = signature.replace(parameters=rest, return_annotation=None)  # type: ignore[attr-defined]
         del test.__wrapped__
         return test
@@ -87,7 +87,7 @@ def simulate(
 
 
 def chosen_seeds(seeds: int, at_most: int | None = None) -> Iterable[int]:
-    """The seeds to run: `DRIVETRAIN_SEED` alone, else as many as `DRIVETRAIN_SEEDS` or `seeds` says."""
+    """The seeds to run: `DRIVETRAIN_SEED` alone, else as many as `DRIVETRAIN_SEEDS` or `seeds`."""
     single = _whole_number(SEED_VARIABLE)
     if single is not None:
         return (single,)
@@ -97,7 +97,7 @@ def chosen_seeds(seeds: int, at_most: int | None = None) -> Iterable[int]:
 
 
 def run_seeds(run: Callable[[int], None], seeds: Iterable[int]) -> None:
-    """Call `run` with each seed; collects what each left behind, and only that, in between."""
+    """Call `run` with each seed; collects the garbage of each run, and only that, in between."""
     gc.collect()
     # Without this, every collection would walk everything that the test process has imported.
     gc.freeze()

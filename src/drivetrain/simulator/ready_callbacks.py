@@ -1,15 +1,15 @@
 """The callbacks that could run now, and the seeded choice between them.
 
 Problem: a program whose outcome depends on which of two ready callbacks runs first is wrong, but a real
-event loop nearly always shows the same order, so that tests never see the other one.
+event loop nearly always uses the same order, so that tests never see the other one.
 
-Design: ready callbacks stand in *lanes*. One lane is a sequence whose order asyncio promises, and is kept:
-the steps of one task; all other callbacks of one process. Between lanes no order is promised (other
-processes run in parallel; a task is woken by input and output whose order nobody knows), so the next lane
-is drawn by a seeded generator. Choosing and taking are O(1).
+Design: ready callbacks are in *lanes*. One lane is a sequence whose order asyncio guarantees:
+the steps of one task; all other callbacks of one process. Between lanes no order is guaranteed (other
+processes run in parallel; a task is woken by input and output in any order), so a seeded generator draws the
+next lane. Choosing and taking are O(1).
 
 Invariants:
-1. Callbacks of one lane leave in the order in which they came.
+1. Callbacks of one lane leave in the order in which they were added.
 2. A lane exists only while it holds a callback.
 3. With the same seed and the same calls the same callbacks leave in the same order: no choice depends on
    addresses or hashes.
@@ -24,11 +24,11 @@ from collections import deque
 from random import Random
 from typing import Final
 
-from drivetrain.testing.process_life import Ready
+from drivetrain.simulator.process_life import Ready
 
 
 class _Lane:
-    """The callbacks of one lane; `key` finds it again."""
+    """The callbacks of one lane; `key` identifies it."""
 
     __slots__ = ("key", "waiting")
 
@@ -75,7 +75,7 @@ class Lanes:
 
 
 def _lane_key(ready: Ready) -> tuple[int, int]:
-    # Addresses only tell lanes apart while their owners are alive; they never decide an order.
+    # Addresses only distinguish lanes while their owners are alive; they never decide an order.
     # `Handle` keeps its callback, and a bound callback its object, so neither address is reused meanwhile.
     owner = getattr(getattr(ready.handle, "_callback", None), "__self__", None)
     task = id(owner) if isinstance(owner, asyncio.Task) else 0

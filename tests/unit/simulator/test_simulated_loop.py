@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from drivetrain.testing import (
+from drivetrain.simulator import (
     BackgroundFailureError,
     DeadlockError,
     LivelockError,
@@ -16,7 +16,7 @@ from drivetrain.testing import (
     RealWorldError,
     Simulation,
 )
-from drivetrain.testing import loop as loop_module
+from drivetrain.simulator import loop as loop_module
 
 
 def test_an_hour_of_sleeping_takes_no_time() -> None:

@@ -1,17 +1,17 @@
-"""What happened in a simulation, one line per event, the same for the same seed byte for byte.
+"""The trace of a simulation: one line per event, identical for the same seed, byte for byte.
 
-Problem: a failure found by seed 8,731 is worth nothing if the next run of seed 8,731 goes otherwise, or if
-nobody can read what happened.
+Problem: a failure found by seed 8,731 is worth nothing if the next run of seed 8,731 differs, or if its
+course cannot be read.
 
-Design: an append-only text. The network, the disks and the nodes write their events by themselves; the
-scenario and the program under test add their own with `Simulation.record`. A running digest of all lines
-makes two runs comparable, and only the last lines are kept unless all are wanted.
+Design: an append-only text. The network, the disks and the nodes write their own events; the scenario and the
+program under test add theirs with `Simulation.record`. A running digest of all lines makes two runs
+comparable, and only the last lines are kept unless all are requested.
 
 Invariants:
 1. A line depends on the seed and the program only: no addresses, hashes, real time or process ids.
 2. The digest covers every line, also those no longer kept.
 
-Called by everything in `drivetrain.testing`.
+Called by everything in `drivetrain.simulator`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from drivetrain.testing.loop import START_S
+from drivetrain.simulator.loop import START_S
 
 KEPT_LINES: Final = 2_000
 

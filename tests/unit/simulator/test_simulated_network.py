@@ -10,7 +10,7 @@ import pytest
 
 from drivetrain.actor.remote.remote_errors import AddressInUseError, ConnectError
 from drivetrain.actor.remote.transport import Connection, Frame
-from drivetrain.testing import NetworkFaults, Node, Simulation
+from drivetrain.simulator import NetworkFaults, Node, Simulation
 
 CALM = NetworkFaults(stall=0.0)
 

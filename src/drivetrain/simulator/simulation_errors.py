@@ -1,7 +1,7 @@
-"""What can go wrong with a simulation itself, as opposed to what it finds.
+"""The errors of a simulation itself, as opposed to the failures that it finds.
 
-Each of these ends the simulation; the message carries the seed's story (`Simulation.run` adds seed and
-trace), so that the same run can be made again.
+Each of these ends the simulation; the message describes the cause (`Simulation.run` adds seed and
+trace), so that the same run can be repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DeadlockError(SimulationError):
 
 
 class LivelockError(SimulationError):
-    """Very many callbacks ran without virtual time moving on: something reschedules itself for ever."""
+    """Very many callbacks ran while virtual time stood still: something reschedules itself for ever."""
 
     code = "simulation-livelock"
 
@@ -37,13 +37,13 @@ class OverrunError(SimulationError):
 
 
 class RealWorldError(SimulationError):
-    """The program reached for something that cannot be simulated: a socket, a signal, another thread."""
+    """The program used something that cannot be simulated: a socket, a signal, another thread."""
 
     code = "simulation-real-world"
 
 
 class BackgroundFailureError(SimulationError):
-    """A task or callback failed and nobody awaited it, so that the failure would have been lost."""
+    """A task or callback failed and was not awaited, so that the failure would have been lost."""
 
     code = "simulation-background-failure"
 
