@@ -1,7 +1,7 @@
-"""Sources and sinks within the process, as the registry knows them.
+"""The connectors of sources and sinks within the process.
 
-`Items` and `Socket` are stored before they are read as streams (`spark.prepare.stored_sources`); items can be
-read whole here.
+`Items` and `Socket` are stored before they are read as streams (`spark.prepare.stored_sources`); here items
+can be read as a table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GeneratorConnector(Connector):
-    """Rows that Spark makes up."""
+    """Rows that Spark generates."""
 
     sources = (Generator,)
 
@@ -88,7 +88,7 @@ class MemoryConnector(Connector):
 
 
 class NullConnector(Connector):
-    """Nowhere."""
+    """Discards messages."""
 
     sinks = (NullSink,)
 

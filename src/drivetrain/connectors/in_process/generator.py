@@ -1,10 +1,10 @@
-"""The generator: rows made up on the spot, natively, the same on every run.
+"""The generator: rows generated natively, the same on every run.
 
 The problem: Spark's `rate` source depends on the wall clock, so a replayed or repeated run has other
-rows; `rate-micro-batch` does not, but knows no end and no rate.
+rows; `rate-micro-batch` does not, but has no end and no rate.
 
-The design: a Python data source hands out *ranges* of ids, a handful of rows per task, and Spark's
-generated code makes the rows of them (`explode(sequence(lo, hi - 1))`): about as fast as Spark's own
+The design: a Python data source delivers *ranges* of ids, a few rows per task, and Spark's
+generated code makes rows of them (`explode(sequence(lo, hi - 1))`): about as fast as Spark's own
 source, and 1.4 times as fast as sending every id through Arrow. Everything else is an expression over `id`.
 
 Invariants:
@@ -51,7 +51,7 @@ _MIN_TASK_ROWS = 50_000
 
 @dataclass(frozen=True)
 class GeneratorPlan:
-    """What the reader needs, as plain values."""
+    """The reader's parameters, as plain values."""
 
     rows: int | None
     rate_per_s: float | None
@@ -93,7 +93,7 @@ class GeneratorDataSource(DataSource):
 
 
 class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Hands out ranges of ids; an offset is `{"rows": n}`."""
+    """Delivers ranges of ids; an offset is `{"rows": n}`."""
 
     def __init__(self, plan: GeneratorPlan, now_s: Callable[[], float] = time.monotonic) -> None:
         self._plan = plan
@@ -107,7 +107,7 @@ class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": self._plan.first_row}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The rows that one batch takes."""
+        """The limit of one batch in rows."""
         return ReadMaxRows(self._plan.max_batch_rows)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
@@ -117,7 +117,7 @@ class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limited(most, self._plan.limit_path)
         end = min(at + most, self._available(at))
         if self._freeze:
-            # All that is available now; for an endless generator without a rate, one batch.
+            # Everything available now; for an endless generator without a rate, one batch.
             self._frozen_at = end if self._plan.rows is None else self._plan.rows
             self._freeze = False
         if self._frozen_at is not None:
@@ -125,7 +125,7 @@ class GeneratorReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"rows": max(at, end)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take what is available at the first batch as all there is; bounded generators run to their end."""
+        """Treat the rows available at the first batch as all; bounded generators run to their end."""
         self._freeze = True
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[IdRange]:
@@ -183,10 +183,10 @@ def open_generator(
 
 
 def first_row_of(source: Generator, from_ms: int | None, where: str) -> int:
-    """The first row at or after `from_ms` (None: of all); raises InputError like `open_generator`."""
+    """The first row at or after `from_ms` (None: the very first); raises InputError like `open_generator`."""
     if from_ms is None:
         return 0
-    if source.step_us == 0:  # all rows are of one moment
+    if source.step_us == 0:  # all rows have the same timestamp
         return 0
     row = first_row(_start_us(source.start, where), source.step_us, from_ms)
     return row if source.rows is None else min(row, source.rows)

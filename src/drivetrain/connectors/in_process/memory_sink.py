@@ -1,7 +1,7 @@
 """The memory sink: results in this process, for tests.
 
-It behaves as the sinks of databases do: batches can be prepared, and those of all memory sinks of a process
-become visible in one step, to whoever reads them with `collected` or `collected_together`. Nothing of it
+It behaves like the sinks of databases: batches can be prepared, and those of all memory sinks of a process
+become visible in one step, to readers that use `collected` or `collected_together`. Nothing of it
 outlives the process.
 """
 
@@ -36,10 +36,8 @@ class MemorySinkWriter(NoTarget):
         self.sink = sink
 
     def fresh(self) -> None:
-        """Forget what was collected."""
-        with _lock:
-            _shown.pop(self.sink.name, None)
-            _waiting.pop(self.sink.name, None)
+        """Delete what was collected."""
+        forget(self.sink.name)
 
     def write(self, df: DataFrame, batch_id: int) -> int:
         """Show a batch under its id; 0 if it was shown before."""
@@ -49,7 +47,7 @@ class MemorySinkWriter(NoTarget):
         return rows
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
-        """Keep a batch unseen, in place of what was prepared under its id; 0 if it was shown before."""
+        """Keep a batch unseen, replacing an earlier try; 0 if it was shown before."""
         batch = arrow_table(df)
         with _lock:
             if batch_id in _shown.get(self.sink.name, {}):
@@ -58,12 +56,12 @@ class MemorySinkWriter(NoTarget):
         return int(batch.num_rows)
 
     def prepared(self) -> list[int]:
-        """The batches that wait, growing."""
+        """The prepared batches, in increasing order."""
         with _lock:
             return sorted(_waiting.get(self.sink.name, {}))
 
     def abort(self, batch_id: int) -> None:
-        """Forget a prepared batch."""
+        """Drop a prepared batch."""
         with _lock:
             _waiting.get(self.sink.name, {}).pop(batch_id, None)
 
@@ -82,7 +80,7 @@ class MemorySinkWriter(NoTarget):
             }
 
     def _show(self, batch_id: int) -> int:
-        """Show a batch that waits, if one does, with the lock held; how many rows that were."""
+        """Show a waiting batch, if there is one, with the lock held; returns its number of rows."""
         batch = _waiting.get(self.sink.name, {}).pop(batch_id, None)
         if batch is None:
             return 0
@@ -91,12 +89,20 @@ class MemorySinkWriter(NoTarget):
 
 
 def collected(name: str) -> pa.Table:
-    """What the memory sink `name` has collected in this process, in the order of batches."""
+    """The rows that the memory sink `name` has collected in this process, in the order of batches."""
     return collected_together(name)[name]
 
 
+def forget(*names: str) -> None:
+    """Delete what the memory sinks with these names have collected."""
+    with _lock:
+        for name in names:
+            _shown.pop(name, None)
+            _waiting.pop(name, None)
+
+
 def collected_together(*names: str) -> dict[str, pa.Table]:
-    """What several memory sinks show at one instant, by name; none is ahead of another by a transaction."""
+    """The rows that several memory sinks show at one instant, by name; none is a transaction ahead."""
     with _lock:
         found = {name: [batch for _, batch in sorted(_shown.get(name, {}).items())] for name in names}
     return {name: pa.concat_tables(batches) if batches else pa.table({}) for name, batches in found.items()}

@@ -28,7 +28,7 @@ class OpenedGenerator(OpenedSource):
         self._first = first
 
     def position(self, offset: str | None) -> Position:
-        """How many rows were made, those before the first one included."""
+        """How many rows were generated, including those before the first one."""
         done = json.loads(offset)["rows"] if offset else self._first
         return Position(done, self.total, finished=self.total is not None and done >= self.total)
 

@@ -11,6 +11,7 @@ from rich import box
 
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, Guarantee
 from drivetrain.errors import OperatorError
+from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.small_batches import arrow_table
 from drivetrain.spark.compile.python_stage import user_traceback
 from drivetrain.spark.connector.sink import SinkContext
@@ -21,16 +22,16 @@ _COLUMN_WIDTH: Final = 8
 
 
 class NoTarget:
-    """A sink that has nothing to check or to remove."""
+    """A sink with nothing to check or to remove."""
 
     def validate(self) -> None:
-        """There is nothing to check."""
+        """Does nothing: there is nothing to check."""
 
     def check_fresh(self) -> None:
-        """There is nothing that would stay."""
+        """Does nothing: no data would stay."""
 
     def fresh(self) -> None:
-        """There is nothing to remove."""
+        """Does nothing: there is nothing to remove."""
 
 
 class ConsoleSinkWriter(NoTarget):
@@ -52,7 +53,7 @@ class ConsoleSinkWriter(NoTarget):
 
 
 def show_batch(batch: pa.Table, title: str, most_rows: int, console: Console) -> None:
-    """Print the first rows of a batch: a table, or one for each row when it has too many columns for that."""
+    """Print the first rows of a batch as one table, or, with too many columns for that, one table per row."""
     names, rows = batch.schema.names, batch.slice(0, most_rows).to_pylist()
     if len(names) * _COLUMN_WIDTH <= console.width:
         table = Table(*names, title=title, title_justify="left", box=box.HEAVY_HEAD, pad_edge=True)
@@ -84,7 +85,7 @@ class BatchesSinkWriter(NoTarget):
         self.context = context
 
     def write(self, df: DataFrame, batch_id: int) -> int:
-        """Call the function if the batch has rows; its error is told as the user's."""
+        """Call the function if the batch has rows; an exception becomes an `OperatorError`."""
         batch = arrow_table(df)
         if batch.num_rows:
             given: Any = batch.to_pandas() if self.sink.frame == "pandas" else batch
@@ -102,12 +103,13 @@ class BatchesSinkWriter(NoTarget):
 
 
 class NullSinkWriter(NoTarget):
-    """Computes and counts."""
+    """Computes and counts the messages, and discards them."""
 
     guarantee: Guarantee = "exactly once"
 
     def write(self, df: DataFrame, batch_id: int) -> int:
-        """Count the rows of a batch, all columns of which are computed."""
+        """Count the rows of a batch; all their columns are computed."""
         counted = Observation()
-        df.observe(counted, F.count(F.lit(1)).alias("n")).write.format("noop").mode("overwrite").save()
+        with computing():
+            df.observe(counted, F.count(F.lit(1)).alias("n")).write.format("noop").mode("overwrite").save()
         return int(counted.get["n"])

@@ -1,0 +1,230 @@
+"""`drivetrain run --watch`: runs an application, and again whenever one of its files has changed.
+
+Problem: the author of an application wants to see the effect of each change without processing all messages
+again, and a mistake in the code must not stop the running application.
+
+Design: the application runs in a separate process, as `drivetrain run` runs it, so that changed modules are
+loaded again everywhere, also in Spark's workers. When files have changed and then stay the same for two
+looks, another process plans the new application. Only if the new one can be planned and can continue with the
+state of the old one, the old one is stopped as by Ctrl-C, and the new one continues from the last committed
+batch. A look compares the modification times and sizes of the files: that works on every file system and
+takes less than a millisecond.
+
+Invariants:
+
+1. At most one process runs the application.
+2. The running application is stopped only for one that can replace it, or when the user stops the command.
+3. When this command ends, the processes that it started have ended.
+
+Called by `cli.run`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Final, Protocol
+
+from drivetrain.terminal import print_line
+
+LOOK_S: Final = 0.3
+"""How often files are looked at; they have come to rest when two looks see the same."""
+_PROGRAM: Final = (sys.executable, "-m", "drivetrain.cli")
+_PLAN_S: Final = 120.0
+_MOST_FILES: Final = 5000
+
+Look = Mapping[str, tuple[int, int]]
+"""The times of the last change in ns, and the sizes, by path."""
+
+
+class Running(Protocol):
+    """An application that was started."""
+
+    def ended(self) -> int | None:
+        """Its exit code; None while it runs."""
+        ...
+
+    def stop(self) -> int:
+        """Stop it as Ctrl-C does, and wait for its end; returns its exit code."""
+        ...
+
+    def wait(self) -> int:
+        """Wait for its end after it was asked to stop; returns its exit code."""
+        ...
+
+
+def files_of(target: str, config: Path | None) -> Look:
+    """The Python files in the folder of an application and below it, and its configuration file."""
+    path = target if Path(target).is_file() else target.rpartition(":")[0]
+    found: dict[str, tuple[int, int]] = {}
+    for folder, folders, files in os.walk(Path(path).resolve().parent):
+        if "pyvenv.cfg" in files:  # an environment with its packages
+            folders.clear()
+            continue
+        folders[:] = [f for f in folders if not f.startswith((".", "_")) and f != "node_modules"]
+        for name in files:
+            if name.endswith(".py") and len(found) < _MOST_FILES:
+                _look_at(os.path.join(folder, name), found)
+    for name in (path, "drivetrain.toml", *([] if config is None else [str(config)])):
+        _look_at(os.path.realpath(name), found)
+    return found
+
+
+def _look_at(path: str, found: dict[str, tuple[int, int]]) -> None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return  # it was deleted, or is being replaced: the next look says more
+    found[path] = (status.st_mtime_ns, status.st_size)
+
+
+@dataclass
+class Watch:
+    """Decides what to do at each look.
+
+    `start` starts the application. `problem` returns why the one in the files cannot replace it; None if it
+    can. `say` prints a line. `is_over` returns whether the user has stopped the command.
+    """
+
+    start: Callable[[], Running]
+    problem: Callable[[], str | None]
+    say: Callable[[str], None]
+    is_over: Callable[[], bool] = lambda: False
+    running: Running | None = None
+    _known: Look | None = None
+    _last: Look | None = None
+    _end_is_reported: bool = field(default=False)
+
+    def begin(self, look: Look) -> None:
+        """Start the application as it is."""
+        self._known = self._last = look
+        self.running = self.start()
+
+    def see(self, look: Look) -> None:
+        """Take a look at the files into account."""
+        is_at_rest, self._last = look == self._last, look
+        if is_at_rest and look != self._known:
+            changed = changes(self._known or {}, look)
+            self._known = look
+            self._change(changed)
+        elif (
+            not self._end_is_reported
+            and self.running is not None
+            and (code := self.running.ended()) is not None
+        ):
+            self._end_is_reported = True
+            self.say(f"the application has ended with exit code {code}; it starts again when a file changes")
+
+    def _change(self, changed: Sequence[str]) -> None:
+        problem = self.problem()
+        if self.is_over():
+            return
+        runs = self.running is not None and self.running.ended() is None
+        if problem is not None:
+            effect = "the running application continues" if runs else "nothing runs"
+            self.say(f"{problem}\nnot restarted after a change of {', '.join(changed)}: {effect}")
+            return
+        self.say(f"restarting after a change of {', '.join(changed)}")
+        if runs and self.running is not None:
+            self.running.stop()
+        if not self.is_over():
+            self.running, self._end_is_reported = self.start(), False
+
+
+def changes(before: Look, after: Look) -> list[str]:
+    """The names of the files that are not the same, at most five."""
+    names = [Path(path).name for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+    return names if len(names) <= 5 else [*names[:5], f"{len(names) - 5} more"]
+
+
+# -- processes -------------------------------------------------------------------------------------------
+
+
+class RunProcess:
+    """`drivetrain run` in a process; it reads and writes what this one does."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        # In a group of its own: a terminal's Ctrl-C goes to this command alone, which passes it on once.
+        self._process = subprocess.Popen(
+            [*_PROGRAM, "run", *arguments], process_group=0, stdin=subprocess.DEVNULL
+        )
+
+    def ended(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> int:
+        """Stop it as Ctrl-C does, and wait for its end."""
+        self.tell(signal.SIGINT)
+        return self.wait()
+
+    def tell(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait for its end."""
+        return self._process.wait()
+
+
+def why_not(arguments: Sequence[str]) -> str | None:
+    """Why the application that `arguments` name cannot take the place of what ran; None if it can."""
+    plan = [*_PROGRAM, "plan", *arguments, "--json"]
+    planned = subprocess.run(plan, capture_output=True, text=True, timeout=_PLAN_S, check=False)
+    if planned.returncode:
+        return planned.stderr.strip()
+    name = json.loads(planned.stdout)["application"]
+    compared = subprocess.run(
+        [*plan, "--against", name], capture_output=True, text=True, timeout=_PLAN_S, check=False
+    )
+    if compared.returncode and compared.stdout:  # else nothing has run yet, or under several settings
+        refused = [c for c in json.loads(compared.stdout)["against"]["changes"] if c["fate"] == "refused"]
+        reasons = "\n".join(f"  {change['id']}: {change['why']}" for change in refused)
+        return f"the changed application cannot continue with the state:\n{reasons}"
+    return None
+
+
+def watch_application(target: str, config: Path | None, plan: Sequence[str], first: Sequence[str]) -> int:
+    """Run the application of `target` until the user stops it; returns the exit code of the command.
+
+    `plan` are the arguments of the command that `drivetrain plan` takes, too; `first` those of the first run
+    alone.
+    """
+    stopped: list[int] = []
+    given = [*plan, *first]
+
+    def start() -> RunProcess:
+        process = RunProcess(given)
+        del given[len(plan) :]
+        return process
+
+    def say(line: str) -> None:
+        print_line(line, file=sys.stderr, flush=True)
+
+    watch = Watch(start, lambda: why_not(plan), say, lambda: bool(stopped))
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stopped.append(number)
+        if isinstance(watch.running, RunProcess):
+            watch.running.tell(number)  # the second one ends it at once
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        watch.begin(files_of(target, config))
+        while not stopped:
+            time.sleep(LOOK_S)
+            watch.see(files_of(target, config))
+        return 128 + stopped[0]
+    finally:
+        if watch.running is not None:
+            watch.running.wait() if stopped else watch.running.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)

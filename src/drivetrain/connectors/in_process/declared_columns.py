@@ -1,0 +1,51 @@
+"""The columns that a source declares, without opening it.
+
+Called by `drivetrain.testing.rewiring`, which puts a test's messages in the place of a source.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from drivetrain.api.kafka import Kafka
+from drivetrain.api.sources import CsvFiles, Generator, Items, JsonLines, ParquetFiles, Socket, TextFiles
+from drivetrain.api.types import schema_of
+from drivetrain.connectors.in_process.generator import generate_rows
+
+_OF_KAFKA = {
+    "headers": "array<struct<key:string,value:binary>>",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+}
+
+
+def declared_columns(source: Any, id: str, spark: SparkSession) -> str | None:
+    """The columns of a source as DDL; None where only its data or a foreign schema says them."""
+    match source:
+        case TextFiles() | Socket():
+            return "value string"
+        case CsvFiles() | JsonLines() | Items():
+            return schema_of(source.schema)
+        case ParquetFiles(schema=schema):
+            return None if schema is None else schema_of(schema)
+        case Generator():
+            made = generate_rows(spark.range(0), source, id).schema
+            return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in made)
+        case Kafka():
+            return _kafka_columns(source)
+    schema = getattr(source, "schema", None)
+    return schema_of(schema) if isinstance(schema, str | type) else None
+
+
+def _kafka_columns(source: Kafka) -> str | None:
+    value = {"text": "value string", "raw": "value binary"}.get(source.format)
+    if source.format == "json":
+        value = schema_of(source.schema)
+    if value is None:
+        return None
+    key = "string" if source.key_format == "text" else "binary"
+    return ", ".join([value, *(f"`{name}` {_OF_KAFKA.get(name, key)}" for name in source.columns)])

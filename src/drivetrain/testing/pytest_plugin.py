@@ -1,0 +1,41 @@
+"""What pytest gives tests of applications: runs that are closed for them, on one Spark session.
+
+A project names it once, in the `conftest.py` at its root:
+
+    pytest_plugins = ["drivetrain.testing.pytest_plugin"]
+
+Spark starts with the first run, and stays until the tests are over.
+
+Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from drivetrain.testing.test_run import TestRun
+
+
+@pytest.fixture(scope="session")
+def drivetrain_config() -> dict[str, str]:
+    """The configuration keys of all runs; override it in a `conftest.py` for others."""
+    return {}
+
+
+@pytest.fixture
+def start_run(drivetrain_config: dict[str, str]) -> Iterator[Callable[..., TestRun]]:
+    """Starts runs that end with the test: `run = start_run(app)`; the arguments are those of `TestRun`.
+
+    Fails the test when a run never came to a point at which it was to die.
+    """
+    with ExitStack() as runs:
+
+        def start(app: Any, *args: Any, **options: Any) -> TestRun:
+            options["config"] = {**drivetrain_config, **(options.get("config") or {})}
+            return runs.enter_context(TestRun(app, *args, **options))
+
+        yield start
