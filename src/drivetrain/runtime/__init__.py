@@ -1,1 +1,1 @@
-"""What runs without Spark, for every process of an application: durable files, locks, its directory."""
+"""The parts of every process that need no Spark: durable files, locks, the state directory."""

@@ -1,16 +1,16 @@
 """An actor system in a thread of its own, for a process whose work is in other threads.
 
-Problem: an embedded run polls queries in one thread, Spark calls back in others, and the protocols that run
-beside them (clock, flow) are actors, which need a loop.
+Problem: an embedded run polls queries in one thread, Spark calls back in others, and the protocols (clock,
+flow) are actors, which need an event loop.
 
-Design: one thread runs an event loop with one `ActorSystem`. From other threads actors are told by `tell` and
-asked by `ask`, which blocks.
+Design: one thread runs an event loop with one `ActorSystem`. Other threads send messages to actors with
+`tell`, and wait for answers with `ask`, which blocks.
 
 Invariants:
 
 1. After `close` the system has terminated, the thread has ended, and so has every blocking function that an
-   actor had begun: whoever goes on with the same files is alone with them.
-2. Nothing here runs in the caller's thread but the waiting.
+   actor had begun: code that then uses the same files has them alone.
+2. The caller's thread only waits.
 
 Called by `embedded`.
 """
@@ -57,7 +57,7 @@ class ActorThread:
         return self.call(spawn())
 
     def tell(self, actor: ActorRef, message: Message) -> None:
-        """Tell an actor; returns at once. Nothing happens once the system is being closed."""
+        """Send a message to an actor; returns at once. Nothing happens once the system is being closed."""
         with self._border:
             if not self._is_closed:
                 self.system.tell_threadsafe(actor, message)
@@ -67,7 +67,7 @@ class ActorThread:
         return self.call(actor.ask(message, reply, timeout_ms=timeout_ms))
 
     def begin(self, actor: ActorRef, message: Message, reply: type[R]) -> Future[R]:
-        """Ask an actor, who answers when it can, and go on; the answer comes as a future.
+        """Ask an actor without waiting; returns a future of the answer.
 
         Raises SystemStoppedError once the system is being closed.
         """
@@ -79,7 +79,7 @@ class ActorThread:
         return self._is_closed
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it, in another thread than the loop's.
+        """Run a coroutine on the loop and wait for it, from another thread than the loop's.
 
         Raises SystemStoppedError once the system is being closed.
         """
@@ -102,7 +102,7 @@ class ActorThread:
         with self._border:
             if self._is_closed:
                 return
-            # What others have begun is on the loop by now, and is answered before the system has ended.
+            # Calls that other threads began are on the loop by now, and are answered before the system ends.
             self._is_closed = True
             ended = asyncio.run_coroutine_threadsafe(self.system.terminate(), self._loop)
         try:

@@ -1,19 +1,18 @@
-"""The clock service as an actor: it hears fragments, has the clock persisted, tells it, and lets others wait.
+"""The clock service as an actor: it receives reports, announces the persisted clock, answers waiters.
 
-Problem: see `core.clock.clock_service`. Who reports, where the clock is persisted and who shows it differs
-between an embedded run and an application master; waiting for a time, naming stalls and the order of things
-do not.
+Problem: see `core.clock.clock_service`. Reports, persistence and display differ between an embedded run and
+an application master; waiting for a time, naming stalls and the order of steps do not.
 
-Design: a thin shell. Events of the core come wrapped in `ClockEvent`; effects go to `tell`, which whoever
-made the actor gives: `PersistClock` is to be answered with `ClockPersisted`, the others are news. `WaitClock`
-is asked, by anybody who can reach the actor, and waits in the system's purgatory until the clock is there or
-its time is over.
+Design: a thin shell. Events of the core arrive wrapped in `ClockEvent`; effects go to `tell`, which the
+creator of the actor provides: `PersistClock` must be answered with `ClockPersisted`, the others are
+announcements. Any process that can reach the actor may ask `WaitClock`, which waits in the system's purgatory
+until the clock has reached that time or the timeout is over.
 
 Invariants:
 
-1. Every `WaitClock` is answered once: when its clock has been told, when its time is over, or when the actor
-   stops. The answer says truly whether the clock is there.
-2. After a failure the actor begins anew at what `start` says, which was persisted; reports come again.
+1. Every `WaitClock` is answered once: when its clock has been announced, when its time is over, or when the
+   actor stops. The answer contains whether the clock has been reached.
+2. After a failure the actor starts again with the persisted clock that `start` returns; reports are repeated.
 
 Imports neither pyspark nor pyarrow: application masters are small. Called by `run_clock` and by the cluster's
 application master.
@@ -52,7 +51,7 @@ class ClockEvent(Message, frozen=True, tag="dt.local.clock.event"):
 
 
 class WaitClock(Message, frozen=True, tag="clock.wait"):
-    """Wait until the application's clock is at `clock_ms`, for `timeout_ms` at most. Asked; answered with
+    """Wait until the application's clock is at `clock_ms`, for `timeout_ms` at most. Answered with
     `ClockSeen`."""
 
     clock_ms: int
@@ -60,14 +59,14 @@ class WaitClock(Message, frozen=True, tag="clock.wait"):
 
 
 class SettleClock(Message, frozen=True, tag="dt.local.clock.settle"):
-    """Wait, for `timeout_ms` at most, until what the fragments have reported so far is persisted and told.
-    Asked; answered with `ClockSeen`."""
+    """Wait, for `timeout_ms` at most, until what the fragments have reported so far is persisted and
+    announced. Answered with `ClockSeen`."""
 
     timeout_ms: int
 
 
 class ClockSeen(Message, frozen=True, tag="clock.seen"):
-    """The application's clock (None: it has none yet), and whether that is what was waited for."""
+    """The application's clock (None: it has none yet), and whether the requested one was reached."""
 
     clock_ms: int | None
     is_reached: bool
@@ -78,7 +77,7 @@ class _Tick(Message, frozen=True, tag="dt.local.clock.tick"):
 
 
 def clocked_fragments(plan: Plan) -> tuple[ClockedFragment, ...]:
-    """The fragments of a plan, with those that write what they read."""
+    """The fragments of a plan, each with the fragments that write its input."""
     reads: dict[str, list[str]] = {fragment.id: [] for fragment in plan.fragments}
     for channel in plan.channels:
         reads[channel.consumer_fragment].append(channel.producer_fragment)
@@ -88,7 +87,7 @@ def clocked_fragments(plan: Plan) -> tuple[ClockedFragment, ...]:
 class ClockActor(Actor):
     """The clock of an application that consists of `fragments`, in topological order.
 
-    `start` gives the clock that is persisted, if any, `tell` takes effects of the core, on the actor's loop.
+    `start` returns the persisted clock, if any, `tell` takes effects of the core, on the actor's loop.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class ClockActor(Actor):
         self.context.timers.start_periodic("tick", _Tick(), interval_ms=TICK_MS)
 
     def post_stop(self) -> None:
-        """Let nobody wait any longer."""
+        """Answer all waiters."""
         for wait in self.context.system.purgatory.cancel_for_key(self._key):
             wait.force_complete()
 
@@ -169,8 +168,8 @@ class _ClockWait(DelayedOperation):
 
     @property
     def is_reached(self) -> bool:
-        told_ms = self._service.clock_ms
-        return told_ms is not None and told_ms >= self._clock_ms
+        clock_ms = self._service.clock_ms
+        return clock_ms is not None and clock_ms >= self._clock_ms
 
     def try_complete(self) -> bool:
         return self.is_reached and self.force_complete()

@@ -1,10 +1,10 @@
-"""Where an embedded run keeps its application's clock: a small file in the state directory.
+"""The application's clock in an embedded run: a small file in the state directory.
 
 Design: see `durable_file`.
 
 Invariants:
 
-1. `read` gives what the last `write` that returned was given, or a later one; a damaged file raises.
+1. `read` returns the value of the last completed `write`, or of a later one; a damaged file raises.
 
 Called by `run_clock`.
 """
@@ -31,9 +31,9 @@ class ClockFile:
 
     def read(self) -> int | None:
         """The clock in ms, None when none was written; raises InputError when the file is damaged."""
-        told = self._file.read()
-        return None if told is None else int(told)
+        persisted = self._file.read()
+        return None if persisted is None else int(persisted)
 
     def write(self, clock_ms: int) -> None:
-        """Keep a clock; raises OutputError when that cannot be."""
+        """Write a clock; raises OutputError when that fails."""
         self._file.write(str(clock_ms).encode())

@@ -1,28 +1,28 @@
-"""What a fragment could not process, within bounds: in few files, and dropped when it is old or too much.
+"""The dead letters of a fragment, within bounds: in few files, dropped when they are too old or too many.
 
-The problem: a bad message a second is 86,400 entries and segments a day in the channel of dead letters, which
-nobody reads to its end; their tracebacks fill the disk in the end.
+The problem: one bad message a second makes 86,400 entries and segments a day in the channel of dead letters,
+which nothing reads to its end; eventually their tracebacks fill the disk.
 
 The design: batches append to a channel. From time to time its oldest entries are rolled: written to one
-compressed file, after which the channel forgets them. Rolled files are merged as `core.channel.merging`
-says. When all of it is larger or older than it may be, the oldest files go, and it is noted how many messages
-they had. The channel's newest entry always stays: it says which batch was the last.
+compressed file, after which the channel drops them. `core.channel.merging` decides which rolled files to
+merge. When the total is larger or older than allowed, the oldest files are deleted, and the number of their
+messages is recorded. The channel's newest entry always stays: it has the number of the last batch.
 
-    log/, segments/      the channel: what is newest
+    log/, segments/      the channel: the newest messages
     rolled/<first>-<end>-<level>-<messages>-<stored ms>.arrow    the entries [first, end), compressed
     dropped.json         how many messages were dropped, up to which entry
 
-What if we die here: a file is written under a hidden name, synced and renamed before the channel forgets what
-it holds; and what is dropped is noted before it is deleted. What was rolled or noted already is then deleted
-by the next `tidy`, and not counted again.
+What if we die here: a file is written under a hidden name, synced and renamed before the channel drops its
+entries; and a drop is recorded before it is deleted. The next `tidy` deletes what was rolled or recorded
+already, and does not count it again.
 
 Invariants:
 
-1. Every message is in the channel or in one rolled file that counts, or it is counted as dropped.
-2. Readers in other processes see each message once, in order, whatever is rolled meanwhile.
+1. Every message is in the channel or in one effective rolled file, or it is counted as dropped.
+2. Readers in other processes see each message once, in order, even while entries are rolled.
 3. Only the fragment's own process appends, rolls and drops; there one thread at a time tidies.
 
-Called by the fragment's query (`tidy`) and by whoever reads the dead letters.
+Called by the fragment's query (`tidy`) and by readers of dead letters.
 """
 
 from __future__ import annotations
@@ -69,18 +69,18 @@ STORED = "stored_ms"
 _STORED_SCHEMA = pa.schema([*SCHEMA, (ENTRY, pa.int64()), (STORED, pa.int64())])
 FAN = 64
 MOST_BYTES = 8 * 2**20
-"""Of one rolled file."""
+"""The largest size of one rolled file."""
 _BATCH_BYTES = 512 * 1024
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.arrow")
 _TRIES = 5
 _LOOK_S = 60.0
-"""How often it is looked whether something has become too old."""
+"""How often to check whether something has become too old."""
 _ROLLED = SubscriberId("rolled")
 
 
 @dataclass(frozen=True)
 class Keep:
-    """How much is kept: so many bytes on disk, and nothing that was stored longer ago."""
+    """How much is kept: the most bytes on disk, and the longest age."""
 
     size_bytes: int
     age_ms: int
@@ -143,15 +143,15 @@ class _ChannelEntry:
         return sum(segment.rows for segment in self.entry.segments)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its messages; all of its segments are opened before the first is given."""
+        """Its messages; all of its segments are opened before the first is yielded."""
         for content in [verified(self.channel.files, segment) for segment in self.entry.segments]:
             reader = ipc.open_file(content)
             for index in range(reader.num_record_batches):
-                yield self._told(reader.get_batch(index))
+                yield self._converted(reader.get_batch(index))
 
-    def _told(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        told = [batch.column(TS if name == "timestamp" else name) for name in SCHEMA.names]
-        columns = [column.cast(kind) for column, kind in zip(told, SCHEMA.types, strict=True)]
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        stored = [batch.column(TS if name == "timestamp" else name) for name in SCHEMA.names]
+        columns = [column.cast(kind) for column, kind in zip(stored, SCHEMA.types, strict=True)]
         numbers = (self.entry.number, self.stored_ms)
         more = [pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows) for number in numbers]
         return pa.RecordBatch.from_arrays([*columns, *more], schema=_STORED_SCHEMA)
@@ -176,7 +176,7 @@ class DeadLetterStore:
 
     @property
     def dropped(self) -> Dropped:
-        """What was dropped because it was too old or too much."""
+        """The messages dropped because they were too old or too many."""
         content = self._record.read()
         return Dropped() if content is None else msgspec.json.decode(content, type=Dropped)
 
@@ -189,7 +189,7 @@ class DeadLetterStore:
         """All messages, oldest first, without the first `skip`; one batch at a time is in memory.
 
         They have the columns of `SCHEMA`, `entry` and `stored_ms`. Raises MessageLossError or InputError for
-        what is damaged.
+        damaged files.
         """
         position, tries = 0, 0
         while tries <= _TRIES:
@@ -212,9 +212,9 @@ class DeadLetterStore:
                     raise
 
     def _parts(self, *, damaged: bool = True) -> list[_RolledFile | _ChannelEntry]:
-        """What there is now, in order, without entries that are damaged if those are not wanted."""
-        channel = ChannelStore(self.channel.uri)  # as it is now, whoever has deleted from it
-        end = channel.length()  # first the channel: what is rolled meanwhile is found as a file
+        """The current parts, in order; damaged entries only with `damaged`."""
+        channel = ChannelStore(self.channel.uri)  # as it is now: another process may have deleted from it
+        end = channel.length()  # first the channel: entries that are rolled meanwhile are found as a file
         dropped = self.dropped.end
         entries = []
         for number in range(channel.oldest(), end):
@@ -232,7 +232,7 @@ class DeadLetterStore:
         return [*rolled, *(entry for entry in entries if entry.first >= behind)]
 
     def _rolled(self) -> list[_RolledFile]:
-        """The rolled files that count, in order."""
+        """The effective rolled files, in order."""
         files: dict[Piece, _RolledFile] = {}
         for path in self._files():
             if (found := _NAME.fullmatch(path.name)) is not None:
@@ -253,7 +253,7 @@ class DeadLetterStore:
     # -- writing -------------------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """Roll and merge what is due, and drop what is not to be kept any more. Cheap when nothing is new."""
+        """Roll and merge what is due, and drop what is over the limits. Cheap when nothing is new."""
         known = (self.channel.length(), time.monotonic() // _LOOK_S)
         if known[0] == 0 or known == self._tidied:
             return
@@ -265,7 +265,7 @@ class DeadLetterStore:
         self._drop()
 
     def _roll(self) -> bool:
-        """Put one file in the place of the oldest entries, if they are many, large, or all of their time."""
+        """Replace the oldest entries by one file, if they are many, large, or complete for their period."""
         parts = self._parts(damaged=False)
         newest = self.channel.length() - 1
         entries = [part for part in parts if isinstance(part, _ChannelEntry) and part.first < newest]
@@ -284,7 +284,7 @@ class DeadLetterStore:
         return True
 
     def _merge(self) -> bool:
-        """Put one file in the place of several of the same time, if they are many."""
+        """Replace several files of the same period by one, if they are many."""
         for _, of_a_time in itertools.groupby(self._rolled(), self._time_of):
             files = {file.piece: file for file in of_a_time}
             if run := next_merge(list(files), fan=FAN, most=MOST_BYTES):
@@ -293,7 +293,7 @@ class DeadLetterStore:
         return False
 
     def _time_of(self, part: _RolledFile | _ChannelEntry) -> int:
-        """The number of an eighth of the age: what is older is dropped in files of so long."""
+        """The number of a part's period, an eighth of the maximum age: files are dropped by period."""
         return 0 if self._keep is None else part.stored_ms // max(1, self._keep.age_ms // 8)
 
     def _write(self, parts: Sequence[_RolledFile] | Sequence[_ChannelEntry], level: int) -> None:
@@ -313,14 +313,14 @@ class DeadLetterStore:
             publish_file(pafs.LocalFileSystem(), str(aside), str(self._folder / name))
 
     def _drop(self) -> None:
-        """Drop the oldest parts for as long as there is too much, or they are too old."""
+        """Drop the oldest parts while there are too many bytes, or they are too old."""
         if self._keep is None:
             return
         now_ms = time.time_ns() // 1_000_000
         parts = self._parts(damaged=False)
         left = sum(_size_of(part) for part in parts)
         messages, end = 0, 0
-        for part in parts[:-1]:  # the newest entry says which batch was the last
+        for part in parts[:-1]:  # the newest entry has the number of the last batch
             if left <= self._keep.size_bytes and now_ms - part.stored_ms <= self._keep.age_ms:
                 break
             left -= _size_of(part)
@@ -331,7 +331,7 @@ class DeadLetterStore:
             self._delete_dead()
 
     def _delete_dead(self) -> None:
-        """Delete what was rolled into another file, or dropped."""
+        """Delete files that were rolled into others, or dropped."""
         dropped = self.dropped.end
         kept = [file for file in self._rolled() if file.end > dropped]
         paths = {file.path for file in kept}
@@ -344,7 +344,7 @@ class DeadLetterStore:
 
 
 def _readable(part: _RolledFile | _ChannelEntry) -> Iterator[pa.RecordBatch]:
-    """The messages of a part; of an entry that is damaged none, with a warning."""
+    """The messages of a part; a damaged entry has none, and logs a warning."""
     try:
         yield from part.batches()
     except (MessageLossError, InputError) as error:

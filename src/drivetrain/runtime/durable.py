@@ -1,17 +1,17 @@
-"""Local files and directories that appear whole and stay: written aside, synced, renamed.
+"""Local files and directories that appear complete and stay: written under another name, synced, renamed.
 
 Problem: a process may die at any instruction, a machine may lose power, a disk may be full. A file that
-others rely on must be there whole or not at all, and a full disk is the user's to mend, not a bug.
+others rely on must be complete or absent, and a full disk is the user's problem to solve, not a bug.
 
-Design: the few steps that this takes, in one place. They raise OSError, which knows nothing of what was to be
-written; `writing` turns it into an error that does. Files on other file systems are written by whoever has a
-handle on these (`runtime.whole_files`, `runtime.channel.files`), with the same steps for local ones.
+Design: the few steps that this takes, in one place. They raise OSError, which does not know what was to be
+written; `writing` turns it into an error that does. `runtime.whole_files` and `runtime.channel.files` write
+files on other file systems, with the same steps for local ones.
 
 Invariants:
 
-1. Whoever looks at `path` while it is replaced sees the old content or the new one.
-2. What a function here has written survives a power cut once it returns, as far as the disk is honest.
-3. A full disk is a `DiskFullError`, and what was there before still is.
+1. A reader of `path` sees the old content or the new one while it is replaced.
+2. The result of a function here survives a power cut once it returns, as far as the disk is honest.
+3. A full disk raises `DiskFullError`, and leaves the previous content.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _IF_REFUSED: Final = "make it writable for this user, or choose another place"
 
 
 def write_whole(path: Path, content: bytes, *, synced: bool = True, is_shared: bool = False) -> None:
-    """Make `content` the file `path`, replacing what was there; raises OSError, and nothing has changed then.
+    """Write `content` to the file `path`, replacing what was there; raises OSError, and then changes nothing.
 
     One writer at a time, unless `is_shared`: then the last one wins. Without `synced` a power cut may leave
     an empty file.
@@ -56,14 +56,14 @@ def write_whole(path: Path, content: bytes, *, synced: bool = True, is_shared: b
                 file.write(content)
             os.replace(aside, path)
     except BaseException:
-        with suppress(OSError):  # it counts for nothing, and the error that is raised says more
+        with suppress(OSError):  # a leftover is harmless, and the error that is raised matters more
             aside.unlink(missing_ok=True)
         raise
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, synced when the block ends. Who publishes it syncs the directory."""
+    """A file to write, synced when the block ends. `publish` syncs the directory."""
     with open(path, "wb", opener=private) as file:
         yield file
         file.flush()
@@ -77,13 +77,13 @@ def publish(aside: Path, path: Path) -> None:
 
 
 def publish_directory(aside: Path, path: Path) -> None:
-    """Give a finished directory its name, durably, which nothing has, or an empty directory."""
+    """Give a finished directory its name, durably; the name must be free, or an empty directory."""
     os.rename(aside, path)
     sync(path.parent)
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Make a file's content durable, or which files a directory has."""
+    """Make a file's content, or a directory's list of files, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -92,12 +92,12 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the system, or Arrow, says that a disk has no room."""
+    """Whether an error of the system, or of Arrow, means a full disk."""
     return isinstance(error, OSError) and (error.errno in _FULL or means_full(str(error)))
 
 
 def means_full(text: str) -> bool:
-    """Whether a message says that a disk has no room."""
+    """Whether a message means a full disk."""
     return any(sign in text for sign in _FULL_TEXTS)
 
 
@@ -125,7 +125,7 @@ def writing(
 def disk_full(
     error: BaseException, what: str, where: str | os.PathLike[str] | None, remedy: str = _IF_FULL
 ) -> DiskFullError:
-    """The error of a disk that has no room for `what`."""
+    """The error of a disk without enough space for `what`."""
     return DiskFullError(
         f"there is no space left to write {what}",
         where=None if where is None else os.fspath(where),

@@ -1,14 +1,14 @@
-"""A small file whose content survives any crash whole, and that is not believed when it was damaged.
+"""A small file whose content survives any crash intact, and that is refused when it is damaged.
 
-Problem: what was said to be kept must be there after any crash, a power cut included; half a file, or one
-that somebody has touched, must not be taken for it.
+Problem: content that was reported as written must survive any crash, a power cut included; an incomplete
+file, or one that someone has edited, must not be mistaken for it.
 
 Design: the content and a checksum of it, written by `durable.write_whole`. What if we die here: before the
-rename the old content is there, after it the new one; what lies beside counts for nothing.
+rename the old content is there, after it the new one; the temporary file is ignored.
 
 Invariants:
 
-1. `read` gives what the last `write` that returned was given, or a later one; a damaged file raises, and so
+1. `read` returns the content of the last completed `write`, or of a later one; a damaged file raises, and so
    does an empty one.
 
 Called by `run_directory`, `clock_file` and `checkpoints`.
@@ -25,7 +25,7 @@ from drivetrain.runtime.durable import write_whole, writing
 
 
 class DurableFile:
-    """The file at `path`, which holds `what` (for people); its directory exists.
+    """The file at `path`, which holds `what` (for errors); its directory exists.
 
     `if_damaged` and `if_full` are remedies.
     """
@@ -50,12 +50,12 @@ class DurableFile:
         return content
 
     def write(self, content: bytes) -> None:
-        """Keep a content without line ends; raises DiskFullError, OutputError when it may not be written."""
+        """Write content without line ends; raises DiskFullError, OutputError when it cannot be written."""
         with writing(self._what, self.path, if_full=self._if_full, if_refused=self._if_full):
             write_whole(self.path, content + b" " + _checksum(content) + b"\n")
 
     def damaged(self, got: str) -> InputError:
-        """The error of a file that cannot be believed."""
+        """The error for a damaged file."""
         return InputError(
             f"{self._what} cannot be read",
             where=str(self.path),

@@ -1,7 +1,7 @@
-"""Where files are: a path or URI as a pyarrow file system, and what lies under it.
+"""Where files are: a path or URI as a pyarrow file system, and the files below it.
 
 The problem: applications name local paths and object-store URIs alike, and a directory that is read
-while others write to it holds files that are not meant for readers yet.
+while others write to it contains files that are not meant for readers yet.
 
 Invariants:
 
@@ -56,14 +56,14 @@ def locate(path_or_uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 def compression_of(path: str) -> str | None:
-    """The compression that a file's name announces, or None."""
+    """The compression that a file's name implies, or None."""
     return _COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
 def list_files(filesystem: pafs.FileSystem, root: str, glob: str | None) -> list[FoundFile]:
     """The readable files at or under `root` whose name matches `glob`, ordered by path.
 
-    Returns an empty list when `root` does not exist. A file named directly is taken whatever its name.
+    Returns an empty list when `root` does not exist. A file given directly is returned whatever its name.
     """
     info = filesystem.get_file_info(root)
     if info.type == pafs.FileType.File:

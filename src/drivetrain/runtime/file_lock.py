@@ -1,13 +1,13 @@
-"""An advisory lock on a local file, which the system takes back when its holder dies.
+"""An advisory lock on a local file, which the system releases when its holder dies.
 
 Problem: several processes may want one directory, and the one that has it may be killed at any moment.
 
-Design: `flock` on a file that stays. It belongs to the open file: two `FileLock`s of one process exclude each
-other like those of two processes, and what a process starts does not inherit it.
+Design: `flock` on a file that is never deleted. It belongs to the open file: two `FileLock`s of one process
+exclude each other like those of two processes, and child processes do not inherit it.
 
 Invariants:
 
-1. While a lock is held exclusively nobody else has it; while it is shared nobody has it exclusively.
+1. While a lock is held exclusively there is no other holder; while it is shared there is no exclusive one.
 2. It ends with `release`, or with the process.
 """
 
@@ -22,10 +22,10 @@ from drivetrain.private_files import private
 
 
 class FileLock:
-    """The lock on the file `path`, which is made if need be; its directory exists.
+    """The lock on the file `path`, which is created if necessary; its directory exists.
 
-    `mode` None means that of `private_files.private`. A lock that is held may be taken again, of the other
-    kind too: for a moment nobody may have it then.
+    `mode` None means that of `private_files.private`. A held lock may be taken again, also of the other
+    kind: for a moment it may then have no holder.
     """
 
     def __init__(self, path: Path, *, mode: int | None = None) -> None:
@@ -35,11 +35,11 @@ class FileLock:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has been taken, or tried, since it was released last."""
+        """Whether `take` or `wait` was called since the last `release`."""
         return self._descriptor is not None
 
     def take(self, *, shared: bool = False) -> bool:
-        """Take it if it is free now; returns whether it was. Raises OSError."""
+        """Take it if it is free now; returns whether it was free. Raises OSError."""
         try:
             fcntl.flock(self._opened(), _kind(shared=shared) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -51,13 +51,13 @@ class FileLock:
         fcntl.flock(self._opened(), _kind(shared=shared))
 
     def note(self, text: str) -> None:
-        """Make `text` the file's content, for others to read; whoever holds it may."""
+        """Make `text` the file's content, for others to read; only a holder may call it."""
         descriptor = self._opened()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
 
     def release(self) -> None:
-        """Let others have it; may be called again."""
+        """Release the lock; may be called again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,18 +1,18 @@
-"""Who runs a fragment: at most one attempt at a time, in whatever process.
+"""The lock of a fragment: at most one attempt runs it at a time, in any process.
 
-Problem: an executor that was given up for dead may be frozen only, or may be dying: its Python process is
-gone, its Java process ends a moment later and may still write Spark's commit of the last batch. Two attempts
-on one checkpoint would disturb each other.
+Problem: an executor that was declared dead may only be frozen, or still dying: its Python process is gone,
+but its Java process ends a moment later and may still write Spark's commit of the last batch. Two attempts on
+one checkpoint would disturb each other.
 
-Design: an advisory lock on a file in the fragment's directory, which the kernel takes back when the process
-ends. The holder writes itself and its Java process into the file. Who comes next waits for the lock, then for
-that Java process, if it was on this machine. On another machine Spark itself finds the second writer and
-fails the batch, which then runs again.
+Design: an advisory lock on a file in the fragment's directory, which the kernel releases when the process
+ends. The holder writes the ids of itself and its Java process into the file. The next one waits for the lock,
+then for that Java process, if it was on this machine. On another machine Spark itself detects the second
+writer and fails the batch, which then runs again.
 
 Invariants:
 
 1. While a lock is held no other process, and no other attempt in this one, has it.
-2. `mark` changes with every holder: equal marks mean that nobody ran the fragment in between.
+2. `mark` changes with every holder: equal marks mean that the fragment did not run in between.
 
 Called by `run_directory`.
 """
@@ -45,7 +45,7 @@ class FragmentLock:
 
     @property
     def mark(self) -> str:
-        """What the last holder wrote; "" when there was none."""
+        """The last holder's mark; "" when there was none."""
         try:
             return self._path.read_text()
         except FileNotFoundError:
@@ -56,8 +56,8 @@ class FragmentLock:
     ) -> str:
         """Take the lock, waiting up to `wait_s` for the last holder, and for its Java process, to end.
 
-        Returns the last holder's mark; `java_pid` is this process's own Java. `given_up` is asked while
-        waiting. Raises `UnavailableError` when it says so, or after the time.
+        Returns the last holder's mark; `java_pid` is this process's own Java. `given_up` is called while
+        waiting. Raises `UnavailableError` when it returns True, or after the time.
         """
         deadline = time.monotonic() + wait_s
         try:
@@ -74,11 +74,11 @@ class FragmentLock:
         return before
 
     def release(self) -> None:
-        """Let another attempt have it; may be called again."""
+        """Release the lock; may be called again."""
         if self._is_held:
             self._is_held = False
             try:
-                # The Java process goes on serving others: the next holder need not wait for it.
+                # The Java process continues to serve others: the next holder need not wait for it.
                 with writing("the lock of a fragment", self._path):
                     self._write(None)
             finally:
@@ -94,26 +94,26 @@ class FragmentLock:
             )
 
     def _write(self, java_pid: int | None) -> None:
-        told = {"host": socket.gethostname(), "pid": os.getpid(), "id": uuid.uuid4().hex}
+        mark = {"host": socket.gethostname(), "pid": os.getpid(), "id": uuid.uuid4().hex}
         if java_pid is not None:
-            told |= {"java": java_pid, "java_started": _started(java_pid)}
-        self._lock.note(json.dumps(told))
+            mark |= {"java": java_pid, "java_started": _started(java_pid)}
+        self._lock.note(json.dumps(mark))
 
 
 def _alive(mark: str) -> bool:
     """Whether the Java process of the holder that wrote `mark` still runs on this machine."""
     try:
-        told = json.loads(mark)
+        holder = json.loads(mark)
     except ValueError:
-        return False  # nobody, or somebody who died while writing: then it had not begun
-    if told.get("host") != socket.gethostname() or told.get("java") is None:
+        return False  # no holder, or one that died while writing its mark, before it began
+    if holder.get("host") != socket.gethostname() or holder.get("java") is None:
         return False
-    started = _started(int(told["java"]))
-    return started is not None and started == told.get("java_started")
+    started = _started(int(holder["java"]))
+    return started is not None and started == holder.get("java_started")
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks; None when it has ended. Tells a reused id apart."""
+    """When a process began, in the kernel's ticks; None when it has ended. Detects a reused id."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,16 +1,22 @@
-"""The versions of an application's graph that have run, in its state directory.
+"""The versions of an application's graph, in its state directory: those that have run, and how each fared.
 
-    <state directory>/versions/<number>       a `GraphVersion` as JSON, with a checksum
+    <state directory>/versions/<number>           a `GraphVersion` as JSON, with a checksum
+    <state directory>/versions/<number>.graph     its graph with the user's code, to run it again
+    <state directory>/versions/<number>.outcome   how a change of the running application has ended
+    <state directory>/versions/proposed-<id>…     what an application was asked to change to, not decided yet
 
-Design: a version is written when the application begins with it, if it is another one than the newest. What
-if we die here: the version is there and nothing has run with it; the next run finds it, or adds its own.
+Design: the version in force is the newest that was not rolled back. So one file decides each step of a
+change: `<number>` puts a version in force, `<number>.outcome` may put the one before in force again. The code
+is written before the version. What if we die here: the version is there and nothing has run with it; the next
+run finds it, or adds its own.
 
 Invariants:
 
 1. A version that was written is never changed.
-2. The newest is the one that ran last, or was about to run.
+2. The version in force is the one that ran last, or was about to run.
+3. A version that was rolled back never comes into force again: its graph does, with another number.
 
-Called by `run_directory`, and by `drivetrain plan --against` and `drivetrain versions`.
+Called by `run_directory` and `spark.run.live_changes`, and by the commands that show and compare versions.
 """
 
 from __future__ import annotations
@@ -23,15 +29,31 @@ from typing import Final
 import msgspec
 
 from drivetrain.core.change.difference import difference
-from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
+from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import InputError
 from drivetrain.private_files import Writers, make_private_directory
-from drivetrain.runtime.durable import writing
+from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.runtime.durable_file import DurableFile
 
 _KEPT: Final = 100
 """How many versions are kept, the newest."""
+_OLD_PROPOSAL_S: Final = 3600
+_LONGEST_REASON: Final = 20_000
+_IF_FULL: Final = "make room, and run the same command again: it continues where it stopped"
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a change of the running application to a version has ended, and when (ms since 1970).
+
+    `fragment` is the one that failed, `why` the error as text.
+    """
+
+    outcome: Outcome
+    at_ms: int
+    fragment: str | None = None
+    why: str | None = None
 
 
 class GraphVersions:
@@ -41,6 +63,8 @@ class GraphVersions:
         self._directory: Final = state / "versions"
         self._writers: Final = writers
 
+    # -- reading ---------------------------------------------------------------------------------------
+
     def numbers(self) -> list[int]:
         """The numbers of the versions that are kept, growing."""
         if not self._directory.is_dir():
@@ -48,7 +72,7 @@ class GraphVersions:
         return sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
 
     def version(self, number: int) -> GraphVersion:
-        """One of the versions; raises InputError when its file is damaged or gone."""
+        """One of the versions; raises InputError when its file is damaged or missing."""
         file = self._file(number)
         content = file.read()
         if content is None:
@@ -58,53 +82,159 @@ class GraphVersions:
         except msgspec.MsgspecError as error:
             raise file.damaged(str(error)) from error
 
-    def newest(self) -> GraphVersion | None:
-        """The version that ran last; None when none is recorded. Raises InputError when it is damaged."""
-        numbers = self.numbers()
-        return self.version(numbers[-1]) if numbers else None
+    def ending(self, number: int) -> Ending | None:
+        """How the change to a version has ended; None while it is on trial, and for one that was run.
+
+        Raises InputError when the file is damaged.
+        """
+        file = self._ending_file(number)
+        content = file.read()
+        try:
+            return None if content is None else msgspec.json.decode(content, type=Ending)
+        except msgspec.MsgspecError as error:
+            raise file.damaged(str(error)) from error
+
+    def is_rolled_back(self, number: int) -> bool:
+        """Whether the application went back from a version; raises InputError when that is damaged."""
+        ending = self.ending(number)
+        return ending is not None and ending.outcome is Outcome.ROLLED_BACK
+
+    def in_force(self) -> GraphVersion | None:
+        """The version that runs, or ran last; None when none is recorded. Raises InputError when damaged."""
+        for number in reversed(self.numbers()):
+            if not self.is_rolled_back(number):
+                return self.version(number)
+        return None
+
+    def code(self, number: int) -> bytes | None:
+        """The graph of a version, as `keep_code` was given it; None when it was not kept."""
+        try:
+            return self._code_file(number).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def refusals(self, plan: Plan) -> str:
-        """The processors of a plan that do not fit the state of the newest version, and why, in one line."""
+        """The processors of a plan that do not fit the state that there is, and why, in one line."""
         newest = self._last_readable()
         if newest is None:
             return "a graph; with which one the state was made is not recorded"
         refused = difference(newest, version_of(plan, lambda _: "")).refused
         return "; ".join(f"{change.id}: {change.why}" for change in refused)
 
-    def note(self, version: GraphVersion) -> GraphVersion:
-        """Record that the application begins with a version; returns it with its number.
+    # -- writing ---------------------------------------------------------------------------------------
 
-        One process at a time. Raises DiskFullError, and OutputError when it may not be written.
-        """
+    def next_number(self, version: GraphVersion) -> int:
+        """The number that `note` will give to a version; one process at a time."""
         newest = self._last_readable()
         if newest is not None and newest.is_same_graph(version):
+            return newest.number
+        return max(self.numbers(), default=0) + 1
+
+    def note(self, version: GraphVersion, made_how: Made = "run", code: bytes | None = None) -> GraphVersion:
+        """Record that a version comes into force, in one step; returns it with its number.
+
+        `code` is its graph. If it is the graph in force already, nothing is written but missing code. One
+        process at a time. Raises DiskFullError, and OutputError when it may not be written.
+        """
+        newest = self._last_readable()
+        number = self.next_number(version)
+        if newest is not None and number == newest.number:
+            if code is not None and not self._code_file(number).exists():
+                self._keep_code(number, code)
             return newest
         noted = msgspec.structs.replace(
             version,
-            number=max(self.numbers(), default=0) + 1,
+            number=number,
             made_at_ms=time.time_ns() // 1_000_000,
             made_by=_user(),
+            made_how=made_how,
+            follows=0 if newest is None else newest.number,
         )
-        with writing("the versions of an application", self._directory):
-            make_private_directory(self._directory, "the versions of an application", self._writers)
-        self._file(noted.number).write(msgspec.json.encode(noted))
+        self._make()
+        if code is not None:
+            self._keep_code(number, code)
+        self._file(number).write(msgspec.json.encode(noted))
         for old in self.numbers()[:-_KEPT]:
-            (self._directory / str(old)).unlink(missing_ok=True)
+            self._forget(old)
         return noted
 
-    def _last_readable(self) -> GraphVersion | None:
-        """The newest version; None if it is damaged: a run does not need it."""
+    def note_ending(
+        self, number: int, outcome: Outcome, fragment: str | None = None, why: str | None = None
+    ) -> None:
+        """Record how the change to a version has ended, in one step; `why` is cut if it is very long."""
+        reason = None if why is None else why[:_LONGEST_REASON]
+        ending = Ending(outcome, time.time_ns() // 1_000_000, fragment, reason)
+        self._ending_file(number).write(msgspec.json.encode(ending))
+
+    # -- proposals -------------------------------------------------------------------------------------
+
+    def propose(self, id: str, version: GraphVersion, code: bytes) -> None:
+        """Write a proposed version and its code; `id` is hexadecimal. Raises as `note`."""
+        self._make()
+        with writing("a proposed version", self._directory):
+            write_whole(self._directory / f"proposed-{id}.graph", code, synced=False)
+            write_whole(self._directory / f"proposed-{id}", msgspec.json.encode(version), synced=False)
+
+    def proposal(self, id: str) -> tuple[GraphVersion, bytes]:
+        """Read and delete the proposal `id`; raises InputError when it cannot be read."""
+        record, code = self._directory / f"proposed-{id}", self._directory / f"proposed-{id}.graph"
         try:
-            return self.newest()
+            return msgspec.json.decode(record.read_bytes(), type=GraphVersion), code.read_bytes()
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InputError(
+                "a proposed version cannot be read", where=str(record), got=str(error), remedy="try again"
+            ) from error
+        finally:
+            self.withdraw(id)
+
+    def withdraw(self, id: str) -> None:
+        """Delete a proposal, and old ones that killed commands have left."""
+        (self._directory / f"proposed-{id}").unlink(missing_ok=True)
+        (self._directory / f"proposed-{id}.graph").unlink(missing_ok=True)
+        for left in self._directory.glob("proposed-*"):
+            try:
+                if time.time() - left.stat().st_mtime > _OLD_PROPOSAL_S:
+                    left.unlink()
+            except FileNotFoundError:
+                continue  # another process has deleted it
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    def _make(self) -> None:
+        with writing("the versions of an application", self._directory):
+            make_private_directory(self._directory, "the versions of an application", self._writers)
+
+    def _keep_code(self, number: int, code: bytes) -> None:
+        with writing("the code of a version", self._code_file(number), if_full=_IF_FULL):
+            write_whole(self._code_file(number), code)
+
+    def _forget(self, number: int) -> None:
+        self._file(number).path.unlink(missing_ok=True)
+        self._code_file(number).unlink(missing_ok=True)
+        self._ending_file(number).path.unlink(missing_ok=True)
+
+    def _last_readable(self) -> GraphVersion | None:
+        """The version in force; None if it is damaged: a run does not need it."""
+        try:
+            return self.in_force()
         except InputError:
             return None
 
+    def _code_file(self, number: int) -> Path:
+        return self._directory / f"{number}.graph"
+
     def _file(self, number: int) -> DurableFile:
+        return self._durable(str(number), f"version {number} of an application's graph")
+
+    def _ending_file(self, number: int) -> DurableFile:
+        return self._durable(f"{number}.outcome", f"the outcome of version {number}")
+
+    def _durable(self, name: str, what: str) -> DurableFile:
         return DurableFile(
-            self._directory / str(number),
-            f"version {number} of an application's graph",
-            if_damaged="delete the file: it is needed only to compare versions",
-            if_full="make room, and run the same command again: it continues where it stopped",
+            self._directory / name,
+            what,
+            if_damaged="delete the file: it is needed only to compare versions and to go back",
+            if_full=_IF_FULL,
         )
 
 

@@ -1,35 +1,35 @@
-"""Where one application keeps what must survive it, and how a run knows that it goes on.
+"""The state directory of one application, and whether a run continues an earlier one.
 
     <state.dir>/<application>-<8 hex digits of its settings>/
-        application.json     what runs here: name, settings, the shape of its graph, its life, finished or not
-        lock                 held by the process that runs it, or shared by the executors that do
-        prepared.json        for executors: who has prepared the application, and what its channels carry
-        clearing             only while everything else is being deleted: the next run ends that first
+        application.json     name, settings, the shape of its graph, its life, finished or not
+        lock                 held by the process that runs it, or shared by its executors
+        prepared.json        for executors: the preparer of the application, and the schemas of its channels
+        clearing             only while everything else is being deleted: the next run completes that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`
         lives/<n>/           fragments and channels of a life that began with a replay: see `core.replay`
-        stores/<id>/         messages of sources that cannot be asked twice: a channel for all lives
+        stores/<id>/         messages of one-pass sources: a channel for all lives
         sources/<id>/        what sources know of their messages, for all lives
         sinks/<id>/          the sinks' own notes, for all lives
-        savepoints-wanted/   what others ask of the run: see `checkpoints.savepoint_requests`
-        dead-letters/<id>/   messages that could not be processed, in whatever life: see `dead_letters`
+        savepoints-wanted/   requests to the run: see `checkpoints.savepoint_requests`
+        dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
         versions/<n>         the graphs that have run here: see `graph_versions`
 
-The settings are part of the name, so the same command finds its state again and another input or
-output starts another application. application.json and prepared.json are durable files: after a crash
-each is the old one or the new one, and one that was damaged is not believed. A life is made aside, and
-begins with the one step that replaces application.json; what an earlier one has left is deleted after
-that, by whoever locks the directory next if not at once.
+The settings are part of the name, so the same command finds its state again and another input or output
+starts another application. application.json and prepared.json are durable files: after a crash each is the
+old one or the new one, and a damaged one is refused. A new life is prepared in its own directory, and begins
+with the one step that replaces application.json; the files of earlier lives are deleted afterwards, by the
+next process that locks the directory if not immediately.
 
 Invariants:
 
 1. One process at a time runs an application, or several executors that share it: an advisory lock that
-   dies with its holders.
-2. One attempt at a time runs a fragment, in whatever process: see `fragment_lock`.
+   ends with its holders.
+2. One attempt at a time runs a fragment, in any process: see `fragment_lock`.
 3. A state directory is never continued with a graph whose stateful parts differ.
-4. Nothing is read while others than its owner, or those whom `state.writers` names, can write here.
-5. Nobody clears it, or prepares it, while others run fragments of it.
-6. After a crash at any moment the current life is whole, and it is the old one or the new one.
+4. Nothing is read while users other than its owner, or those that `state.writers` names, can write here.
+5. No process clears it, or prepares it, while others run fragments of it.
+6. After a crash at any moment the current life is complete, and it is the old one or the new one.
 
 Called by `embedded` (acquire) and by executors through `execution` (share).
 """
@@ -48,7 +48,7 @@ from typing import Any
 import msgspec
 
 from drivetrain.code.fingerprint import fingerprint
-from drivetrain.core.change.graph_version import state_shape, version_of
+from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
 from drivetrain.errors import InputError, UnavailableError, UserError
@@ -73,8 +73,8 @@ class RunDirectory:
         settings: Mapping[str, Any],
         writers: Writers = Writers.OWNER,
     ) -> None:
-        told = json.dumps({k: str(v) for k, v in settings.items()}, sort_keys=True)
-        self.app_id = f"{application}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+        encoded = json.dumps({k: str(v) for k, v in settings.items()}, sort_keys=True)
+        self.app_id = f"{application}-{hashlib.sha256(encoded.encode()).hexdigest()[:8]}"
         self.path = Path(state_dir).resolve() / self.app_id
         self.application = application
         self.settings = dict(settings)
@@ -95,7 +95,8 @@ class RunDirectory:
     def acquire(self, *, fresh: bool = False) -> None:
         """Create the directory if needed and lock it; `fresh` when it is to be cleared.
 
-        Raises `UnavailableError` when another runs it, and unless `fresh` `InputError` for damaged notes.
+        Raises `UnavailableError` when another process runs it, and `InputError` for damaged notes unless
+        `fresh`.
         """
         if not self._lock_now():
             self.release()
@@ -103,7 +104,7 @@ class RunDirectory:
         self._tidy(fresh=fresh)
 
     def is_free(self) -> bool:
-        """Whether nobody runs it; then this process holds its lock until `release`, and changes nothing."""
+        """Whether no process runs it; if so, this one holds its lock until `release`, changing nothing."""
         if self._lock_now():
             return True
         self.release()
@@ -133,8 +134,9 @@ class RunDirectory:
             time.sleep(_WAIT_S)
 
     def share(self) -> None:
-        """Let other executors in, after having prepared it alone."""
-        # Whoever gets in between, while the lock changes, prepares or runs it as well and will be waited for.
+        """Share the lock with other executors, after preparing the directory alone."""
+        # A process that takes the lock while it changes prepares or runs the application too, and is waited
+        # for.
         self._lock.wait(shared=True)
 
     def _lock_now(self, *, shared: bool = False) -> bool:
@@ -157,7 +159,7 @@ class RunDirectory:
         make_private_directory(self.path, "the application's state", self.writers)
 
     def _require_trusted(self) -> None:
-        """Raise `UserError` when others can write here: parts of a state are code."""
+        """Raise `UserError` when other users can write here: parts of a state are code."""
         if not self._is_trusted:
             parent = self.path.parent
             require_trusted(parent, "the state directory", self.writers, sticky_is_enough=True)
@@ -172,7 +174,7 @@ class RunDirectory:
         )
 
     def _tidy(self, *, fresh: bool) -> None:
-        """End what a process that died had begun; only who is alone here may."""
+        """Complete what a dead process had begun; only the exclusive holder may call it."""
         try:
             if (self.path / "clearing").exists():
                 self.clear()
@@ -181,17 +183,17 @@ class RunDirectory:
             if not fresh:
                 self.release()
                 raise
-            self._is_forgotten = True  # until it is cleared, which nothing must keep it from
+            self._is_forgotten = True  # until it is cleared, which nothing may prevent
 
     def release(self) -> None:
-        """Let another process run the application."""
+        """Release the lock, so that another process can run the application."""
         self._lock.release()
 
     def clear(self) -> None:
-        """Forget everything but the lock: start over."""
+        """Delete everything but the lock: start over."""
         marker = self.path / "clearing"
         with self._writing():
-            marker.touch()  # half a state is worse than none: a crash from here on must not leave one
+            marker.touch()  # half a state is worse than none: a crash from now on must not leave one
             sync(self.path)
             for child in self.path.iterdir():
                 if child.name in ("lock", marker.name):
@@ -208,18 +210,19 @@ class RunDirectory:
 
     @property
     def life(self) -> Life:
-        """The life that runs here, or the one that is made aside."""
+        """The current life, or the one that is being prepared."""
         known = self._read().get("life", {})
         return self._aside or Life(**known)
 
     @property
     def home(self) -> Path:
-        """Where that life keeps what is its own."""
+        """The directory of that life's own files."""
         number = self.life.number
         return self.path if number == FIRST_LIFE else self.path / "lives" / str(number)
 
     def make_aside(self, from_ms: int) -> None:
-        """Make the life of a replay from `from_ms`: this object speaks of it, until it begins or is given up.
+        """Prepare the life of a replay from `from_ms`; this object refers to it until it begins or is
+        abandoned.
 
         If the application has not run yet, that is its first.
         """
@@ -232,9 +235,9 @@ class RunDirectory:
             self._aside = Life(from_ms=from_ms)
 
     def take_over(self, life: Life) -> None:
-        """Empty the directory for a life that comes from elsewhere: this object speaks of it from now on.
+        """Empty the directory for a life that comes from elsewhere; this object refers to it from now on.
 
-        It begins with `begin` and `taken_over`. Before that a crash leaves an empty directory.
+        It starts with `begin` and `taken_over`. Before that a crash leaves an empty directory.
         """
         self.clear()
         with self._writing():
@@ -248,23 +251,23 @@ class RunDirectory:
         return (self.path / "clearing").exists()
 
     def taken_over(self) -> None:
-        """What `take_over` has begun is there, and counts."""
+        """Complete `take_over`: the new life is valid from now on."""
         (self.path / "clearing").unlink()
         sync(self.path)
 
     def give_up_aside(self) -> None:
-        """Go on with the life that was there."""
+        """Abandon the prepared life, and continue with the current one."""
         if self._aside is not None and self._aside.number != FIRST_LIFE:
             shutil.rmtree(self.home, ignore_errors=True)
         self._aside = None
 
     def _last_batch(self) -> int:
-        """The newest batch that Spark has numbered for any fragment of the life that runs here."""
+        """The newest batch that Spark has numbered for any fragment of the current life."""
         logs = (self.home / "fragments").glob("*/checkpoint/offsets/*")
         return max((int(path.name) for path in logs if path.name.isdigit()), default=-1)
 
     def _end_other_lives(self) -> None:
-        """Delete what belongs to lives that are over, or that never began."""
+        """Delete the files of lives that are over, or that never began."""
         current = self.life.number
         others = [d for d in self._directories("lives") if d.name != str(current)]
         if current != FIRST_LIFE:
@@ -279,7 +282,7 @@ class RunDirectory:
         parent = self.path / name
         return parent.iterdir() if parent.is_dir() else ()
 
-    # -- what is known -------------------------------------------------------------------------------
+    # -- notes ---------------------------------------------------------------------------------------
 
     @property
     def started(self) -> bool:
@@ -288,7 +291,7 @@ class RunDirectory:
 
     @property
     def known(self) -> Mapping[str, Any]:
-        """What was noted of the application when it began: its name, settings, shape and life."""
+        """The notes about the application from its start: its name, settings, shape and life."""
         return self._read()
 
     @property
@@ -298,24 +301,24 @@ class RunDirectory:
 
     @property
     def finished(self) -> Mapping[str, Any] | None:
-        """What the finished run said of itself, or None when it has not finished."""
+        """The result of the finished run, or None when it has not finished."""
         return self._read().get("finished")
 
     @property
     def prepared_by(self) -> str | None:
-        """Who prepared the application for executors last; None when nobody did since it was cleared."""
+        """The last preparer of the application for executors; None without one since it was cleared."""
         return self._prepared().get("by")
 
     def prepared_schemas(self) -> Mapping[str, Any]:
-        """The schemas of all channels, as Spark's JSON, that `prepare` was given."""
+        """The schemas of all channels, as Spark's JSON, as passed to `note_prepared`."""
         return dict(self._prepared().get("schemas", {}))
 
     def note_prepared(self, preparer: str, schemas: Mapping[str, Any]) -> None:
-        """Say that executors of `preparer` may run fragments, and what the channels between them carry."""
+        """Record that executors of `preparer` may run fragments, and the schemas of their channels."""
         write_notes(self._preparation, {"by": preparer, "schemas": dict(schemas)})
 
     def refuse_another_graph(self, plan: Plan) -> None:
-        """Raise `UserError` if there is state here of a graph that does not fit; a life aside has none."""
+        """Raise `UserError` if the state here does not fit the graph; a prepared life has no state."""
         known = self._read()
         if known and self._aside is None and known.get("state") != state_shape(plan):
             raise UserError(
@@ -327,15 +330,16 @@ class RunDirectory:
                 "name to keep both",
             )
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: Plan, version: GraphVersion | None = None, code: bytes | None = None) -> None:
         """Note what runs here, before its first batch; a life that was made aside is the current one then.
 
-        The graph's version is recorded if it is another one than the last.
+        The graph's version (None: as the plan says) is recorded if it is another one than the last, with its
+        code if that can be kept.
 
         Raises `UserError` as `refuse_another_graph`.
         """
         self.refuse_another_graph(plan)
-        self.versions.note(version_of(plan, fingerprint))
+        self.versions.note(version or version_of(plan, fingerprint), code=code)
         if not self.started or self._aside is not None:
             write_notes(
                 self._notes,
@@ -350,7 +354,7 @@ class RunDirectory:
             self._end_other_lives()
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Note that the application has finished, and how."""
+        """Record that the application has finished, and its result."""
         write_notes(self._notes, {**self._read(), "finished": dict(result)})
 
     def fragment(self, id: str) -> Path:
@@ -369,7 +373,7 @@ class RunDirectory:
         return str(self.home / "channels" / id)
 
     def tables(self, id: str) -> Path:
-        """Where the reader of a table keeps what it read."""
+        """The directory where the reader of a table stores what it read."""
         return self.home / "tables" / id
 
     def store(self, id: str) -> str:
@@ -377,7 +381,7 @@ class RunDirectory:
         return str(self.path / "stores" / id)
 
     def source(self, id: str) -> Path:
-        """Where a source keeps what outlives the lives; not made."""
+        """The directory of a source's files for all lives; not created."""
         return self.path / "sources" / id
 
     def dead_letters(self, id: str) -> str:
@@ -385,7 +389,7 @@ class RunDirectory:
         return str(self.path / "dead-letters" / id)
 
     def _prepared(self) -> dict[str, Any]:
-        # Half a directory is no prepared one.
+        # An incomplete directory is not a prepared one.
         return {} if (self.path / "clearing").exists() else read_notes(self._preparation)
 
     def _read(self) -> dict[str, Any]:

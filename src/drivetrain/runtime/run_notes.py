@@ -1,6 +1,6 @@
-"""What is noted in a state directory, in small JSON files that are whole after any crash: see `DurableFile`.
+"""The notes in a state directory: small JSON files that are intact after any crash, see `DurableFile`.
 
-Called by `run_directory`, and by whoever looks for applications.
+Called by `run_directory`, and by commands that look for applications.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from drivetrain.runtime.durable_file import DurableFile
 
 
 def known_in(directory: Path) -> Mapping[str, Any]:
-    """What is noted in a state directory, `RunDirectory.known`; raises `InputError` when it is damaged."""
+    """The notes of a state directory, as `RunDirectory.known`; raises `InputError` when it is damaged."""
     return read_notes(notes_in(directory))
 
 
 def notes_in(directory: Path) -> DurableFile:
-    """What is known of the application that has its state there."""
+    """The file of notes about the application in a state directory."""
     return durable_notes(
         directory / "application.json",
         "what is known of the application's state",
@@ -28,7 +28,7 @@ def notes_in(directory: Path) -> DurableFile:
 
 
 def durable_notes(path: Path, what: str, if_damaged: str) -> DurableFile:
-    """Notes at `path`, `what` they are (for people) and the remedy for damaged ones."""
+    """The file of notes at `path`; errors name it `what` and have the remedy `if_damaged`."""
     if_full = "make room, or make the state directory writable, and run the same command again: it goes on"
     return DurableFile(path, what, if_damaged=if_damaged, if_full=if_full)
 

@@ -1,17 +1,18 @@
-"""The pictures of a persistent Task's states, as files beside the fragment's checkpoint.
+"""The pictures of a persistent Task's states, as files next to the fragment's checkpoint.
 
-Problem: the state as of an hour ago must be there for whoever asks, for days, and Spark's state store writes
-all that a bucket holds with every batch: there it would be paid again and again.
+Problem: the state as of an hour ago must remain available for days, and Spark's state store writes everything
+that a bucket holds with every batch: there, each picture would be written again and again.
 
-Design: `states/<bucket>/<time>` in the fragment's directory holds what the keys that changed then were before
-(`core.state.two_state.Picture`), written by the worker that runs the bucket, before Spark commits the batch:
-beside it, synced, renamed. A picture follows from the messages alone, so a batch that runs again writes the
-same; what a restore to an earlier checkpoint leaves is newer than the state's own time, and nobody looks at
-it until it has been written again, or dropped because nothing changed then.
+Design: `states/<bucket>/<time>` in the fragment's directory has the previous values of the keys that changed
+then (`core.state.two_state.Picture`). The worker that runs the bucket writes it under a temporary name, syncs
+and renames it, before Spark commits the batch. A picture follows from the messages alone, so a batch that
+runs again writes the same one. Pictures left by a restore to an earlier checkpoint are newer than the state's
+own time, and are not read until they have been written again, or dropped because nothing changed then.
 
 Invariants:
 
-1. A state that Spark has committed as of a time has all pictures up to it, as far back as they are kept.
+1. A state that Spark has committed as of a time has all pictures up to that time, as far back as they are
+   kept.
 
 Called by `compile.persistent_buckets` in Spark's workers, and by `state_query`.
 """
@@ -37,9 +38,10 @@ class Pictures:
         self.path: Final = Path(fragment) / DIRECTORY / str(bucket)
 
     def keep(self, pictures: Sequence[Picture], since_ms: int, keep_ms: int) -> None:
-        """Write the pictures of a step of the clock, which was at `since_ms` before; drop what is too old.
+        """Write the pictures of a step of the clock, which was at `since_ms` before; drop those that are too
+        old.
 
-        Raises DiskFullError, and OutputError when they may not be written.
+        Raises DiskFullError, and OutputError when they cannot be written.
         """
         newest_ms = pictures[-1].at_ms
         written = {picture.at_ms for picture in pictures}
@@ -48,21 +50,21 @@ class Pictures:
             for picture in pictures:
                 write_whole(self.path / str(picture.at_ms), encoded_picture(picture), is_shared=True)
             for at_ms in self.times():
-                # Between, there is only what a life that was given up has left.
+                # In between there are only leftovers of an abandoned life.
                 is_left = since_ms < at_ms <= newest_ms and at_ms not in written
                 if is_left or at_ms <= newest_ms - keep_ms:
                     (self.path / str(at_ms)).unlink(missing_ok=True)
             sync(self.path)
 
     def times(self) -> list[int]:
-        """As of when pictures are there, in order (ms)."""
+        """The times of the existing pictures, in order (ms)."""
         try:
             return sorted(int(name) for name in os.listdir(self.path) if name.removeprefix("-").isdigit())
         except FileNotFoundError:
             return []
 
     def between(self, after_ms: int, until_ms: int) -> list[Picture]:
-        """The pictures after a time and up to another, in order; raises InputError for a damaged one."""
+        """The pictures after `after_ms`, up to `until_ms`, in order; raises InputError for damaged ones."""
         found = []
         for at_ms in self.times():
             if after_ms < at_ms <= until_ms:

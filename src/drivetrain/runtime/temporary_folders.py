@@ -1,16 +1,16 @@
-"""Temporary folders that do not pile up: what a killed process left is removed by the next one.
+"""Temporary folders that do not pile up: the next process removes what a killed one left.
 
 Problem: a folder that lasts as long as its process is removed at the process's end, and SIGKILL skips that.
 
-Design: the owner holds an advisory lock on the file `owner` in its folder, which the system drops however
-the owner ends: whoever gets the lock knows that the owner is gone. (A process id could be another process by
-now.) The file is locked before it gets its name, so nobody sees it without the lock of an owner that lives.
+Design: the owner holds an advisory lock on the file `owner` in its folder, which the system drops however the
+owner ends: a process that gets the lock knows that the owner is gone. (A process id could be another process
+by now.) The file is locked before it gets its name, so no process sees it without the lock of a living owner.
 
 Invariants:
 
-1. A folder of a process that lives is never removed, nor anything of another user, nor what a link points to.
-2. A folder without `owner` belongs to a process that was killed while it made the folder, or is making it:
-   it is removed an hour after it was touched last.
+1. A living process's folder is never removed, nor anything of another user, nor the target of a link.
+2. A folder without `owner` belongs to a process that was killed while it created the folder, or is creating
+   it: it is removed an hour after it was last touched.
 
 Called by `spark.session.python_launcher`.
 """
@@ -33,9 +33,9 @@ _held: Final[list[int]] = []
 
 
 def make_temporary_folder(prefix: str) -> Path:
-    """A folder that this user alone can read, removed when this process ends, or later if it is killed.
+    """A folder that only this user can read, removed when this process ends, or later if it is killed.
 
-    Removes those of the same prefix that killed processes left.
+    Removes the folders of the same prefix that killed processes left.
     """
     remove_left_folders(prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
@@ -49,7 +49,7 @@ def make_temporary_folder(prefix: str) -> Path:
 
 
 def remove_left_folders(prefix: str) -> list[Path]:
-    """Remove the folders whose owners have ended; returns those that are gone."""
+    """Remove the folders whose owners have ended; returns the removed ones."""
     removed = []
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         if _is_left(folder):
@@ -67,7 +67,7 @@ def _is_left(folder: Path) -> bool:
     except FileNotFoundError:
         return folder.is_dir() and time.time() - state.st_mtime > _MAKING_S
     except OSError:
-        return False  # not ours to judge
+        return False  # another user's
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

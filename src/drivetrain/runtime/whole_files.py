@@ -1,4 +1,4 @@
-"""Files that appear whole and stay: write aside, sync, then one atomic step.
+"""Files that appear complete and stay: write under a hidden name, sync, then one atomic step.
 
 The problem: a process may die at any instruction, and a machine may lose power. A file that others
 rely on must then be either absent or complete, on any file system that Arrow reaches.
@@ -9,7 +9,7 @@ file system (HDFS) write a hidden file and move it.
 
 Invariants:
 
-1. Whoever lists a directory sees a published file complete or not at all.
+1. A listing of a directory shows a published file complete or not at all.
 2. When a function here returns, the file survives a crash of the machine (as far as the disk is honest).
 3. A full disk raises `DiskFullError`, and nothing was published.
 
@@ -36,7 +36,7 @@ def is_local(filesystem: pafs.FileSystem) -> bool:
 
 
 def publish_bytes(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
-    """Make `content` the file `path`, replacing what was there; the directory must exist."""
+    """Write `content` to the file `path`, replacing what was there; the directory must exist."""
     if filesystem.type_name in _OBJECT_STORES:
         with full_disk_named(path), filesystem.open_output_stream(path) as stream:
             stream.write(content)
@@ -60,7 +60,7 @@ def publish_file(filesystem: pafs.FileSystem, aside: str, path: str) -> None:
 
 @contextlib.contextmanager
 def full_disk_named(path: str) -> Iterator[None]:
-    """Turn an operating system's "no room" into a `DiskFullError` that names `path`."""
+    """Turn the operating system's error for a full disk into a `DiskFullError` that names `path`."""
     try:
         yield
     except OSError as error:

@@ -1,11 +1,11 @@
-"""What differs between two versions of a graph, processor by processor, and whether state allows it.
+"""The difference between two versions of a graph, processor by processor, and whether state allows it.
 
-Problem: somebody has edited an application that has state. Some edits touch nothing that the state depends
-on; others would make a query continue with the state of something else.
+Problem: a user has edited an application that has state. Some edits touch nothing that the state depends on;
+others would make a query continue with the state of something else.
 
 Design: a fragment's query continues if it reads the same inputs and its trunk is the same, because its
 checkpoint depends on these. So a fragment whose inputs and trunk are described as before *fits*. Branches are
-compiled anew for every batch, and may change. A function in a trunk may change its code:
+compiled again for every batch, and may change. A function in a trunk may change its code:
 a checkpoint depends only on its being there.
 
 | fate | meaning |
@@ -14,14 +14,19 @@ a checkpoint depends only on its being there.
 | swapped | it continues with its new definition, from the next batch on; its state, if it has any, stays |
 | started | it is new, and gets messages from the next batch on |
 | stopped | it is no longer in the graph; what it has written stays |
+| after a stop | it continues with its new definition when the application was stopped and is run again |
 | refused | it does not fit the existing state |
+
+A running application takes the first four between two batches. A trunk is compiled into the running query, so
+new code in it has to wait for the next one.
 
 Invariants:
 
 1. A difference has a refusal exactly if some fragment does not fit.
 2. Every processor of either version has one fate.
+3. If nothing is refused or has to wait for a stop, the trunk of every fragment is the same, code included.
 
-Called by `drivetrain plan --against`, and by runs that find state.
+Called by `drivetrain plan --against`, by runs that find state, and by `spark.run.live_changes`.
 """
 
 from __future__ import annotations
@@ -30,22 +35,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drivetrain.core.change.graph_version import FragmentRecord, GraphVersion
+from drivetrain.core.change.graph_version import FragmentRecord, GraphVersion, ProcessorRecord
 
 
 class Fate(StrEnum):
-    """What becomes of a processor."""
+    """What happens to a processor."""
 
     KEPT = "kept"
     SWAPPED = "swapped"
     STARTED = "started"
     STOPPED = "stopped"
+    AFTER_STOP = "after a stop"
     REFUSED = "refused"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of processor `id`, and why; `before` and `after` describe it (None: it is not there)."""
+    """What happens to processor `id`, and why; `before` and `after` describe it (None: it is not there)."""
 
     id: str
     fate: Fate
@@ -66,14 +72,33 @@ class Difference:
         return tuple(change for change in self.changes if change.fate is Fate.REFUSED)
 
     @property
+    def after_stop(self) -> tuple[Change, ...]:
+        """The changes that the state allows, and that a running application cannot take."""
+        return tuple(change for change in self.changes if change.fate is Fate.AFTER_STOP)
+
+    @property
     def is_empty(self) -> bool:
         """Whether every processor is kept."""
         return all(change.fate is Fate.KEPT for change in self.changes)
 
 
 def difference(old: GraphVersion, new: GraphVersion) -> Difference:
-    """What becomes of each processor when the application continues as `new` with the state of `old`."""
+    """What happens to each processor when the application continues as `new` with the state of `old`."""
     return Difference(tuple(_changes(old, new)))
+
+
+def touched(old: GraphVersion, new: GraphVersion) -> frozenset[str]:
+    """The fragments of both versions in which something differs, or in a table that they read."""
+    both = old.fragments.keys() & new.fragments.keys()
+    return frozenset(id for id in both if _definitions(old, id) != _definitions(new, id))
+
+
+def has_same_trunk(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
+    """Whether a fragment of both versions has the same inputs and trunk, code and tables included."""
+    before, after = old.fragments.get(fragment), new.fragments.get(fragment)
+    if before is None or after is None or (before.inputs, before.trunk) != (after.inputs, after.trunk):
+        return False
+    return _defined(old, before.trunk) == _defined(new, after.trunk)
 
 
 def _changes(old: GraphVersion, new: GraphVersion) -> Iterator[Change]:
@@ -88,6 +113,9 @@ def _changes(old: GraphVersion, new: GraphVersion) -> Iterator[Change]:
 def _fate(old: GraphVersion, new: GraphVersion, id: str) -> tuple[Fate, str]:
     """The fate of a processor of fragments that fit."""
     before, after = old.processors.get(id), new.processors.get(id)
+    waits = _why_it_waits(old, new, id)
+    if waits is not None:
+        return Fate.AFTER_STOP, waits
     if after is None:
         return Fate.STOPPED, "it is no longer in the graph; what it has written stays"
     if before is None:
@@ -97,9 +125,50 @@ def _fate(old: GraphVersion, new: GraphVersion, id: str) -> tuple[Fate, str]:
     if (before.kind, before.described) != (after.kind, after.described):
         return Fate.SWAPPED, "its arguments have changed"
     if before.fingerprint != after.fingerprint:
-        keeps = _stateful_in(new, id)
-        return Fate.SWAPPED, "its code has changed" + ("; its state stays" if keeps else "")
+        return Fate.SWAPPED, "its code has changed"
     return Fate.KEPT, ""
+
+
+def _why_it_waits(old: GraphVersion, new: GraphVersion, id: str) -> str | None:
+    """Why a processor can change only after a stop; None if it does not change, or can while it runs."""
+    before, after = old.processors.get(id), new.processors.get(id)
+    if before is None or _is_same(before, after):
+        return None
+    if id in old.together:
+        return "its results are published with the checkpoints of the application that runs"
+    if after is None:
+        return None
+    fragments = [f for f, record in new.fragments.items() if id in _read_by(new, record.trunk)]
+    if not fragments:
+        return None
+    keeps = "; its state stays" if any(new.fragments[f].stateful == id for f in fragments) else ""
+    return f"its definition has changed, and it is part of the running query of {fragments[0]}{keeps}"
+
+
+def _read_by(version: GraphVersion, ids: tuple[str, ...]) -> set[str]:
+    """Processors, and the tables that they read."""
+    tables = {
+        input for id in ids for input in version.processors[id].inputs if version.fragment_of(input) is None
+    }
+    return {*ids, *tables}
+
+
+def _is_same(before: ProcessorRecord, after: ProcessorRecord | None) -> bool:
+    return after is not None and _definition(before) == _definition(after)
+
+
+def _definition(record: ProcessorRecord) -> tuple[object, ...]:
+    """All of a processor but the line in which it was written."""
+    return record.kind, record.described, record.fingerprint, record.inputs
+
+
+def _definitions(version: GraphVersion, fragment: str) -> dict[str, tuple[object, ...]]:
+    record = version.fragments[fragment]
+    return _defined(version, (*record.trunk, *record.branches))
+
+
+def _defined(version: GraphVersion, ids: tuple[str, ...]) -> dict[str, tuple[object, ...]]:
+    return {id: _definition(version.processors[id]) for id in _read_by(version, ids)}
 
 
 def _refusals(old: GraphVersion, new: GraphVersion) -> dict[str, tuple[Fate, str]]:
@@ -132,7 +201,7 @@ def _kept_of(version: GraphVersion, fragment: str) -> tuple[tuple[str, ...], lis
 def _culprits(
     old: GraphVersion, new: GraphVersion, before: FragmentRecord, after: FragmentRecord
 ) -> Iterator[tuple[str, str]]:
-    """The processors that are the reason why a fragment does not fit; at least one."""
+    """The processors that keep one fragment from fitting, each with the reason; at least one."""
     name = after.stateful or before.stateful or after.trunk[-1]
     of = f"the state of {name}" if after.stateful or before.stateful else "Spark's checkpoint of its fragment"
     found: dict[str, str] = {}
@@ -147,10 +216,6 @@ def _culprits(
         was_read, is_read = _listed(before.inputs), _listed(after.inputs)
         found[name] = f"its fragment read {was_read}, and would now read {is_read}"
     yield from found.items()
-
-
-def _stateful_in(version: GraphVersion, id: str) -> bool:
-    return any(fragment.stateful == id for fragment in version.fragments.values())
 
 
 def _listed(ids: tuple[str, ...]) -> str:

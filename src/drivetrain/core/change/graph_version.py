@@ -1,10 +1,11 @@
 """One version of an application's graph, as it is recorded where the application has its state.
 
-Problem: whether a changed application can continue with the state that is there depends on the graph that
-wrote it. That graph was Python code, which is gone by then.
+Problem: whether a changed application can continue with its existing state depends on the graph that wrote
+that state. That graph was Python code, which is gone by then.
 
-Design: of each processor what people read of it, what it reads from, where it runs, and a fingerprint of its
-definition. That is enough to compare; it is not enough to run it.
+Design: a record of each processor: the description that the plan shows, its inputs, its fragment, and a
+fingerprint of its definition. That is enough to compare two versions; `runtime.graph_versions` keeps the code
+to run one.
 
 Built by `version_of`; compared by `difference`, stored by `runtime.graph_versions`.
 """
@@ -12,17 +13,22 @@ Built by `version_of`; compared by `difference`, stored by `runtime.graph_versio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from drivetrain.api.operations import Operation
+from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Plan
+
+Made: TypeAlias = Literal["run", "update", "rollback"]
+"""How a version came into force: an application was started with it, or was changed while it ran."""
 
 
 class ProcessorRecord(msgspec.Struct, frozen=True):
     """One processor of a version.
 
-    `kind` and `described` are what the plan shows. `inputs` are processors, `line` is where it was written.
+    `kind` and `described` are what the plan shows. `inputs` are processors, `line` is where it was declared.
     """
 
     id: str
@@ -34,7 +40,7 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The processor in words: its kind and what it was given."""
+        """The processor as the plan shows it: its kind and description."""
         return f"{self.kind} {self.described}".strip()
 
 
@@ -51,7 +57,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     """A version of the graph of `application`: processors and fragments by id.
 
     `number` counts from 1 (0: not recorded yet), `made_at_ms` is when it was recorded, in ms since 1970,
-    `made_by` is the user.
+    `made_by` is the user, `made_how` is how it came into force, and `follows` is the version that was in
+    force before it (0: none). `together` are the sinks whose results are published with checkpoints.
     """
 
     application: str
@@ -60,6 +67,9 @@ class GraphVersion(msgspec.Struct, frozen=True):
     number: int = 0
     made_at_ms: int = 0
     made_by: str = ""
+    made_how: Made = "run"
+    follows: int = 0
+    together: tuple[str, ...] = ()
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""
@@ -81,15 +91,18 @@ def _comparable(version: GraphVersion) -> object:
 
 
 def state_shape(plan: Plan) -> dict[str, list[str]]:
-    """What of a plan Spark's checkpoints depend on: inputs and trunk of every fragment."""
+    """The parts of a plan that Spark's checkpoints depend on: inputs and trunk of every fragment."""
     return {
         f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].text}" for p in f.trunk)]
         for f in plan.fragments
     }
 
 
-def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVersion:
-    """The version that a plan is, not numbered yet."""
+def version_of(
+    plan: Plan, fingerprint: Callable[[Operation], str], *, has_checkpoints: bool = False
+) -> GraphVersion:
+    """The version that a plan is, not numbered yet; `has_checkpoints` if sinks publish with them."""
+    together = [sink.id for sink in plan.sinks if has_checkpoints and sink.guarantee == EXACTLY_ONCE]
     return GraphVersion(
         plan.application,
         {
@@ -104,4 +117,5 @@ def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVers
             for id, node in plan.graph.nodes.items()
         },
         {f.id: FragmentRecord(f.inputs, f.trunk, f.branches, f.stateful) for f in plan.fragments},
+        together=tuple(together),
     )

@@ -13,8 +13,8 @@ Design: three ways to create a file, picked by the kind of file system.
 Invariants:
 
 1. A file made by `create` is never seen half-written, and never overwrites another on a local disk.
-   Elsewhere two *simultaneous* creators may both succeed: there, whoever starts a second producer
-   for a channel must have stopped the first.
+   Elsewhere two *simultaneous* creators may both succeed: there, the first producer of a channel must be
+   stopped before a second one starts.
 2. Paths are relative to the channel and use `/`.
 
 Called by: the channel store, segment writers and readers (also inside Spark's Python workers).
@@ -122,7 +122,7 @@ class ChannelFiles:
             return True
 
     def replace(self, path: str, content: Any, *, kept: bool = False) -> None:
-        """Create or overwrite a small file atomically; only with `kept` must it survive a power cut."""
+        """Create or overwrite a small file atomically; it survives a power cut only with `kept`."""
         full = self._full(path)
         with self._writing(full):
             self._make_folder(full)
@@ -142,7 +142,7 @@ class ChannelFiles:
                 self._fs.move(temporary, full)
 
     def write(self, path: str, content: Any) -> None:
-        """Write a file under a name nobody else uses; a crash may leave a part of it."""
+        """Write a file under a name that nothing else uses; a crash may leave a part of it."""
         full = self._full(path)
         with self._writing(full):
             self._make_folder(full)
@@ -156,7 +156,7 @@ class ChannelFiles:
         with suppress(FileNotFoundError):
             self._fs.delete_file(self._full(path))
 
-    # -- how -----------------------------------------------------------------------------------
+    # -- by kind of file system ------------------------------------------------------------------
 
     def _full(self, path: str) -> str:
         return posixpath.join(self._root, path)
@@ -236,7 +236,7 @@ def _reopen(uri: str, durable: bool) -> ChannelFiles:
 
 def _resolve(uri: str) -> tuple[Any, str]:
     parts = urlsplit(uri)
-    if parts.scheme == "file":  # Arrow refuses spaces in a uri; a path has no such trouble
+    if parts.scheme == "file":  # Arrow refuses spaces in a uri; a path may have them
         return pafs.LocalFileSystem(), os.path.abspath(unquote(parts.path))
     if "://" not in uri:
         return pafs.LocalFileSystem(), os.path.abspath(uri)

@@ -1,21 +1,21 @@
-"""What a channel has lost and what was made again, kept beside the channel.
+"""The record of a channel's losses and repairs, stored with the channel.
 
-Problem: a loss must stay visible: through restarts, in whatever process shows it. A repair may be killed,
-and what it had found must not be found, and counted, as something new.
+Problem: a loss must stay visible: after restarts, and in every process that shows it. A repair may be killed,
+and the loss that it found must not be counted again as a new one.
 
-Design: one small file in the channel's directory, `losses.json`, replaced atomically, written by the
-channel's subscriber alone, which is who repairs it. An entry is `open` from when its loss was found until
-it is readable again. Who starts finds the open ones first.
+Design: one small file in the channel's directory, `losses.json`, replaced atomically, written only by the
+channel's subscriber, which is also the one that repairs. An entry is `open` from when its loss was found
+until it is readable again. A starting subscriber handles the open entries first.
 
-What if we die here: between putting an entry back and closing it: it is found open and undamaged, and
-closed.
+What if we die here: between putting an entry back and closing it, the next start finds it open and undamaged,
+and closes it.
 
 Invariants:
 
-1. A loss is counted once, before anything is done about it; an entry made again is counted once.
-2. An entry that was made again `MOST` times and is lost again is not made again.
+1. A loss is counted once, before anything is done about it; a repaired entry is counted once.
+2. An entry that was repaired `MOST` times and is lost again is not repaired again.
 
-Called by `repair` (writes), by `query` before it starts, and by whoever tells how far a channel has come.
+Called by `repair` (writes), by `query` before it starts, and by code that reports a channel's progress.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from drivetrain.runtime.channel.store import ChannelStore
 
 FILE = "losses.json"
 MOST = 2
-"""How often an entry is made again: a disk that damages it once more will go on doing so."""
+"""How often an entry is repaired: a disk that damages it once more will keep doing so."""
 _REMEMBERED = 256
 
 
 class LossRecord(msgspec.Struct, frozen=True):
-    """Losses found, entries made again (`replays`), and messages and batches that were left out instead.
+    """Losses found, entries repaired (`replays`), and messages and batches that were left out instead.
 
-    `open` are the entries whose loss was found and not mended yet; `times` says how often each of the last
+    `open` are the entries whose loss was found and not repaired yet; `times` is how often each of the last
     entries was lost, by its number.
     """
 
@@ -49,7 +49,7 @@ class LossRecord(msgspec.Struct, frozen=True):
     times: dict[int, int] = {}
 
     def found(self, number: int, pieces: int) -> LossRecord:
-        """With `pieces` segments or entries of entry `number` found lost, unless it is open already."""
+        """Add the loss of `pieces` segments or entries of entry `number`, unless it is open already."""
         if number in self.open:
             return self
         times = {**self.times, number: self.times.get(number, 0) + 1}
@@ -59,11 +59,11 @@ class LossRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, losses=self.losses + pieces, open=open_, times=times)
 
     def mended(self, number: int) -> LossRecord:
-        """With entry `number` made again and readable."""
+        """Record that entry `number` is repaired and readable."""
         return msgspec.structs.replace(self._closed(number), replays=self.replays + 1)
 
     def skipped(self, number: int, messages: int) -> LossRecord:
-        """With what was lost of entry `number` left out: so many messages, as far as known."""
+        """Record that the lost part of entry `number` is left out: `messages`, as far as known."""
         return msgspec.structs.replace(
             self._closed(number),
             skipped_entries=self.skipped_entries + 1,
@@ -71,7 +71,7 @@ class LossRecord(msgspec.Struct, frozen=True):
         )
 
     def too_often(self, number: int) -> bool:
-        """Whether entry `number` was lost more often than it is made again."""
+        """Whether entry `number` was lost more often than it may be repaired."""
         return self.times.get(number, 0) > MOST
 
     def _closed(self, number: int) -> LossRecord:
@@ -79,7 +79,7 @@ class LossRecord(msgspec.Struct, frozen=True):
 
 
 def loss_record(store: ChannelStore) -> LossRecord:
-    """What is recorded of a channel now. A file that cannot be read counts as none: it is for people only."""
+    """The losses recorded for a channel. An unreadable file counts as empty: it is only shown to users."""
     try:
         return msgspec.json.decode(store.files.read(FILE), type=LossRecord)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -87,20 +87,20 @@ def loss_record(store: ChannelStore) -> LossRecord:
 
 
 def with_losses(progress: ChannelProgress, store: ChannelStore) -> ChannelProgress:
-    """How far a channel has come, with what it lost."""
+    """A channel's progress with its losses added."""
     known = loss_record(store)
     return msgspec.structs.replace(progress, losses=known.losses, replays=known.replays)
 
 
 def record(store: ChannelStore, losses: LossRecord) -> None:
-    """Put what is known of a channel's losses in its file, durably."""
+    """Write a channel's losses to its file, durably."""
     store.files.replace(FILE, msgspec.json.encode(losses), kept=True)
 
 
 def require_whole(store: ChannelStore, first: int) -> None:
-    """Raise MessageLossError unless the log is dense from entry `first` on, which is read next.
+    """Raise MessageLossError unless the log is dense from entry `first` on, the next one to be read.
 
-    A repair that was killed is a loss, too: it is to be ended.
+    A repair that was killed is a loss, too: it must be completed.
     """
     numbers = store.numbers()
     unread = [number for number in numbers if number >= first]
@@ -112,7 +112,7 @@ def require_whole(store: ChannelStore, first: int) -> None:
 
 
 def require_batch(store: ChannelStore, batch_id: int) -> None:
-    """Raise MessageLossError unless a producer's log reaches to the batch that it committed last."""
+    """Raise MessageLossError unless a producer's log reaches the last batch that it committed."""
     last = store.last_batch()
     if last < batch_id:
         raise _lost(store, f"an entry of batch {batch_id}", f"batch {last} is the last")

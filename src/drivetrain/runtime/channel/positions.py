@@ -1,10 +1,10 @@
-"""Where the subscribers of a channel are, and what each may read again.
+"""Where the subscribers of a channel are, and from where each may read again.
 
-    positions/<subscriber>            the entry number that subscriber reads next
-    needs/<subscriber>                from which entry on it may read again, if it feeds others
+    positions/<subscriber>            the number of the entry that the subscriber reads next
+    needs/<subscriber>                the first entry that it may read again, if it feeds others
 
-Each file is written by its subscriber alone, and replaced in one step. A power cut may leave an empty one:
-that subscriber then counts as one that has read nothing, so that nothing it needs is deleted.
+Each file is written only by its subscriber, and replaced in one step. A power cut may leave an empty one:
+then the subscriber counts as one that has read nothing, so nothing it needs is deleted.
 
 Called by `store`.
 """
@@ -19,7 +19,7 @@ NEEDS = "needs"
 
 
 class SubscriberPositions:
-    """The positions of all subscribers of the channel whose files these are."""
+    """The positions of all subscribers of one channel."""
 
     def __init__(self, files: ChannelFiles) -> None:
         self.files = files
@@ -32,14 +32,15 @@ class SubscriberPositions:
         for name in self.files.names(POSITIONS):
             if not name.startswith("."):
                 text = self.files.read(f"{POSITIONS}/{name}").to_pybytes()
-                # A power cut may leave an empty file; a subscriber not known to have read holds on to all.
+                # A power cut may leave an empty file; a subscriber without a position keeps all entries.
                 found[SubscriberId(name)] = int(text) if text else 0
         return found
 
     def record_position(self, subscriber: str, position: int) -> None:
-        """Say that `subscriber` is done with the entries below `position`."""
+        """Record that `subscriber` has read the entries below `position`."""
         if subscriber not in self._subscribed:
-            # What an earlier life of this subscriber left half-written; nobody else knows that it is dead.
+            # Only this subscriber knows that an earlier process of it, which left half-written files, is
+            # dead.
             for name in self.files.names(POSITIONS):
                 if name.startswith(f".{subscriber}.") and name.endswith(".tmp"):
                     self.files.delete(f"{POSITIONS}/{name}")
@@ -51,15 +52,16 @@ class SubscriberPositions:
         return self.positions().get(SubscriberId(subscriber), 0)
 
     def record_need(self, subscriber: str, entry: int) -> None:
-        """Say that `subscriber` may read again from `entry` on, to make again what it gave to others."""
+        """Record that `subscriber` may read again from `entry` on, to repair what it wrote for others."""
         if self._needed.get(subscriber) != entry:
             self.files.replace(f"{NEEDS}/{subscriber}", str(entry).encode())
             self._needed[subscriber] = entry
 
     def held(self, spare: int = 1) -> dict[SubscriberId, int]:
-        """What must be kept for every subscriber: from which entry on, by what it read and may read again.
+        """The first entry that must be kept for each subscriber, because it has not read it or may read it
+        again.
 
-        `spare` entries before that are kept too: the clock there is what the batch behind it began with.
+        `spare` entries before that are kept too: their clock is the one with which the next batch began.
         """
         found = self.positions()
         for name in self.files.names(NEEDS):
@@ -69,5 +71,5 @@ class SubscriberPositions:
         return {subscriber: max(0, position - spare) for subscriber, position in found.items()}
 
     def forget_subscriber(self, subscriber: str) -> None:
-        """Wait no longer for a subscriber that is gone for good."""
+        """Forget a subscriber that is gone for good."""
         self.files.delete(f"{POSITIONS}/{subscriber}")

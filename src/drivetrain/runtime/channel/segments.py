@@ -1,4 +1,4 @@
-"""Segment files: immutable Arrow files of messages, with a checksum kept outside of them.
+"""Segment files: immutable Arrow files of messages, with a checksum stored outside of them.
 
 Problem: a reader must get Arrow batches without converting a row, and must notice a file that is
 missing, cut short or changed.
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 SEGMENTS = "segments"
 REMADE = "remade"
-"""Segments that the channel's subscriber has made again, in place of damaged ones."""
+"""Segments that the channel's subscriber wrote to replace damaged ones."""
 COMPRESSION = "lz4"
-"""Nearly free to undo, and it halves what text takes on disk."""
+"""Decompression is nearly free, and text takes half the space on disk."""
 
 
 class MessageLossError(UnavailableError):
-    """Messages that the log promises cannot be read: a segment or an entry is missing, cut short or changed.
+    """Messages in the log cannot be read: a segment or an entry is missing, cut short or changed.
 
     A fragment whose query ends with it is repaired: see `drivetrain.spark.repair.repair`.
     """
@@ -55,7 +55,7 @@ class MessageLossError(UnavailableError):
 def write_segment(files: ChannelFiles, stem: str, batches: Sequence[Any], folder: str = SEGMENTS) -> Segment:
     """Write record batches of one schema as one segment file in `folder` and describe it.
 
-    `stem` is the readable part of its name, which is made unique. The batches hold at least one row.
+    `stem` is the readable part of its name; a unique part is added. The batches hold at least one row.
     Raises InputError for a message without an event time.
     """
     table = pa.Table.from_batches(batches)
@@ -84,7 +84,7 @@ def newest_before_end_ms(stamps: Any) -> int | None:
 
 
 def indexed_by(segment: Segment, column: Any) -> Segment:
-    """The segment with the range of `column`, which is one of its own, in place of that of `__ts`.
+    """The segment with the range of `column`, one of its own columns, in place of that of `__ts`.
 
     The column holds timestamps, or ms since the epoch as int64. Nulls do not count.
     """
@@ -99,14 +99,14 @@ def indexed_by(segment: Segment, column: Any) -> Segment:
 
 
 def read_segment(files: ChannelFiles, segment: Segment) -> Iterator[Any]:
-    """Yield the record batches of a segment; raises MessageLossError unless it is as the log says."""
+    """Yield the record batches of a segment; raises MessageLossError unless it matches the log."""
     reader = ipc.open_file(verified(files, segment))
     for index in range(reader.num_record_batches):
         yield reader.get_batch(index)
 
 
 def verified(files: ChannelFiles, segment: Segment) -> Any:
-    """The content of a segment file; raises MessageLossError unless it is as the log says."""
+    """The content of a segment file; raises MessageLossError unless it matches the log."""
     try:
         content = files.read(segment.path)
     except FileNotFoundError as error:

@@ -3,25 +3,25 @@
 Layout below the channel's uri:
 
     log/00000000000000000007.json     entry 7, created atomically, never changed
-    segments/<name>.arrow             immutable messages; those that no entry names do not count
-    positions/<subscriber>            the entry number that subscriber reads next
-    needs/<subscriber>                from which entry on it may read again, if it feeds others
+    segments/<name>.arrow             immutable messages; files that no entry names do not count
+    positions/<subscriber>            the number of the entry that the subscriber reads next
+    needs/<subscriber>                the first entry that it may read again, if it feeds others
 
-Problem: producer and subscribers are different processes that may die between any two system calls,
-and subscribers look for news many times a second.
+Problem: producer and subscribers are different processes that may die between any two system calls, and
+subscribers poll for new entries many times a second.
 
-Design: the decisions are `drivetrain.core.channel.channel_log`'s; this class makes them durable. Segments are
-on disk before the entry that names them, so every entry that can be seen can be read. Nobody lists the
-log more than once: after that, "is there news" is one probe for the next number.
+Design: `drivetrain.core.channel.channel_log` decides; this class makes the decisions durable. Segments are on
+disk before the entry that names them, so every visible entry can be read. A store lists the log only
+once: after that, a check for new entries is one probe for the next number.
 
 Invariants:
 
 1. Whatever the moment of a crash, the entries form a dense run that ends in a whole entry.
 2. A segment is deleted after the entry that names it, never before.
-3. Log and segments are written and deleted by the producer alone, a position by its subscriber alone; but
-   what is damaged, the subscriber puts back, with segments in a folder of its own (`remade/`). The two
-   may be different processes, and one may start again while the other goes on. That there is one producer at
-   a time, and one process per subscriber, is what the locks of fragments are for.
+3. Only the producer writes and deletes log and segments, and only its subscriber writes a position; but the
+   subscriber puts back damaged entries, with segments in a folder of its own (`remade/`). The two may be
+   different processes, and one may start again while the other runs. The locks of fragments ensure that there
+   is one producer at a time, and one process per subscriber.
 
 Called by: the engine (append, trim), the channel data source (read), source-end ingestion (both).
 """
@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(Entry).decode
 class ChannelStore(SubscriberPositions):
     """One channel at `uri` (any file system Arrow can reach; a path without a scheme is local).
 
-    Readers need only the uri. A producer also says which `fragment` it is; its `incarnation` is one
+    Readers need only the uri. A producer also passes its `fragment`; its `incarnation` is one
     above the log's last unless given. Safe to use from several threads of one process.
     """
 
@@ -98,7 +98,7 @@ class ChannelStore(SubscriberPositions):
             if self.files.exists(_entry_path(self._end + 1)) and not self.files.exists(
                 _entry_path(self._end)
             ):
-                raise self._hole(self._end)  # asked in this order, because entries are made in theirs
+                raise self._hole(self._end)  # probed in this order, because entries are created in theirs
             return self._end
 
     def start(self) -> int:
@@ -108,11 +108,11 @@ class ChannelStore(SubscriberPositions):
             return self._start
 
     def oldest(self) -> int:
-        """The number of the oldest retained entry now, whoever trimmed. Cheap to poll."""
+        """The number of the oldest retained entry now, whichever process trimmed. Cheap to poll."""
         with self._lock:
             end = self.length()
             while self._start < end - 1 and not self.files.exists(_entry_path(self._start)):
-                self._start += 1  # what is trimmed is trimmed from the oldest on, and the newest stays
+                self._start += 1  # entries are trimmed from the oldest on, and the newest stays
             return self._start
 
     def numbers(self) -> list[int]:
@@ -127,7 +127,7 @@ class ChannelStore(SubscriberPositions):
     def put_back(self, entry: Entry) -> None:
         """Put an entry in the place of a damaged or missing one, durably and in one step.
 
-        Only the channel's subscriber may, and the producer for what it appended itself.
+        Only the channel's subscriber may call it, and the producer for its own entries.
         """
         with self._lock:
             try:
@@ -162,7 +162,7 @@ class ChannelStore(SubscriberPositions):
         return ChannelLog(self.entries(self.start())).since(ts_ms)
 
     def forget(self, before: int) -> None:
-        """Drop entries below `before` from memory (not from disk): they will not be asked for again."""
+        """Drop entries below `before` from memory (not from disk): they will not be read again."""
         with self._lock:
             for number in [number for number in self._cache if number < before]:
                 del self._cache[number]
@@ -171,7 +171,7 @@ class ChannelStore(SubscriberPositions):
 
     @property
     def incarnation(self) -> int:
-        """The producer's: above that of every entry that others have appended."""
+        """The producer's incarnation: above that of every entry of other producers."""
         with self._lock:
             return self._own_incarnation(self._log())
 
@@ -181,7 +181,7 @@ class ChannelStore(SubscriberPositions):
             return self._log().last_batch(self.fragment)
 
     def append(self, batch_id: int, segments: Sequence[Segment], clock_ms: int) -> Entry | None:
-        """Append a batch durably; None, and nothing added, if the batch is there already.
+        """Append a batch durably; None, and nothing added, if the log already has the batch.
 
         `clock_ms` is the producer's clock after the batch. The segments of a replay become orphans.
         Raises StaleIncarnationError, ClockMovedBackError.
@@ -193,7 +193,7 @@ class ChannelStore(SubscriberPositions):
         return self._append(None, (), clock_ms)
 
     def append_barrier(self, barrier: Command) -> Entry | None:
-        """Append the barrier of a checkpoint behind what is there; None if it is there already."""
+        """Append the barrier of a checkpoint; None if the log already has it."""
         with self._lock:
             last = self.last()
             if last is not None and last.barrier is not None and last.barrier.round >= barrier.round:
@@ -201,9 +201,9 @@ class ChannelStore(SubscriberPositions):
             return self._append(None, (), NO_CLOCK_MS if last is None else last.clock_ms, barrier)
 
     def cut(self, end: int) -> int:
-        """Delete the entries from `end` on, newest first, with their segments; says how many.
+        """Delete the entries from `end` on, newest first, with their segments; returns how many.
 
-        Only while nobody writes or reads the channel. After a crash in between it is done again.
+        Only while no process writes or reads the channel. After a crash in between, call it again.
         """
         with self._lock:
             gone = [number for number in sorted(self.numbers(), reverse=True) if number >= end]
@@ -243,12 +243,12 @@ class ChannelStore(SubscriberPositions):
                     self._bound(log)
                     self._end = entry.number + 1
                     return self._keep(entry)
-                # Another producer took the number: learn what it said, then decide again.
+                # Another producer took the number: read its entry, then decide again.
                 for newer in self.entries(log.end):
                     log.add(newer)
 
     def _bound(self, log: ChannelLog) -> None:
-        # What a log that was read back to our newest entry would not hold, a long life need not hold.
+        # A long-lived process need not hold entries that a log read back to our newest entry would not hold.
         if len(log.entries) > _KEPT_ENTRIES:
             log.drop(log.entries[: len(log.entries) // 2])
 
@@ -277,17 +277,17 @@ class ChannelStore(SubscriberPositions):
     # -- trimming ------------------------------------------------------------------------------
 
     def trim(self, subscribers: Mapping[SubscriberId, int], checkpoint: int | None = None) -> int:
-        """Delete the entries that everybody has passed, with their segments; says how many.
+        """Delete the entries that all subscribers have passed, with their segments; returns how many.
 
         Arguments as `ChannelLog.trimmable`. Entries go first, oldest first, so that a crash in
         between leaves a dense log and orphan segments, which `clean_orphans` takes.
         """
         with self._lock:
-            # What nobody has passed is not looked at: a log may be long.
+            # Entries that no subscriber has passed are not read: a log may be long.
             end = min([*subscribers.values(), self.length()]) + 1
             log = ChannelLog(self.entries(self.start(), end))
             gone = log.trimmable(subscribers, checkpoint)
-            # Not as they were remembered: a subscriber may have put another entry in the place of one.
+            # Read again, not from memory: a subscriber may have replaced one.
             for entry in [self._as_it_is(known) for known in gone]:
                 self.files.delete(_entry_path(entry.number))
                 self._start = entry.number + 1
@@ -298,9 +298,9 @@ class ChannelStore(SubscriberPositions):
             return len(gone)
 
     def clean_orphans(self) -> int:
-        """Delete the producer's segments and temporary files that no entry names; says how many.
+        """Delete the producer's segments and temporary files that no entry names; returns how many.
 
-        Only the producer may call it, and only while no batch is being written. Subscribers may be at work.
+        Only the producer may call it, and only while no batch is being written. Subscribers may be reading.
         """
         with self._lock:
             named = self._named()
@@ -312,7 +312,7 @@ class ChannelStore(SubscriberPositions):
             return len(orphans)
 
     def _named(self) -> set[str]:
-        """The segments of all entries that can be read: also of those before a gap, which is mended later."""
+        """The segments of all readable entries, including those before a gap that will be repaired."""
         named: set[str] = set()
         for number in self.numbers():
             with suppress(MessageLossError, TrimmedError):
@@ -323,7 +323,7 @@ class ChannelStore(SubscriberPositions):
         try:
             return self._load(entry.number)
         except (MessageLossError, TrimmedError):
-            return entry  # everybody has passed it
+            return entry  # all subscribers have passed it
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class ChannelStore(SubscriberPositions):
         numbers = set(self.numbers())
         if not numbers:
             return 0, 0
-        # A listing taken while somebody trims may miss entries below ones it saw: the dense run that
+        # A listing during a trim may miss entries below others that it contains: the dense run that
         # ends in the newest entry is the log.
         start = max(numbers)
         while start - 1 in numbers:

@@ -1,6 +1,6 @@
-"""Whether an application makes checkpoints all the time.
+"""Whether an application takes checkpoints periodically.
 
-Called by whoever prepares one, and by the application master. Imports neither pyspark nor pyarrow.
+Called when an application is prepared, and by the application master. Imports neither pyspark nor pyarrow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def makes_checkpoints(plan: Plan, config: Config) -> bool:
-    """What `checkpoint.mode` means for an application; raises ConfigError where it cannot be had."""
+    """Whether `checkpoint.mode` makes them periodic; raises ConfigError where the mode is impossible."""
     mode = config[keys.MODE]
     nodes = plan.graph.nodes.values()
     asked = any((sink := n.operation.target) is not None and needs_transactions(sink) for n in nodes)

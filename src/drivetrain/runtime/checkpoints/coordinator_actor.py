@@ -1,21 +1,22 @@
-"""The checkpoint coordinator as an actor: it hears fragments, has transactions kept, lets others wait.
+"""The checkpoint coordinator as an actor: it receives events, persists transactions, answers waiters.
 
-Problem: see `core.checkpoint.coordinator`. Who persists and who tells the fragments differs between an
-embedded run and an application master; the order of things does not.
+Problem: see `core.checkpoint.coordinator`. How a transaction is persisted and how fragments are reached
+differs between an embedded run and an application master; the order of steps does not.
 
-Design: a thin shell, which does the core's effects in order. `persist` is called in a thread and returns
-when the transaction is durable; only then the next effect is done. `tell` takes the others, on the actor's
-loop. A coordinator that cannot persist is given up for another one, which begins at what is there.
-`WantCheckpoint` is asked, by anybody who can reach the actor: it is answered when a transaction is committed
-that began after it was asked.
+Design: a thin shell, which performs the core's effects in order. `persist` is called in a thread and returns
+when the transaction is durable; only then is the next effect performed. `tell` takes the others, on the
+actor's loop. A coordinator that cannot persist is replaced by a new one, which begins at the persisted state.
+Any process that can reach the actor may ask `WantCheckpoint`: the answer follows the commit of a transaction
+that began after the request.
 
-It sleeps while nothing is to be decided and nobody wants a checkpoint, unless checkpoints are periodic and a
-fragment with sources has run since the last one: so an application that makes none, or is idle, pays nothing.
+It sleeps while there is nothing to decide and no checkpoint is requested, unless checkpoints are periodic and
+a fragment with sources has run since the last one: so an application without checkpoints, or an idle one,
+pays nothing.
 
 Invariants:
 
-1. Nobody is told what is not persisted.
-2. Every `WantCheckpoint` is answered once: by the record, or by why there is none when its time is over.
+1. Nothing is sent before it is persisted.
+2. Every `WantCheckpoint` is answered once: with the record, or with the reason why there is none in time.
 
 Imports neither pyspark nor pyarrow: application masters are small. Called by `run_checkpoints` and by the
 cluster's application master.
@@ -56,19 +57,19 @@ if TYPE_CHECKING:
 
 
 class CheckpointEvent(Message, frozen=True, tag="dt.local.checkpoint.event"):
-    """Something that a fragment tells the coordinator."""
+    """An event that a fragment reports to the coordinator."""
 
     event: ParticipantEvent
 
 
 class WantCheckpoint(Message, frozen=True, tag="checkpoint.want"):
-    """Make a checkpoint now, within `timeout_ms`. Asked; answered with `CheckpointMade`."""
+    """Take a checkpoint now, within `timeout_ms`. Answered with `CheckpointMade`."""
 
     timeout_ms: int
 
 
 class CheckpointMade(Message, frozen=True, tag="checkpoint.made"):
-    """The record of a checkpoint that began after it was asked for; None, with the reason: there is none."""
+    """The record of a checkpoint that began after the request; None, with the reason, if there is none."""
 
     record: CheckpointRecord | None
     reason: str = ""
@@ -80,10 +81,10 @@ class _Tick(Message, frozen=True, tag="dt.local.checkpoint.tick"):
 
 @dataclass(frozen=True)
 class CheckpointHost:
-    """What the actor is given by who runs it.
+    """What the process that runs the actor provides.
 
-    `saved` gives what is persisted, `persist` keeps it (both are called in a thread), `tell` takes `Emit` and
-    `Completed`, `figures` takes what people are told.
+    `saved` returns the persisted transaction, `persist` stores one (both are called in a thread), `tell`
+    takes `Emit` and `Completed`, `figures` takes the figures for users.
     """
 
     saved: Callable[[], Transaction | None]
@@ -108,14 +109,14 @@ class CheckpointActor(Actor):
         self._core: CheckpointCoordinator | None = None
         self._wanted_round = 0
         self._has_news = True
-        self._said = ""
+        self._last_error = ""
         self._key = ("checkpoint", str(self.context.me.path))
         self._newest: CheckpointRecord | None = None
         tick_ms = max(10, self._policy.interval_ms // 10)
         self.context.timers.start_periodic("tick", _Tick(), interval_ms=tick_ms)
 
     def post_stop(self) -> None:
-        """Let nobody wait any longer."""
+        """Answer all waiters."""
         for wait in self.context.system.purgatory.cancel_for_key(self._key):
             wait.force_complete()
 
@@ -123,7 +124,7 @@ class CheckpointActor(Actor):
         """Handle one message."""
         match message:
             case CheckpointEvent(event):
-                await self._hear(event)
+                await self._handle(event)
             case _Tick():
                 core = await self._coordinator()
                 if self._is_awake(core) and (self._has_news or not self._is_decided(core)):
@@ -151,7 +152,7 @@ class CheckpointActor(Actor):
     def _is_decided(self, core: CheckpointCoordinator) -> bool:
         return not core.recovering and core.transaction.phase is Phase.COMMITTED
 
-    async def _hear(self, event: ParticipantEvent) -> None:
+    async def _handle(self, event: ParticipantEvent) -> None:
         if isinstance(event, BatchesRan):
             self._has_news = True
             return
@@ -159,7 +160,7 @@ class CheckpointActor(Actor):
         try:
             await self._step(core, event)
         except PeerViolationError as error:
-            # An answer to a coordinator that knew more than is persisted: nothing depends on it.
+            # An answer to a coordinator that was ahead of the persisted state: nothing depends on it.
             self._host.failed(error)
 
     async def _step(self, core: CheckpointCoordinator, event: Event) -> None:
@@ -169,14 +170,14 @@ class CheckpointActor(Actor):
             for effect in effects:
                 await self._perform(effect)
         except (OutputError, DiskFullError) as error:
-            self._core = None  # it knows more than is persisted: another one goes on from what is
+            self._core = None  # it is ahead of the persisted state, from which a new one continues
             self._has_news = True
-            if self._said != str(error):
-                self._said = str(error)
+            if self._last_error != str(error):
+                self._last_error = str(error)
                 self._host.failed(error)
             return
         if core.history.failed != before:
-            self._has_news = True  # what the failed transaction was to save is not saved
+            self._has_news = True  # what the failed transaction would have saved is not saved
         if effects or core.history.failed != before:
             self._host.figures(core.figures(self._now_ms()))
 
@@ -187,7 +188,7 @@ class CheckpointActor(Actor):
                 if transaction.phase is Phase.PREPARING:
                     self._has_news = False
                 await self.context.blocking(self._host.persist, transaction)
-                self._said = ""
+                self._last_error = ""
             case Completed(record):
                 self._newest = record
                 self._host.tell(effect)

@@ -1,11 +1,11 @@
-"""The checksums that Hadoop's local file system keeps beside each file that Spark writes.
+"""The checksums that Hadoop's local file system stores with each file that Spark writes.
 
 Problem: Spark reads a file of its state when a query starts, not while it runs. A file that is damaged after
-that would be copied from snapshot to snapshot, until the last whole copy is forgotten.
+that would be copied from snapshot to snapshot, until the last undamaged copy is deleted.
 
-Format (Hadoop, `ChecksumFileSystem`): beside `NAME` lies `.NAME.crc`: the bytes `crc` and 0, the number of
+Format (Hadoop, `ChecksumFileSystem`): next to `NAME` is `.NAME.crc`: the bytes `crc` and 0, the number of
 bytes per checksum (32 bits, big endian), then a CRC-32 (32 bits, big endian) of each such piece. Other file
-systems check by themselves and have no such file.
+systems verify files themselves and have no such file.
 
 Called by `snapshots`.
 """
@@ -25,7 +25,7 @@ _MOST_PIECE: Final = 1 << 20
 
 
 def checksums_of(file: Path) -> tuple[int, bytes] | None:
-    """How many bytes a checksum covers, and the checksums; None if `file` has none that can be read."""
+    """How many bytes a checksum covers, and the checksums; None if `file` has no readable ones."""
     try:
         content = file.with_name(f".{file.name}.crc").read_bytes()
     except FileNotFoundError:
@@ -52,7 +52,7 @@ class Checking:
         self._found = bytearray()
 
     def add(self, block: bytes) -> None:
-        """The next bytes of the file."""
+        """Add the next bytes of the file."""
         content = self._rest + block
         whole = len(content) - len(content) % self._piece
         for piece in self._pieces(content[:whole]):
@@ -60,7 +60,7 @@ class Checking:
         self._rest = content[whole:]
 
     def is_whole(self) -> bool:
-        """Whether all that was added is what was written."""
+        """Whether the added bytes match the checksums completely."""
         last = _CHECKSUM.pack(zlib.crc32(self._rest)) if self._rest else b""
         return bytes(self._found) + last == self._wanted
 

@@ -1,23 +1,24 @@
-"""Savepoints: a checkpoint of an application, copied to a place from which it can go on anywhere.
+"""Savepoints: a checkpoint of an application, copied to a place from which it can continue anywhere.
 
-Problem: a checkpoint lies among the files of a running application, which deletes it as soon as there is a
-newer one. To move an application, or to keep a state for months, all that it needs must lie together, whole,
-and independent of where it came from.
+Problem: a checkpoint is among the files of a running application, which deletes it as soon as there is a
+newer one. To move an application, or to keep a state for months, all its files must be in one place,
+complete, and independent of where they came from.
 
-Design: `write_savepoint` has a checkpoint made and copies it while it is held (`Snapshots.held`). What does
-not belong to the checkpoint (stores of sources, notes of sinks) is copied after it: of a store the entries
-from the checkpoint's position on must be there, else all is copied again. Everything is written beside the
-place, synced, and renamed; the manifest, with a hash of every file, is the last.
+Design: `write_savepoint` requests a checkpoint and copies it while it is held (`Snapshots.held`). Files that
+do not belong to the checkpoint (stores of sources, notes of sinks) are copied after it: a store must still
+have the entries from the checkpoint's position on, otherwise everything is copied again. All files are
+written to a temporary directory, synced, and renamed; the manifest, with a hash of every file, is written
+last.
 
-Of an application that does not run, the newest checkpoint is copied (`newest_record`). That is all of it
-if it makes checkpoints all the time, because nothing behind the last one was published; otherwise only if
+For an application that does not run, the newest checkpoint is copied (`newest_record`). It is complete if the
+application takes periodic checkpoints, because nothing after the last one was published; otherwise only if
 nothing was processed after it.
 
-What if we die here: what lies beside the place is no savepoint, and counts for nothing.
+What if we die here: the temporary directory is not a savepoint, and is ignored.
 
 Invariants:
 
-1. Where `manifest.json` is in a directory of the final name, the savepoint is whole.
+1. If a directory with the final name has `manifest.json`, the savepoint is complete.
 2. A savepoint shares no file with the application.
 
 Called by `savepoint_requests` and by the cluster's application master. Imports neither pyspark nor pyarrow.
@@ -64,7 +65,7 @@ _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class _ReadPastError(Exception):
-    """The application has deleted what the checkpoint needs, while it was copied."""
+    """The application deleted files of the checkpoint while they were copied."""
 
 
 def write_savepoint(
@@ -73,11 +74,11 @@ def write_savepoint(
     make: Callable[[], CheckpointRecord],
     clock_ms: Callable[[], int | None],
 ) -> Manifest:
-    """Copy what `make` returns, a checkpoint that is committed everywhere, to a directory `place`.
+    """Copy the checkpoint that `make` returns, which is committed everywhere, to the directory `place`.
 
-    `clock_ms` is the application's clock, asked for before. Raises OutputError when the place is taken or
-    cannot be written, DiskFullError, what `make` raises, UnavailableError when the application is too fast
-    for the copy.
+    `clock_ms` returns the application's clock, and is called before `make`. Raises OutputError when the place
+    is taken or cannot be written, DiskFullError, what `make` raises, UnavailableError when the application
+    deletes files faster than they are copied.
     """
     refuse_taken(place)
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex}.tmp")
@@ -102,7 +103,7 @@ def write_savepoint(
 
 
 def refuse_taken(place: Path) -> None:
-    """Raise OutputError when something lies where a savepoint shall be."""
+    """Raise OutputError when the place for a savepoint is taken."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise OutputError(
             "the place of the savepoint is not empty",
@@ -113,7 +114,7 @@ def refuse_taken(place: Path) -> None:
 
 
 def newest_record(rundir: RunDirectory) -> CheckpointRecord:
-    """The checkpoint that is all of an application that does not run; raises UserError if there is none."""
+    """The checkpoint that holds all of a stopped application; raises UserError if there is none."""
     files = CheckpointFiles(rundir.home)
     transaction = files.transaction()
     if transaction is None or transaction.record is None:
@@ -189,7 +190,7 @@ def _written(
 
 
 def _copy_all(source: Path, aside: Path, under: str, files: dict[str, SavedFile]) -> None:
-    """Copy a directory, if there is one, without what is being written there."""
+    """Copy a directory, if it exists, without files that are being written."""
     for name in sorted(files_below(source)):
         if _counts(Path(name).name):
             files[f"{under}/{name}"] = copied(source / name, aside / under / name)
@@ -204,9 +205,9 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _copy_store(store: Path, position: int, aside: Path, files: dict[str, SavedFile]) -> None:
-    """Copy the entries of a store that are there, with their segments, and the notes of what it kept.
+    """Copy the existing entries of a store, with their segments, and the record of what it kept.
 
-    Raises `_ReadPastError` when those from `position` on are not all there.
+    Raises `_ReadPastError` when entries from `position` on are missing.
     """
     under = f"{STORES}/{store.name}"
     numbers = sorted(int(p.stem) for p in (store / "log").glob("*.json") if _counts(p.name))
@@ -227,18 +228,18 @@ def _copy_store(store: Path, position: int, aside: Path, files: dict[str, SavedF
 
 
 def _position(record: CheckpointRecord, store: str) -> int:
-    """The first entry of a source's store that is behind the checkpoint."""
+    """The first entry of a source's store after the checkpoint."""
     return max((positions_in(s.sources).get(store, 0) for s in record.fragments.values()), default=0)
 
 
 def positions_in(sources: Mapping[str, str]) -> dict[str, int]:
-    """Of offsets of sources, those in stores: the entry that is read next."""
-    told = {id: json.loads(offset) for id, offset in sources.items()}
-    return {id: int(it["entry"]) for id, it in told.items() if isinstance(it, dict) and "entry" in it}
+    """For each source with a store, the entry that is read next, from the sources' offsets."""
+    parsed = {id: json.loads(offset) for id, offset in sources.items()}
+    return {id: int(it["entry"]) for id, it in parsed.items() if isinstance(it, dict) and "entry" in it}
 
 
 def _partitions(aside: Path, record: CheckpointRecord) -> dict[str, int]:
-    """Into how many parts the state of each fragment is divided, as Spark's log says."""
+    """The number of parts of each fragment's state, according to Spark's log."""
     found = {}
     for id, snapshot in record.fragments.items():
         log = aside / FRAGMENTS / id / "checkpoint" / "offsets" / str(snapshot.batch_id)

@@ -1,21 +1,22 @@
-"""What a savepoint says of itself, and how it is known that all of it is there.
+"""A savepoint's manifest: its contents, and the hashes that show that it is complete.
 
-    <place>/manifest.json           what is here, written last: {"manifest": …, "sha256": …}
+    <place>/manifest.json           the manifest, written last: {"manifest": …, "sha256": …}
     <place>/fragments/<id>/…        the snapshot of each fragment, `entries.json` in it (see `entries`)
-    <place>/stores/<id>/…           the messages of sources that cannot be asked twice
+    <place>/stores/<id>/…           the messages of one-pass sources
     <place>/sources/<id>/…          what sources know of their messages
-    <place>/sinks/<id>/…            the notes by which sinks know their targets, without prepared batches
-    <place>/tables/…                what was read of tables
+    <place>/sinks/<id>/…            the sinks' notes about their targets, without prepared batches
+    <place>/tables/…                the contents of tables
 
 Problem: a savepoint is copied, kept for months, and perhaps damaged. An application that begins with half of
 its state gives wrong results without an error.
 
-Design: the manifest has the size and the SHA-256 of every file, and its own beside it. It is believed as a
-whole or not at all; a file that it does not know is refused like one that is missing.
+Design: the manifest has the size and the SHA-256 of every file, and its own hash next to its contents. It is
+accepted as a whole or not at all; an unknown file is refused like a missing one.
 
 Invariants:
 
-1. What `verified` returns is what was written, and so is every file of the savepoint.
+1. When `verified` returns, the manifest and every file of the savepoint are unchanged since they were
+   written.
 
 Called by `savepoint` (writes) and `from_savepoint` (reads). Imports neither pyspark nor pyarrow.
 """
@@ -54,11 +55,12 @@ class SavedFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a savepoint holds.
+    """The contents of a savepoint.
 
-    `state` is the shape of the application's stateful parts, `life` the one that was saved, `clock_ms` a time
-    before which all had been processed (None: none yet), `shuffle_partitions` into how many parts Spark has
-    divided the state of each fragment. `versions` are those of what wrote it, by name.
+    `state` is the shape of the application's stateful parts, `life` the saved one, `clock_ms` a time before
+    which all messages had been processed (None: none yet), `shuffle_partitions` the number of parts into
+    which Spark divided the state of each fragment. `versions` are those of the programs that wrote it, by
+    name.
     """
 
     format: int
@@ -90,18 +92,18 @@ class _Version(msgspec.Struct):
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Say, durably, what a directory holds."""
-    told = msgspec.json.encode(manifest)
-    envelope = _Envelope(msgspec.Raw(told), hashlib.sha256(told).hexdigest())
+    """Write the manifest of a directory, durably."""
+    encoded = msgspec.json.encode(manifest)
+    envelope = _Envelope(msgspec.Raw(encoded), hashlib.sha256(encoded).hexdigest())
     with new_file(directory / MANIFEST) as file:
         file.write(msgspec.json.encode(envelope))
     sync(directory)
 
 
 def read_manifest(place: Path) -> Manifest:
-    """What a savepoint says of itself; raises SavepointError unless it is whole. Files are not looked at."""
+    """Read a savepoint's manifest, not its other files; raises SavepointError unless it is intact."""
     try:
-        told = (place / MANIFEST).read_bytes()
+        raw = (place / MANIFEST).read_bytes()
     except OSError as error:
         raise SavepointError(
             "there is no savepoint here",
@@ -111,7 +113,7 @@ def read_manifest(place: Path) -> Manifest:
             remedy="use the directory that `drivetrain savepoint` printed; an unfinished one cannot be used",
         ) from error
     try:
-        envelope = msgspec.json.decode(told, type=_Envelope)
+        envelope = msgspec.json.decode(raw, type=_Envelope)
         content = bytes(envelope.manifest)
         if hashlib.sha256(content).hexdigest() != envelope.sha256:
             raise _damaged(place, MANIFEST, "its own SHA-256", "another one")
@@ -130,7 +132,7 @@ def read_manifest(place: Path) -> Manifest:
 
 
 def verified(place: Path) -> Manifest:
-    """What a savepoint holds; raises SavepointError unless each of its files is as it was written."""
+    """A savepoint's manifest; raises SavepointError unless each of its files is unchanged."""
     manifest = read_manifest(place)
     there = set(files_below(place)) - {MANIFEST}
     for name, file in sorted(manifest.files.items()):
@@ -138,7 +140,7 @@ def verified(place: Path) -> Manifest:
             raise _damaged(place, name, f"{file.size} bytes", "no such file")
         found = digest(place / name)
         if found != file:
-            raise _damaged(place, name, _told(file), _told(found))
+            raise _damaged(place, name, _shown(file), _shown(found))
     for name in sorted(there - manifest.files.keys()):
         raise _damaged(place, name, "only files that the manifest names", "one that it does not")
     return manifest
@@ -162,7 +164,7 @@ def digest(file: Path) -> SavedFile:
 
 
 def copied(file: Path, copy: Path) -> SavedFile:
-    """Copy a file durably; the size and the hash of what was copied. The directory is not synced."""
+    """Copy a file durably; returns its size and hash. The directory is not synced."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     size, hashed = 0, hashlib.sha256()
     with open(file, "rb") as source, new_file(copy) as target:
@@ -183,5 +185,5 @@ def _damaged(place: Path, name: str, expected: str, got: str) -> SavepointError:
     )
 
 
-def _told(file: SavedFile) -> str:
+def _shown(file: SavedFile) -> str:
     return f"{file.size} bytes with SHA-256 {file.sha256[:16]}…"

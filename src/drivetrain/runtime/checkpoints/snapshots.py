@@ -1,23 +1,23 @@
-"""Snapshots: copies of what a fragment needs to go on from one of its batches.
+"""Snapshots: copies of what a fragment needs to continue after one of its batches.
 
-Problem: a checkpoint of the application must hold when Spark's own checkpoint of a fragment is lost or
-damaged. It is taken once a second, from state that may be large.
+Problem: an application's checkpoint must remain usable when Spark's own checkpoint of a fragment is lost or
+damaged. A snapshot is taken as often as once a second, of state that may be large.
 
     <snapshots>/<fragment>/<round>/…     the fragment's directory, as it was between two batches
 
-Design: of Spark's checkpoint the batch's offsets and commit and the state's files up to its version: from
-the last full one on. Spark never changes a file of its state, so what the snapshot before has is a link to
-that, and only what is new is copied, and compared with its checksum if it has one: the cost follows what
-changed. A copy, not a link to Spark's own file: damage there must not reach it. For the same reason a file
-that an earlier snapshot has is never copied again, even if Spark's has another size by now: Spark reads its
-state when it starts, so damage may be found many snapshots later. All of it is written aside, synced, and
-renamed.
+Design: a snapshot has the offsets and the commit of the batch from Spark's checkpoint, and the files of the
+state up to its version, from the last full one on. Spark never changes a state file, so files that the
+previous snapshot has are linked to it; only new ones are copied, and compared with their checksum if there is
+one: the cost follows what changed. Copies, not links to Spark's own files: damage there must not reach them.
+For the same reason a file of an earlier snapshot is never copied again, even if Spark's has another size by
+now: Spark reads its state when it starts, so damage may be found many snapshots later. A snapshot is written
+to a temporary directory, synced, and renamed.
 
 Invariants:
 
-1. A snapshot that is there is whole.
+1. A snapshot that exists is complete.
 2. Nothing in a snapshot is changed, and no file of it is Spark's own.
-3. The last snapshot that was not forgotten stays until a newer one is kept.
+3. The last remaining snapshot stays until there is a newer one.
 4. All snapshots of a fragment are of one history: going back to one deletes the later ones.
 
 Called by `participation`, `restoring` and savepoints.
@@ -43,20 +43,20 @@ from drivetrain.runtime.state_pictures import DIRECTORY as PICTURES
 _VERSIONED: Final = re.compile(r"(\d+)(?:_[\w-]+)?\.(changelog|delta|zip|snapshot)")
 _FULL: Final = ("zip", "snapshot")
 _HOLD: Final = "held"
-"""The file whose lock keeps snapshots; it dies with who holds it."""
+"""The file whose lock keeps snapshots from being deleted; the lock ends with its holder."""
 RELEASED: Final = "released"
-"""The file in a fragment's directory with the round of the last barrier that holds its readers no more."""
+"""The file in a fragment's directory with the round of the last barrier that no longer holds its readers."""
 
 _IF_FULL: Final = "make room: the checkpoint is tried again"
 
 _NOT_KEPT: Final = frozenset(("checkpoint", "again", "lock", RELEASED))
-"""What lies in a fragment's directory and is no part of its state, or is copied in another way."""
+"""Names in a fragment's directory that are not part of its state, or are copied in another way."""
 
 
 _BLOCK: Final = 1 << 20
 """How many bytes are copied at a time."""
 _REPLACED_S: Final = 0.2
-"""How long Spark may take between giving a file its name and giving the checksum its name."""
+"""How long Spark may take between renaming a file and renaming its checksum."""
 
 
 class StateFileDamagedError(InputError):
@@ -70,21 +70,21 @@ class Snapshots:
         self.directory: Final = directory
 
     def place(self, fragment: str, round: int) -> Path:
-        """Where the snapshot of a try is, if it is."""
+        """The directory of a round's snapshot, whether or not it exists."""
         return self.directory / fragment / str(round)
 
     def rounds(self, fragment: str) -> list[int]:
-        """The tries of which there is a snapshot, growing."""
+        """The rounds that have a snapshot, ascending."""
         parent = self.directory / fragment
         if not parent.is_dir():
             return []
         return sorted(int(path.name) for path in parent.iterdir() if path.name.isdigit())
 
     def take(self, fragment: str, round: int, own: Path, batch_id: int) -> int:
-        """Save a fragment, whose directory is `own`, as it is behind a batch (-1: before its first).
+        """Save a fragment, whose directory is `own`, as it is after a batch (-1: before its first).
 
-        No batch may run meanwhile. Returns the size in bytes of all that the snapshot has; raises
-        StateFileDamagedError, DiskFullError, and OutputError when it may not be written.
+        No batch may run meanwhile. Returns the total size of the snapshot in bytes; raises
+        StateFileDamagedError, DiskFullError, and OutputError when it cannot be written.
         """
         target = self.place(fragment, round)
         aside = target.with_name(f".{round}.tmp")
@@ -110,10 +110,11 @@ class Snapshots:
         return size
 
     def restore(self, fragment: str, round: int | None, own: Path) -> None:
-        """Make a fragment's directory what a snapshot says (None: empty); raises InputError if there is none.
+        """Restore a fragment's directory from a snapshot (None: empty it); raises InputError if there is
+        none.
 
-        Later snapshots are deleted: the fragment may process other batches under the same numbers now.
-        What if we die here: it is done again, from the same snapshot.
+        Later snapshots are deleted: the fragment may now process other batches with the same numbers.
+        What if we die here: the restore is repeated, from the same snapshot.
         """
         source = None if round is None else self.place(fragment, round)
         if source is not None and not source.is_dir():
@@ -141,7 +142,7 @@ class Snapshots:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nothing is forgotten meanwhile, by whatever process: somebody copies it."""
+        """While the block copies snapshots, no process deletes any."""
         self.directory.mkdir(parents=True, exist_ok=True)
         hold = FileLock(self.directory / _HOLD)
         hold.wait(shared=True)
@@ -151,9 +152,9 @@ class Snapshots:
             hold.release()
 
     def forget(self, fragment: str, before: int) -> None:
-        """Delete the snapshots of tries before this one, and what was never finished.
+        """Delete the snapshots of earlier rounds, and unfinished ones.
 
-        What is held stays, and is deleted with the next one.
+        While snapshots are held, nothing is deleted; the next call deletes them.
         """
         parent = self.directory / fragment
         if not parent.is_dir():
@@ -171,14 +172,15 @@ class Snapshots:
                 shutil.rmtree(path, ignore_errors=True)
 
     def drop(self, fragment: str, round: int) -> None:
-        """Delete the snapshot of a try that was given up."""
+        """Delete the snapshot of an abandoned round."""
         shutil.rmtree(self.place(fragment, round), ignore_errors=True)
 
 
 def _parts(own: Path, batch_id: int, known: Path | None) -> Iterator[tuple[Path, bool]]:
-    """The files of a fragment's state behind a batch, and whether what has such a name never changes.
+    """The files of a fragment's state after a batch, each with whether a file of such a name never changes.
 
-    Of the state also what only the snapshot before has. Raises StateFileDamagedError if there is not enough.
+    Includes state files that only the previous snapshot has. Raises StateFileDamagedError if some are
+    missing.
     """
     for path, folders, names in os.walk(own):
         if Path(path) == own:
@@ -191,7 +193,7 @@ def _parts(own: Path, batch_id: int, known: Path | None) -> Iterator[tuple[Path,
     if batch_id < 0 or not checkpoint.is_dir():
         return
     yield Path("checkpoint/metadata"), False
-    for number in range(max(0, batch_id - 1), batch_id + 1):  # Spark wants to see the batch before, too
+    for number in range(max(0, batch_id - 1), batch_id + 1):  # Spark needs the batch before, too
         yield Path(f"checkpoint/offsets/{number}"), True
     yield Path(f"checkpoint/commits/{batch_id}"), True
     for folder in ("state", "sources"):
@@ -207,7 +209,7 @@ def _parts(own: Path, batch_id: int, known: Path | None) -> Iterator[tuple[Path,
 
 
 def _needed(names: list[str], version: int) -> list[str]:
-    """Of the files of one part of a state, those from which `version` is made; all that have no version."""
+    """Of the files of one part of a state, those that `version` consists of, and all without a version."""
     versions = {name: _VERSIONED.fullmatch(name) for name in names if not name.startswith(".")}
     full = [int(m[1]) for m in versions.values() if m is not None and m[2] in _FULL and int(m[1]) <= version]
     first = max(full, default=0)
@@ -221,7 +223,7 @@ def _needed(names: list[str], version: int) -> list[str]:
 
 
 def _require_all(path: str, needed: list[str], version: int) -> None:
-    """Spark writes a file of each part of a state in every batch; one that is missing was deleted."""
+    """Spark writes a file of each part of a state in every batch; a missing one was deleted."""
     found = {int(match[1]) for name in needed if (match := _VERSIONED.fullmatch(name))}
     missing = set(range(min(found), version + 1)) - found if found else set()
     if found and (missing or not any(_is_first(name) for name in needed)):
@@ -248,7 +250,7 @@ def _damaged(place: Path, what: str) -> StateFileDamagedError:
 
 
 def _kept(file: Path, copy: Path, known: Path | None) -> int:
-    """Copy a file, or link to the copy that there is; how large it is. What is gone by now was not needed."""
+    """Copy a file, or link to an existing copy; returns its size, 0 if it is gone and so not needed."""
     if known is not None:
         with suppress(FileNotFoundError):
             os.link(known, copy)
@@ -266,7 +268,7 @@ def _kept(file: Path, copy: Path, known: Path | None) -> int:
 
 
 def _copied(file: Path, copy: Path) -> int | None:
-    """Copy a file; its size, or None if it does not match its checksum."""
+    """Copy a file; returns its size, or None if it does not match its checksum."""
     with open(file, "rb") as source, new_file(copy) as target:
         checksums = checksums_of(file)
         checking = None if checksums is None else Checking(checksums)

@@ -1,14 +1,14 @@
-"""What is kept of an application's checkpoints beside snapshots: the transaction, and lives that began.
+"""The files of an application's checkpoints besides snapshots: the transaction, and the fragments' lives.
 
     <home of the life>/checkpoints/transaction          the coordinator's state (`Transaction`)
     <home of the life>/checkpoints/lives/<fragment>     the newest life that a fragment has begun
-    <home of the life>/checkpoints/periodic             there while they are made all the time
+    <home of the life>/checkpoints/periodic             exists while checkpoints are periodic
     <home of the life>/checkpoints/snapshots/…          see `snapshots`
 
-Design: each is one durable file (`runtime.durable_file`), replaced in one step. The coordinator's is what a
-`KeyValueState` has to keep.
+Design: each is one durable file (`runtime.durable_file`), replaced in one step. The coordinator's corresponds
+to what a `KeyValueState` persists.
 
-Called by whoever runs a coordinator, by `participation` and `restoring`. Imports neither pyspark nor pyarrow:
+Called by the coordinator's process, by `participation` and `restoring`. Imports neither pyspark nor pyarrow:
 application masters are small.
 """
 
@@ -42,15 +42,15 @@ class CheckpointFiles:
 
     @property
     def snapshots(self) -> Path:
-        """Where the snapshots are."""
+        """The directory of the snapshots."""
         return self.directory / "snapshots"
 
     def transaction(self) -> Transaction | None:
-        """What was persisted last; None when there was no checkpoint yet. Raises InputError if damaged."""
+        """The last persisted transaction; None before the first checkpoint. Raises InputError if damaged."""
         return self._state().get(_TRANSACTION)
 
     def persist(self, transaction: Transaction) -> None:
-        """Keep a transaction, durably; raises OutputError when that cannot be."""
+        """Persist a transaction; raises OutputError when that fails."""
         state = self._state()
         state.put(_TRANSACTION, transaction)
         state.prepare_commit(state.committed + 1)
@@ -61,21 +61,23 @@ class CheckpointFiles:
         reached(CrashPoint.AFTER_RECORD)
 
     def _state(self) -> KeyValueState[str, Transaction]:
-        told = self._transaction.read()
-        if told is None:
+        persisted = self._transaction.read()
+        if persisted is None:
             return KeyValueState(copy=_immutable)
         try:
-            return KeyValueState(msgspec.json.decode(told, type=SavedState[str, Transaction]), _immutable)
+            return KeyValueState(
+                msgspec.json.decode(persisted, type=SavedState[str, Transaction]), _immutable
+            )
         except msgspec.DecodeError as error:
             raise self._transaction.damaged(str(error)) from error
 
     @property
     def are_periodic(self) -> bool:
-        """Whether whoever ran the application last made checkpoints all the time."""
+        """Whether the last run of the application took periodic checkpoints."""
         return (self.directory / "periodic").exists()
 
     def note_periodic(self, periodic: bool) -> None:
-        """Say whether checkpoints are made all the time: then nothing behind the last one was published."""
+        """Record whether checkpoints are periodic: if so, nothing after the last one was published."""
         if periodic:
             self.directory.mkdir(parents=True, exist_ok=True)
             (self.directory / "periodic").touch()
@@ -84,11 +86,11 @@ class CheckpointFiles:
 
     def life(self, fragment: str) -> int:
         """The newest life that a fragment has begun, `NO_LIFE` if none."""
-        told = self._life(fragment).read()
-        return NO_LIFE if told is None else int(told)
+        noted = self._life(fragment).read()
+        return NO_LIFE if noted is None else int(noted)
 
     def note_life(self, fragment: str, life: int) -> None:
-        """Say that a fragment has begun a life."""
+        """Record that a fragment has begun a life."""
         if self.life(fragment) != life:
             (self.directory / "lives").mkdir(parents=True, exist_ok=True)
             self._life(fragment).write(str(life).encode())

@@ -1,1 +1,1 @@
-"""What happens in one batch of a fragment."""
+"""The work of one batch of a fragment."""

@@ -1,10 +1,10 @@
-"""One batch of a fragment, as data: what it is made of, and what came of it.
+"""One batch of a fragment, as data: its input and its outcome.
 
-Problem: what happens in a batch is done in several steps, by several modules. Each must know exactly what it
-may rely on, and nothing may depend on who touched what first.
+Problem: several modules process a batch in several steps. Each must know exactly what it
+may rely on, and nothing may depend on the order in which modules touch shared state.
 
-Design: two frozen records. `Batch` is what the steps get; `BatchOutcome` is what the query keeps of a batch.
-What the branches make of it on the way (`Written`) is between the two.
+Design: two frozen records. `Batch` is the input of the steps; `BatchOutcome` is what the query keeps of a
+batch. The branches' intermediate result (`Written`) is between the two.
 
 Called by every module of this package that takes part in a batch, and by `spark.repair.rerun_batch`.
 """
@@ -26,7 +26,8 @@ class Batch:
 
     `offsets` are the end offsets of the fragment's inputs, in the order of `Trunk.inputs`; `watermark_ms` is
     Spark's during the batch; `clock_ms` is the fragment's clock when the batch begins. `replayed` says that
-    Spark may have run the batch before, `final` that no other follows.
+    Spark may have run the batch before, `final` that no other follows. `whole` asks for all of it to be
+    computed before the first output gets anything.
     """
 
     df: DataFrame
@@ -36,13 +37,14 @@ class Batch:
     watermark_ms: int = 0
     replayed: bool = False
     final: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the branches made of a batch.
+    """The branches' result for a batch.
 
-    `segments` are new segments by channel id: a channel that is missing has an entry for the batch already.
+    `segments` are new segments by channel id: a missing channel already has an entry for the batch.
     `newest` are the largest timestamps, by the processor that assigned them.
     """
 
@@ -52,16 +54,20 @@ class Written:
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """What came of a batch: its end offsets, and the fragment's clock after it (None: not known yet)."""
+    """What came of a batch: its end offsets, and the fragment's clock after it (None: not known yet).
+
+    `has_input`: its inputs gave it something.
+    """
 
     batch_id: int
     offsets: tuple[str | None, ...]
     clock_ms: int | None
+    has_input: bool = True
 
 
 Begun = Callable[[], None]
-"""Called before the first output that would take the batch a second time if it were offered again."""
+"""Called before the first output that would write the batch twice if the batch ran again."""
 
 
 def ignore_begun() -> None:
-    """For batches whose outputs skip what they have."""
+    """For batches whose outputs skip repeated batches."""

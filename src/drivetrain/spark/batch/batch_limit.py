@@ -1,16 +1,15 @@
-"""How much the next batch of a fragment may take: measured after each batch, told to the readers of its
-inputs.
+"""Limits how much the next batch of a fragment may take.
 
-Problem: what a batch takes is decided by readers that Spark runs in processes of their own; how long
+Problem: the readers decide what a batch takes, in processes that Spark runs; how long
 batches take is known here.
 
-Design: `core.channel.batch_size` decides on a share of the largest batch; it is written into a small file of
-the fragment's directory when it has changed noticeably, and a reader looks at the file when it plans a batch.
-What a batch has taken is in Spark's offset log, so a batch that runs again takes the same, whatever the
-file says.
+Design: each batch is measured, and `core.channel.batch_size` decides on a share of the largest batch. When it
+has changed noticeably, it is written into a small file of the fragment's directory, which a reader reads when
+it plans a batch. Spark's offset log has the extent of each batch, so a repeated batch takes the same,
+regardless of the file.
 
-What if we die here: the file is replaced whole; without it, or with an empty one after a power cut, batches
-are as large as they may be until one has been measured.
+What if we die here: the file is replaced as a whole; if it is missing, or empty after a power cut, batches
+have their full size until one has been measured.
 
 Called by: `query` (`took`), the planning halves of channel, file and generator readers (`limited`).
 """
@@ -28,14 +27,14 @@ from drivetrain.runtime.durable import write_whole, writing
 
 FILE = "batch-share"
 DEFAULT_BATCH_ROWS = 5_000_000
-"""The most rows of a batch of the generator, when nothing else limits it."""
+"""The most rows of a batch of the generator, if nothing else limits it."""
 _NOTICEABLE = 0.05
 
 
 class BatchLimit:
     """The share of the largest batch that a fragment's next one may take, kept in `directory`.
 
-    `largest` is what a batch takes at most, by input, in the unit in which that input is limited.
+    `largest` is the most that a batch takes, by input, in the unit in which that input is limited.
     """
 
     def __init__(self, directory: Path, largest: Mapping[str, int], config: Config) -> None:
@@ -44,32 +43,32 @@ class BatchLimit:
         floor = config[run_keys.MIN_BATCH_BYTES] / config[run_keys.MAX_BATCH_BYTES]
         self._size = BatchSize(floor, config[run_keys.BATCH_TARGET])
         self._size.share = min(1.0, max(self._size.floor, _read(str(self._path))))
-        self._told = self._size.share
+        self._kept = self._size.share
 
     @property
     def share(self) -> float:
-        """What the next batch may take, 0 to 1."""
+        """The share that the next batch may take, 0 to 1."""
         return self._size.share
 
     def took(self, shares: Iterable[float], duration_ms: float) -> None:
-        """A batch took these shares of the largest, one for each input, in so long."""
+        """Measure a batch that took these shares of the largest, one per input, in this time."""
         share = self._size.took(max(shares, default=0.0), duration_ms)
-        if abs(share - self._told) > _NOTICEABLE * self._told or (share == 1.0) != (self._told == 1.0):
+        if abs(share - self._kept) > _NOTICEABLE * self._kept or (share == 1.0) != (self._kept == 1.0):
             with writing("the size of batches", self._path):
                 write_whole(self._path, str(share).encode(), synced=False)
-            self._told = share
+            self._kept = share
 
     def measured(self, taken: Mapping[str, int], took_ms: int) -> None:
-        """A batch took so much of each input, in the input's unit.
+        """Measure a batch that took these amounts of its inputs, in each input's unit.
 
-        Time in which it waited for its subscribers is part of `took_ms`.
+        `took_ms` includes the time in which it waited for its subscribers.
         """
         shares = [amount / self.largest[id] for id, amount in taken.items() if id in self.largest]
         self.took(shares, took_ms)
 
 
 def limited(most: int, path: str | None) -> int:
-    """What of `most` (bytes or messages, 0: any) a batch may take now by the file at `path`; at least 1."""
+    """How much of `most` (bytes or messages, 0: any) a batch may take by the file at `path`; at least 1."""
     if path is None or most <= 0:
         return most
     return max(1, int(most * _read(path)))

@@ -1,11 +1,11 @@
-"""The frames of one batch: every processor after the trunk, as a DataFrame that its consumers may read.
+"""The frames of one batch: every processor after the trunk, as a DataFrame for its consumers.
 
-Problem: branches are compiled anew for each batch. Several consumers may read one processor, messages that a
-function could not process go to the dead letters, and counts and timestamps are to be had without a second
+Problem: branches are compiled again for each batch. Several consumers may read one processor, messages that
+made a function fail go to the dead letters, and counts and timestamps must not need a second
 pass over the messages.
 
 Design: `BranchFrames` is built from a batch and closed after it. A frame that several consumers read is
-persisted until then. What is to be counted is observed by Spark while the messages pass, and can be read once
+persisted until then. Spark observes counts and timestamps while the messages pass; they can be read after
 an action has run (`newest`, `add_counts`).
 
 Invariants:
@@ -27,6 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.api.graph import Node
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.spark.batch.batch import Batch
+from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.small_batches import observed
 from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
@@ -42,7 +43,7 @@ from drivetrain.spark.session.spark_errors import refusals_named
 
 @dataclass(frozen=True)
 class BranchNodes:
-    """What is compiled for each batch of a fragment.
+    """The parts of a fragment that are compiled for each batch.
 
     `nodes` are the processors after the trunk, in topological order; `roots` are the ids that stand for the
     trunk's result, `root` is the node of the first; `channels` are those that the fragment writes.
@@ -62,7 +63,7 @@ class BranchNodes:
 
 
 def branch_nodes(context: CompileContext, fragment: Fragment, trunk: Trunk) -> BranchNodes:
-    """What of a fragment is compiled for each batch."""
+    """The parts of a fragment that are compiled for each batch."""
     graph = context.plan.graph
     read = [c.producer for c in context.plan.channels if c.consumer_fragment == fragment.id]
     roots = [*fragment.trunk[-1:], *(p for p in read if not fragment.trunk)]
@@ -72,11 +73,11 @@ def branch_nodes(context: CompileContext, fragment: Fragment, trunk: Trunk) -> B
 
 
 class BranchFrames:
-    """The frames of one batch by processor id; a context manager that releases what it persisted."""
+    """The frames of one batch by processor id; a context manager that releases persisted frames."""
 
     def __init__(self, of: BranchNodes, batch: Batch) -> None:
         self.letters: list[tuple[Node, DataFrame]] = []
-        """The dead letters of each processor that has any column for them."""
+        """The dead letters of each processor that has a column for them."""
         self._of = of
         self._batch = batch
         self._frames: dict[str, Frame] = {}
@@ -106,23 +107,24 @@ class BranchFrames:
         return self._frames
 
     def compute_all(self) -> None:
-        """Compute what outputs read, whatever of it they skip: Spark's state must advance.
+        """Compute all that outputs read, even if they skip some of it: Spark's state must advance.
 
-        It stays persisted, since loading the state twice is what takes long.
+        The frames stay persisted, since loading the state twice would take long.
         """
         read = {i for node in self._of.nodes if node.operation.ends_stream for i in node.inputs}
         for id in sorted(read | self._of.producers):
             self._persisted.append(self._frames[id].df.persist())
-            self._frames[id].df.write.format("noop").mode("overwrite").save()
+            with computing():
+                self._frames[id].df.write.format("noop").mode("overwrite").save()
 
     # -- after an action -------------------------------------------------------------------------------
 
     def newest(self) -> dict[str, Newest]:
-        """The largest timestamps that the batch gave each event time it assigned."""
+        """The largest timestamps in the batch, for each event time that it assigned."""
         return {id: read_newest(observed(observation)) for id, observation in self._newest.items()}
 
     def add_counts(self, counts: Counts) -> None:
-        """Add what was observed: late messages, those older than the replay, and what processors emitted."""
+        """Add the observed counts: late messages, those older than the replay, emitted ones."""
         if self._late is not None and (late := observed(self._late).get("late")):
             counts.add(counts.late, self._of.root.id, late)
         for id, observation in self._skipped.items():
@@ -171,7 +173,7 @@ class BranchFrames:
         return with_newest_observed(frame, id, self._newest[id], of.context.plan.graph, of.trunk.sources)
 
     def _settled(self, node: Node, frame: Frame) -> Frame:
-        """The frame as its consumers may use it: counted, persisted for several, without bad messages."""
+        """The frame for its consumers: counted, persisted if there are several, without bad messages."""
         readers = [n for n in self._of.nodes if node.id in n.inputs]
         several = len(readers) + sum(c.producer == node.id for c in self._of.channels) > 1
         passes_on = not several and len(readers) == 1 and not readers[0].operation.ends_stream
@@ -197,7 +199,7 @@ class BranchFrames:
 
 
 def data_of(frame: Frame) -> DataFrame:
-    """What sinks are given of a frame: its columns without those that begin with `__`."""
+    """The columns of a frame for sinks: those that do not begin with `__`."""
     columns = frame.df.columns
     data = [c for c in columns if not c.startswith("__")]
     return frame.df if len(data) == len(columns) else frame.df.select(*data)

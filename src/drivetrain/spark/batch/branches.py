@@ -2,17 +2,17 @@
 
 Problem: a batch goes to several outputs, and may run again after a crash, when some of them have it.
 
-Design: what each output is given the query engine computes (`query_engine.CompiledBranches`). Here it is
-decided which outputs are written, in which order, and which have the batch already.
+Design: the query engine computes the DataFrame of each output (`query_engine.CompiledBranches`). This module
+decides which outputs are written, in which order, and which have the batch already.
 
 A batch that Spark runs again after a crash must not be written twice: every output skips a batch id that it
-has. But Spark's state must advance all the same, and the clock must be known: so a replayed batch is computed
-whole, whatever its outputs skip.
+has. But Spark's state must still advance, and the clock must be known: so a replayed batch is computed
+completely, even if its outputs skip it.
 
 Invariants:
 
 1. Every output of the fragment gets every message of a batch once, or has it already.
-2. A channel's entry is appended after all sinks have published, so that a later fragment never knows more
+2. A channel's entry is appended after all sinks have published, so a later fragment never knows more
    than the sinks before it show.
 3. If an output fails, the batch fails: Spark commits nothing, and it runs again.
 
@@ -21,11 +21,13 @@ Called by `pipeline`, `execution` (`schemas`) and `spark.repair.rerun_batch` (`w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from drivetrain.api.graph import Node
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
@@ -33,6 +35,7 @@ from drivetrain.core.plan.plan import Fragment, PlannedChannel
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.batch import Batch, Begun, Written
+from drivetrain.spark.batch.batch_times import Phase, spending
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_engine import BatchFrames, CompiledBranches
 from drivetrain.spark.checkpoints.publishing import is_transactional
@@ -43,7 +46,8 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 class Branches:
     """Runs the branches of one fragment on batches, in order.
 
-    `sinks` are keyed by processor id, `stores` by channel id; `letters` takes the dead letters.
+    `sinks` are keyed by processor id, those of other fragments are not used; `stores` are keyed by channel
+    id; `letters` takes the dead letters.
     """
 
     def __init__(
@@ -57,11 +61,11 @@ class Branches:
         counts: Counts,
     ) -> None:
         self.context = context
-        self.sinks = sinks
         self.stores = stores
         self.letters = letters
         self.counts = counts
         self.nodes = [context.plan.graph.nodes[i] for i in fragment.branches]
+        self.sinks = {node.id: sinks[node.id] for node in self.nodes if node.id in sinks}
         self.channels = context.plan.outputs(fragment.id)
         self.first_batch = context.rundir.life.first_batch
         self._compiled = compiled
@@ -71,10 +75,10 @@ class Branches:
     def run(self, batch: Batch, begun: Begun) -> Written:
         """Write a batch to the sinks, the dead letters and new segments, which `append` publishes.
 
-        `begun` is called before the first output that would take the batch again.
+        `begun` is called before the first output that would write the batch twice if it ran again.
         """
-        with self.counts.user.active(), self._compiled.frames(batch) as frames:
-            if batch.replayed:
+        with self.counts.user.active(), self._planned(batch) as frames:
+            if batch.replayed or batch.whole:
                 frames.compute_all()
             self._write_sinks(batch, frames, begun)
             self._write_letters(batch, frames)
@@ -83,14 +87,21 @@ class Branches:
             frames.add_counts(self.counts)
             return Written(segments, frames.newest())
 
+    @contextmanager
+    def _planned(self, batch: Batch) -> Iterator[BatchFrames]:
+        with ExitStack() as release:
+            with spending(Phase.PLANNING):
+                frames = release.enter_context(self._compiled.frames(batch))
+            yield frames
+
     def skip(self, batch: Batch) -> tuple[Written, int]:
-        """Run a batch for Spark's state alone, with an empty entry in channels; also returns its rows."""
+        """Run a batch only for Spark's state, with an empty entry in channels; also returns its rows."""
         rows = self.advance(batch)
         missing = [c.id for c in self.channels if batch.id > self.stores[c.id].last_batch()]
         return Written({id: [] for id in missing}, {}), rows
 
     def advance(self, batch: Batch) -> int:
-        """Run a batch for Spark's state alone, and emit nothing; how many rows the trunk gave."""
+        """Run a batch only for Spark's state, and emit nothing; returns the number of rows from the trunk."""
         return self._compiled.advance(batch.df)
 
     def empty(self) -> DataFrame:
@@ -112,12 +123,12 @@ class Branches:
     def write_again(
         self, batch: Batch, channel: PlannedChannel, store: ChannelStore, folder: str
     ) -> list[Segment]:
-        """Write what a batch gave to one channel as new segments in `folder`, and do nothing else of it."""
+        """Write the messages of a batch for one channel as new segments in `folder`; no other output."""
         with self.counts.user.active(), self._compiled.frames(batch) as frames:
             return frames.segments(channel, store, folder)
 
     def schemas(self) -> dict[str, StructType]:
-        """What each channel will carry: analysed, not run."""
+        """The schema of each channel: analysed, not run."""
         with self.counts.user.active():
             return self._compiled.schemas()
 
@@ -130,15 +141,20 @@ class Branches:
                 reached(CrashPoint.BEFORE_SINK)
                 if sink.guarantee != EXACTLY_ONCE:
                     begun()
-                written = self._write(sink, frames.for_sink(node), self.number(batch.id))
+                with spending(Phase.SINK, node.id):
+                    written = self._write(sink, self._for_sink(frames, node), self.number(batch.id))
                 begun()
                 reached(CrashPoint.AFTER_SINK)
                 self.counts.add(self.counts.into, node.id, written)
             elif node.operation.ends_stream:
                 frames.log(node)
 
+    def _for_sink(self, frames: BatchFrames, node: Node) -> DataFrame:
+        with spending(Phase.PLANNING):
+            return frames.for_sink(node)
+
     def _write(self, sink: SinkWriter, df: DataFrame, number: int) -> int:
-        """Give a sink its rows of a batch: to show them, or to keep them until the checkpoint's COMMIT."""
+        """Give a sink its rows of a batch: to show, or to keep until the checkpoint's COMMIT."""
         if self.context.transactional and is_transactional(sink):
             return sink.prepare(df, number)
         return sink.write(df, number)
@@ -149,11 +165,12 @@ class Branches:
         for channel in self.channels:
             store = self.stores[channel.id]
             if batch.id > store.last_batch():
-                segments[channel.id] = frames.segments(channel, store)
+                with spending(Phase.CHANNEL):
+                    segments[channel.id] = frames.segments(channel, store)
         return segments
 
     def _count_channels(self, frames: BatchFrames, segments: Mapping[str, list[Segment]]) -> None:
-        """What a processor gave to a channel is what it emitted; several channels get the same."""
+        """Count the messages in a processor's channel as emitted; several channels get the same ones."""
         first = {channel.producer: channel.id for channel in reversed(self.channels)}
         for producer, channel_id in first.items():
             if channel_id in segments and not frames.counts_emitted(producer):
@@ -170,5 +187,5 @@ class Branches:
             self.letters.append(number, segments, NO_CLOCK_MS if last is None else last.clock_ms)
 
     def number(self, batch_id: int) -> int:
-        """The number by which outputs, which are for all lives of the application, know a batch."""
+        """The batch's number for outputs, which continue through all lives of the application."""
         return self.first_batch + batch_id

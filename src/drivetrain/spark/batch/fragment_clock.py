@@ -1,26 +1,26 @@
 """The clock of one fragment after a batch.
 
-Problem: everything behind a fragment, and the application's min clock, rest on one number: below it nothing
-more will come. It must follow from what Spark has recorded of the batch, so that a batch that runs again
-says what it said the first time.
+Problem: everything downstream of a fragment, and the application's min clock, depend on one number: no more
+messages are expected below it. It must follow from Spark's records of the batch, so that a repeated batch
+gives the same clock as the first time.
 
-Design: what the batch is made of (offsets of the inputs, the watermark) comes from Spark's own offset log.
+Design: the extent of the batch (offsets of the inputs, the watermark) comes from Spark's own offset log.
 
 - with state: Spark's watermark during the batch, which is the clock of the inputs: every window that
-  ends at or before it has been emitted, so what comes later is later;
-- without state, behind channels: the smallest clock of the last entries that were read;
-- without state, at a source: the largest timestamp seen minus the declared disorder, per source, the
-  smallest taken; of a source with partitions, see `source_clock`.
+  ends at or before it has been emitted, so all later results have later timestamps;
+- without state, after channels: the smallest clock of the last entries that were read;
+- without state, at a source: the largest timestamp seen minus the declared disorder, per source, and the
+  smallest of these; for a source with partitions, see `source_clock`.
 
-How far each input has come is recorded (`newest_record`) where there are several: a query that starts goes on
-with that, and tells Spark through the clock streams of the inputs.
+The progress of each input is recorded (`newest_record`) if there are several: a new query continues
+from that, and passes it to Spark through the clock streams of the inputs.
 
-Behind state, the clock of a source with partitions is published to the query's own clock stream. It moves
+With state, the clock of a source with partitions is published to the query's own clock stream. It moves
 after a batch, and between batches when a partition has become idle.
 
 Invariants:
 
-1. Without a word from one of its inputs a fragment has no clock.
+1. A fragment has no clock until each of its inputs has one.
 
 Called by `query`: in the thread that runs batches, and in the one that polls, never at the same time.
 """
@@ -45,9 +45,9 @@ from drivetrain.spark.prepare.trunk import Trunk, newest_name
 
 
 class FragmentClock:
-    """What the batches of one fragment say of its clock; `channels` are the ids of its channel inputs.
+    """Derives the clock of one fragment from its batches; `channels` are the ids of its channel inputs.
 
-    `record` is where it keeps how far its inputs have come.
+    `record` stores how far its inputs have come.
     """
 
     def __init__(
@@ -74,16 +74,33 @@ class FragmentClock:
 
     @property
     def has_outgrown(self) -> bool:
-        """Whether a source has partitions that the query does not know: it is to be compiled anew."""
+        """Whether a source has partitions that the query does not know: it must be compiled again."""
         return any(parted.has_outgrown for parted in self._parted.values())
 
     @property
     def waiting_for(self) -> str | None:
-        """The partition that holds the clock, in words that fit behind "waiting for"; None without any."""
+        """The partition that holds the clock, as text after "waiting for"; None without any."""
         return next((parted.waiting_for for parted in self._parted.values()), None)
 
+    @property
+    def silent(self) -> list[str]:
+        """The partitions that the clock ignores, as PROCESSOR/NUMBER; from any thread."""
+        return [f"{id}/{number}" for id, parted in dict(self._parted).items() for number in parted.silent]
+
+    def go_over(self, plan: Plan, fragment: Fragment) -> None:
+        """Another version of what is behind the trunk runs from now on; what is known of its inputs stays."""
+        before, parted = self._event_times(), self._parted
+        self.plan, self.fragment = plan, fragment
+        self.__dict__.pop("_is_recorded", None)
+        times = self._event_times()
+        # Replaced, not changed: another thread may be looking at them.
+        self._newest = {id: ms for id, ms in self._newest.items() if id in times}
+        self._parted = {id: clocks for id, clocks in parted.items() if times.get(id) == before[id]}
+        for id in times.keys() & parted.keys() - self._parted.keys():
+            self._restore_partitions(id, parted[id].newest_ms)
+
     def saw(self, newest: Mapping[str, Newest], planned_ms: int) -> None:
-        """Take note of the largest timestamps of a batch that was planned at `planned_ms` (monotonic), by the
+        """Note the largest timestamps of a batch that was planned at `planned_ms` (monotonic), by the
         processor that assigned them."""
         for id, of_batch in newest.items():
             if of_batch.newest_ms is not None:
@@ -92,24 +109,38 @@ class FragmentClock:
             if of_batch.is_partitioned:
                 self._clocks_of(id).saw(of_batch, planned_ms, monotonic_ms())
 
+    def reached(self, clock_ms: int) -> None:
+        """Take note that the sources of the fragment have come to `clock_ms`: nothing older follows."""
+        now_ms = monotonic_ms()
+        for id, disorder_ms in self._event_times().items():
+            newest_ms = clock_ms + disorder_ms
+            self._newest[id] = max(newest_ms, self._newest.get(id, newest_ms))
+            partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
+            if partitions is not None:
+                of_all = dict.fromkeys(range(partitions.count), newest_ms)
+                self._clocks_of(id).saw(Newest(None, of_all, is_partitioned=True), now_ms, now_ms)
+
     def restore(self, batch_id: int) -> None:
-        """Go on with what earlier queries knew after batch `batch_id`; before the first batch of this one."""
+        """Continue from the record of earlier queries after batch `batch_id`; before this query's batches."""
         if not self._is_recorded:
             return
-        now_ms = monotonic_ms()
         times = self._event_times()
         for id, known in self._record.read(batch_id).items():
             if id not in times:
                 continue
             if known.newest_ms is not None:
                 self._newest[id] = known.newest_ms
-            partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
-            if partitions is not None:
-                by_partition = {n: ms for n, ms in known.by_partition.items() if n < partitions.count}
-                self._clocks_of(id).saw(Newest(None, by_partition, is_partitioned=True), now_ms, now_ms)
+            self._restore_partitions(id, known.by_partition)
+
+    def _restore_partitions(self, id: str, known: Mapping[int, int]) -> None:
+        now_ms = monotonic_ms()
+        partitions = partitions_of(self.plan.graph, id, self.trunk.sources)
+        if partitions is not None:
+            by_partition = {n: ms for n, ms in known.items() if n < partitions.count}
+            self._clocks_of(id).saw(Newest(None, by_partition, is_partitioned=True), now_ms, now_ms)
 
     def note(self, batch_id: int) -> None:
-        """Keep what is known after a batch for the next query; before the batch's entries are appended."""
+        """Record the state after a batch for the next query; before the batch's entries are appended."""
         if self._is_recorded:
             newest = {
                 id: NewestTimestamps(self._newest.get(id), self._by_partition(id))
@@ -133,22 +164,31 @@ class FragmentClock:
         return any(partitions_of(self.plan.graph, id, self.trunk.sources) is not None for id in times)
 
     def looked(self) -> bool:
-        """The query waits for data; returns whether a clock has moved because of it."""
+        """Note that the query waits for data; returns whether that moved a clock."""
         now_ms = monotonic_ms()
         moved = [parted.looked(now_ms) for parted in self._parted.values()]
         return any(moved)
 
     def publish(self) -> None:
-        """Tell the query the clocks of its sources with partitions, for its batches to come."""
+        """Publish the clocks of the query's sources with partitions, for its next batches."""
         for id, path in self.trunk.clock_paths.items():
             parted = self._parted.get(id)
             if parted is not None and parted.clock_ms is not None:
                 publish_clock(path, parted.clock_ms)
 
-    def publish_known(self, clock_ms: int | None, path: str) -> None:
-        """Give a query that starts the clock that all its inputs had come to, and each input its own.
+    def publish_reached(self, clock_ms: int, path: str) -> None:
+        """Tell the query's clock streams that its sources have come to `clock_ms`, if they have event time.
 
-        Spark runs no batch for the first, and forgets the others.
+        `path` is where the clock of sources without one of their own is published.
+        """
+        if None in self.trunk.inputs and self._event_times():
+            for own in (path, *self.trunk.clock_paths.values()):
+                publish_clock(own, clock_ms)
+
+    def publish_known(self, clock_ms: int | None, path: str) -> None:
+        """Publish the common clock of all inputs to a starting query, and each input's own clock.
+
+        Spark runs no batch for the common clock, and does not keep the others.
         """
         if clock_ms is None or None not in self.trunk.inputs:
             return
@@ -178,7 +218,7 @@ class FragmentClock:
             if id is None:
                 continue
             if self._carries_clock(id):
-                # The offset says the clock of the last entry below it, which the producer may have trimmed.
+                # The offset has the clock of the last entry below it, which the producer may have trimmed.
                 clocks.append(known_clock(json.loads(offset)["clock"]) if offset else None)
         for id, disorder_ms in self._event_times().items():
             if not self._reaches_output(id):
@@ -192,14 +232,14 @@ class FragmentClock:
         return min(known) if known and len(known) == len(clocks) else None
 
     def observed_in_trunk(self, query: StreamingQuery | None) -> dict[str, Newest]:
-        """The largest timestamps of the batch, of each event time that the trunk assigns."""
+        """The largest timestamps of the batch, for each event time that the trunk assigns."""
         if not self.trunk.observed or query is None:
             return {}
-        # Spark tells Python only when the batch is over, and the batch's entry must say its clock.
-        told = query._jsq.streamingQuery().lastExecution().observedMetrics()
+        # Spark reports to Python only after the batch, but the batch's entry must have its clock.
+        observed = query._jsq.streamingQuery().lastExecution().observedMetrics()
         found: dict[str, Newest] = {}
         for id in self.trunk.observed:
-            row = told.get(newest_name(id))
+            row = observed.get(newest_name(id))
             if row.isDefined():
                 values = row.get()
                 names = list(values.schema().fieldNames())
@@ -208,13 +248,13 @@ class FragmentClock:
         return found
 
     def _carries_clock(self, id: str) -> bool:
-        """Whether an input's log says the clock: a channel, or a source's store without event time."""
+        """Whether an input's log has the clock: a channel, or a source's store without event time."""
         if id in self.channels:
             return self._reaches_output(self.plan.channel(id).producer)
         return id in self.trunk.stored and not self._event_times()
 
     def _reaches_output(self, id: str) -> bool:
-        """Whether messages of a processor leave the fragment with the timestamps that they have there."""
+        """Whether messages of a processor leave the fragment with the same timestamps."""
         readers = [n for n in self.plan.graph.consumers(id) if n.id in self.fragment.processors]
         if not readers or any(c.producer == id for c in self.plan.outputs(self.fragment.id)):
             return True

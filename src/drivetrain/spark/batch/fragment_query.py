@@ -1,4 +1,4 @@
-"""The life of one fragment's query: how it starts, what it stands at, what stopped it, how it ends.
+"""The lifecycle of one fragment's query: how it starts, its position, its errors, how it ends.
 
 Two kinds of queries share it: `MicroBatchQuery`, whose batches go through `pipeline`, and `RealtimeQuery`.
 Both start from the last batch that Spark has committed; so a run that died between its last batch and its end
@@ -9,9 +9,9 @@ How the clock follows from batches is in `fragment_clock`; what Spark reports of
 Invariants:
 
 1. The clock never moves back.
-2. Position and clock change in one step (`_take`), so that whoever polls never sees half of it.
+2. Position and clock change in one step (`_take`), so a polling thread never sees half of it.
 
-Called by `execution`, which makes queries, and by whoever runs them (`spark.run.embedded`, executors).
+Called by `execution`, which makes queries, and by the code that runs them (`spark.run.embedded`, executors).
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.newest_record import NewestRecord
 from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.batch.query_engine import QueryEngine, RunningQuery
+from drivetrain.spark.batch.query_figures import QueryFigures
 from drivetrain.spark.batch.query_inputs import QueryInputs
 from drivetrain.spark.batch.query_progress import QueryProgress
+from drivetrain.spark.batch.query_versions import QueryVersions
 from drivetrain.spark.batch.skipped_batches import left_out
 from drivetrain.spark.checkpoints.publishing import RollingSinks
 from drivetrain.spark.flow.flow_book import FlowBook
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.batch.query_part import CheckpointPart
 
 LONG_BATCH_MS = 5_000
-"""After how long a batch is what keeps the clock, rather than what comes in."""
+"""From this duration on, the running batch is reported as what the clock waits for, instead of the input."""
 
 
 class DrainedError(RuntimeError):
@@ -61,11 +63,11 @@ class DrainedError(RuntimeError):
 
 
 class BatchFailedError(RuntimeError):
-    """What Spark is told when a batch fails; the error itself is kept by the query."""
+    """The exception for Spark when a batch fails; the query keeps the error itself."""
 
 
 class FragmentQuery:
-    """One fragment as a query. Whoever runs it calls `start`, then `poll` again and again, then `stop`."""
+    """One fragment as a query. Its owner calls `start`, then `poll` repeatedly, then `stop`."""
 
     def __init__(
         self,
@@ -88,59 +90,62 @@ class FragmentQuery:
         self.checkpoint = directory / "checkpoint"
         self.readers = readers
         self.counts = counts
-        self.progress = QueryProgress(plan, fragment, trunk, readers, counts)
+        self.figures = QueryFigures(engine.cores, lambda: self.flow.blocked())
+        self.progress = QueryProgress(plan, fragment, trunk, readers, counts, self.figures)
         self.flow = QueryFlow(plan, fragment, branches.stores, readers, book, self.progress)
-        self.progress.notes.append(lambda told: with_losses(told, readers[told.channel]))
+        self.progress.notes.append(lambda progress: with_losses(progress, readers[progress.channel]))
         self.inputs = QueryInputs(fragment.id, trunk, readers, self.checkpoint)
         self.clock = FragmentClock(plan, fragment, trunk, frozenset(readers), NewestRecord(directory))
         self.steps = InputSteps(plan, fragment, trunk, self.inputs, self.clock, counts)
-        own = [branches.sinks[node.id] for node in branches.nodes if node.id in branches.sinks]
-        self.rolling = RollingSinks(own, self._released)
+        self.rolling = RollingSinks(branches.sinks.values(), self._released)
         self.state = FragmentState.STARTING
         self.clock_ms: int | None = None
         self.settled_clock_ms: int | None = None
-        """The clock after the last batch that Spark has committed: what a restart knows."""
+        """The clock after the last batch that Spark has committed: the one after a restart."""
         self.batch_id = -1
         self.batches = 0
         self.busy = False
         self.planned_ms = 0
-        """When Spark planned the batch that runs (monotonic)."""
+        """When Spark planned the running batch (monotonic)."""
         self.error: BaseException | None = None
         self.turn = threading.Lock()
-        """Held by a batch while it runs, and by others while they need that none does."""
+        """Held by a batch while it runs, and by other threads to keep batches from running."""
         self.checkpoints: CheckpointPart | None = None
         """Its part in checkpoints of the application; set before it starts."""
+        self.versions: QueryVersions | None = None
+        """The versions of the graph that it runs, of a query that can go over to others; set likewise."""
         self.replay_until = max(batch_numbers(self.checkpoint / "offsets"), default=-1)
         """The last batch that Spark may have run before this query; -1: none."""
         if self.replay_until <= committed(self.checkpoint):
             self.replay_until = -1
         self._query: RunningQuery | None = None
         self._outside: BaseException | None = None  # the error, if it did not come from a batch
-        self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, in one step
+        self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, set together
         self._draining = threading.Event()
-        self._reported_batch = -1  # the last batch whose commit the sources know of
+        self._reported_batch = -1  # the last batch whose commit was reported to the sources
 
-    # -- life ----------------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the query, or go on from its checkpoint."""
+        """Start the query, or continue from its checkpoint."""
         raise NotImplementedError
 
     def poll(self) -> None:
-        """Look how far Spark is, and do what follows from it; again and again, in one thread."""
+        """Check Spark's progress and react; called repeatedly, in one thread."""
         raise NotImplementedError
 
     def go_on(self, before: FragmentQuery) -> None:
-        """Go on counting where an earlier query of the same run stopped."""
+        """Continue the counts of an earlier query of the same run."""
         self.batches = before.batches
         self.progress.rows_total = before.progress.rows_total
+        self.figures.go_on(before.figures.look(-1, None, ()))
 
     def drain(self) -> None:
         """Let the running batch finish, and stop before the next."""
         self._draining.set()
 
     def stop(self) -> None:
-        """Stop the query now; what the running batch did not commit runs again next time."""
+        """Stop the query now; the next attempt runs the uncommitted batch again."""
         self._end()
         if self.checkpoints is not None:
             self.checkpoints.close()
@@ -161,7 +166,7 @@ class FragmentQuery:
         return self.error is not None
 
     def forget_error(self) -> None:
-        """It has ended as it should; whatever its last batch met means nothing."""
+        """Ignore an error of the last batch: the query has ended as it should."""
         self.error = None
 
     @property
@@ -170,7 +175,7 @@ class FragmentQuery:
         return self._query is not None and self._query.is_active
 
     def failure(self) -> DrivetrainError | None:
-        """What stopped the query, in the user's terms; None while it runs or when it was drained."""
+        """The error that stopped the query, for the user; None while it runs or if it was drained."""
         if self._query is None or self._query.is_active:
             return None
         is_over = isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED
@@ -186,7 +191,7 @@ class FragmentQuery:
         return translated(error, where=f"fragment {self.fragment.id}")
 
     def _end(self) -> None:
-        self._draining.set()  # a batch that waits for its subscribers must not be waited for
+        self._draining.set()  # so that a batch stops waiting for its subscribers
         for stored in self.trunk.stored.values():
             stored.ingest.stop()
         if self._query is not None:
@@ -194,7 +199,7 @@ class FragmentQuery:
         for source in self.trunk.sources.values():
             source.close()
 
-    # -- where it stands -----------------------------------------------------------------------------
+    # -- position ------------------------------------------------------------------------------------
 
     @property
     def has_final_batch(self) -> bool:
@@ -206,15 +211,16 @@ class FragmentQuery:
         return self.batch_id < 0 or self._has_committed(self.batch_id)
 
     def progressed(self) -> FragmentProgressed:
-        """How far it has come, its channels included; for the thread that polls."""
+        """The fragment's progress, its channels included; for the polling thread."""
         entries = {id: self.inputs.entry(id) for id in self.readers}
-        told = self.progress.told(self.batch_id, self.clock_ms, entries, self.clock.newest_ms)
+        newest, silent = self.clock.newest_ms, self.clock.silent
+        progress = self.progress.current(self.batch_id, self.clock_ms, entries, newest, silent)
         if self.plan.delivery != AT_MOST_ONCE:
-            return told
-        return dataclasses.replace(told, left_out=self._left_out())
+            return progress
+        return dataclasses.replace(progress, left_out=self._left_out())
 
     def waiting_for(self) -> str | None:
-        """What keeps its clock, in words that fit behind "waiting for"; None when it knows of nothing."""
+        """What its clock waits for, as text after "waiting for"; None if unknown."""
         if self.progress.blocked_by is not None:
             return f"room in front of {self.progress.blocked_by}"
         if self.busy and monotonic_ms() - self.planned_ms > LONG_BATCH_MS:
@@ -224,9 +230,9 @@ class FragmentQuery:
     # -- for both kinds ------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        """Take up the position and the clock of the last committed batch, and what channels know of it.
+        """Restore the position and the clock of the last committed batch, also from the channels' entries.
 
-        Without it, a run that died between its last batch and its end would wait for a batch for ever.
+        Without this, a run that died between its last batch and its end would wait for a batch for ever.
         """
         newest = committed(self.checkpoint)
         appended = [_clock_until(store, newest) for store in self.branches.stores.values()]
@@ -246,16 +252,16 @@ class FragmentQuery:
         self.settled_clock_ms = self.clock_ms
 
     def _take(self, outcome: BatchOutcome) -> None:
-        """Stand where a batch has come to."""
+        """Advance to the position after a batch."""
         self.inputs.offsets, self.batch_id = list(outcome.offsets), outcome.batch_id
         if outcome.clock_ms is not None and (self.clock_ms is None or outcome.clock_ms > self.clock_ms):
-            # Not before: the final clock says that every batch was appended.
+            # Not earlier: the final clock means that every batch was appended.
             self.clock_ms = outcome.clock_ms
         self._ran = (outcome.batch_id, self.clock_ms)
         self.batches += 1
 
     def _report_to_sources(self) -> None:
-        """Tell the sources how far committed batches have come."""
+        """Report the end of committed batches to the sources."""
         if self.batch_id == self._reported_batch or not self.is_committed():
             return
         self._reported_batch = self.batch_id
@@ -266,13 +272,13 @@ class FragmentQuery:
         return (self.checkpoint / "commits" / str(batch_id)).exists()
 
     def _released(self) -> int | None:
-        """The newest batch, as sinks know it, that Spark does not run again; None: there is none it does."""
+        """The sinks' number of the newest batch that Spark does not run again; None: it runs none again."""
         if self.branches.context.transactional or self.state is FragmentState.FINISHED:
             return None
         return self.branches.number(self.batch_id if self.is_committed() else self.batch_id - 1)
 
     def _left_out(self) -> int:
-        """Messages that were left out since the application began, of batches and of what channels lost."""
+        """Messages left out since the application began, in whole batches and by losses of channels."""
         lost = sum(loss_record(store).skipped_messages for store in self.readers.values())
         return left_out(self.directory).messages + lost
 
@@ -282,7 +288,7 @@ def _clock_until(store: ChannelStore, batch_id: int) -> int:
     for number in range(store.length() - 1, store.start() - 1, -1):
         with suppress(
             MessageLossError
-        ):  # for its reader to find; the clock of the one before is never too late
+        ):  # its reader reports the loss; the clock of the entry before is never too late
             entry = store.entry(number)
             if entry.batch_id <= batch_id:
                 return entry.clock_ms

@@ -1,10 +1,10 @@
 """The steps of a batch that concern its inputs: check the sources, observe timestamps, advance the clock.
 
-Problem: a micro-batch and an interval of real-time mode differ in who writes the messages. What they say of
-sources and of the fragment's clock is the same.
+Problem: a micro-batch and an interval of real-time mode differ in how messages are written. Their effect on
+sources and on the fragment's clock is the same.
 
-Design: each step takes the end offsets of the batch, which come from Spark's offset log, so that a batch that
-runs again says what it said the first time.
+Design: each step takes the end offsets of the batch, which come from Spark's offset log, so a repeated
+batch has the same effect as the first time.
 
 Called by `pipeline` and `realtime_query`: in the thread that runs batches, and in the one that polls, never
 at the same time.
@@ -25,7 +25,7 @@ from drivetrain.spark.prepare.trunk import Trunk
 
 
 class InputSteps:
-    """The inputs of one fragment's query; `clock` is the fragment's, `counts` takes what sources lost."""
+    """The inputs of one fragment's query; `clock` is the fragment's, `counts` gets the sources' losses."""
 
     def __init__(
         self,
@@ -43,6 +43,10 @@ class InputSteps:
         self._fragment = fragment
         self._trunk = trunk
 
+    def go_over(self, plan: Plan, fragment: Fragment) -> None:
+        """Another version of what is behind the trunk runs from now on."""
+        self._plan, self._fragment = plan, fragment
+
     def check_partitions(self) -> None:
         """Raise `PartitionsChangedError` when a source has more partitions than the query knows."""
         if self.clock.has_outgrown:
@@ -53,7 +57,7 @@ class InputSteps:
             )
 
     def check_sources(self, offsets: Sequence[str | None]) -> None:
-        """Raise `InputError` when a source is not what it was when Spark planned the batch."""
+        """Raise `InputError` when a source has changed since Spark planned the batch."""
         for id, offset in self.inputs.by_id(offsets):
             if id in self._trunk.sources:
                 source = self._trunk.sources[id]
@@ -83,6 +87,6 @@ class InputSteps:
             source.ran(self.inputs.offset(id), offsets[index] if index < len(offsets) else None, known)
 
     def clock_after(self, offsets: Sequence[str | None], watermark_ms: int) -> int | None:
-        """The fragment's clock after a batch in ms; None when it is not known yet."""
+        """The fragment's clock after a batch in ms; None if not known yet."""
         ends_input = self.inputs.end_with(offsets)
         return self.clock.after(watermark_ms, list(offsets), ends_input=ends_input)

@@ -1,7 +1,7 @@
-"""Counting messages per processor without slowing them down.
+"""Counts messages per processor without slowing them down.
 
 Filters and flat maps are observed (`DataFrame.observe`, a metric of the plan); sources, sinks and
-channels say what they gave or took. The rest follows from these (see `core.plan.counts`).
+channels report their own counts. The other counts follow from these (see `core.plan.counts`).
 
 A task that Spark retries is counted again: figures of runs with retried tasks are upper bounds.
 """
@@ -19,8 +19,8 @@ from drivetrain.spark.batch.user_counters import Number, UserCounters
 class Counts:
     """Messages that processors emitted (`out`), took (`into`), dropped as late, or dead-lettered.
 
-    `skipped` are those that were older than the replay, where they got their timestamp; `lost` those that a
-    source could not read any more and was told to go on without. All keyed by processor id. One for each
+    `skipped` are those older than the replay, at the processor that assigned their timestamp; `lost` those
+    that a source could not read any more and was configured to skip. All keyed by processor id. One for each
     attempt of a fragment; the engine adds to it from the threads of the query. `user` are the application's
     own accumulators.
     """
@@ -35,31 +35,31 @@ class Counts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, which: dict[str, int], processor: str, n: int) -> None:
-        """Add `n` to one of them."""
+        """Add `n` to one of the mappings."""
         with self._lock:
             which[processor] = which.get(processor, 0) + n
 
     def copied(self) -> tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]:
-        """What is told per processor, as it is now: out, into, late, dead."""
+        """A copy of the counts per processor: out, into, late, dead."""
         with self._lock:
             return dict(self.out), dict(self.into), dict(self.late), dict(self.dead)
 
     @property
     def skipped_rows(self) -> int:
-        """The messages that were older than the replay, together."""
+        """The total of messages that were older than the replay."""
         with self._lock:
             return sum(self.skipped.values())
 
     @property
     def lost_rows(self) -> int:
-        """The messages that sources went on without, together."""
+        """The total of messages that sources skipped because they were gone."""
         with self._lock:
             return sum(self.lost.values())
 
 
 @dataclass
 class Totals:
-    """What several fragments counted, together."""
+    """The sum of the counts of several fragments."""
 
     out: dict[str, int] = field(default_factory=dict)
     into: dict[str, int] = field(default_factory=dict)

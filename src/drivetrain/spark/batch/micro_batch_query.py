@@ -1,19 +1,21 @@
-"""A fragment as a query in micro-batches: Spark calls back for each batch, which `pipeline` runs.
+"""A fragment as a query in micro-batches: Spark calls back for each batch, and `pipeline` runs it.
 
 Invariants:
 
 1. No batch runs while another thread holds the query's `turn`.
-2. The fragment is finished only when its inputs are, every batch is committed, and its last entry says the
+2. The fragment is finished only when its inputs are, every batch is committed, and its last entry has the
    final clock.
 
-Called by `execution`; see `fragment_query` for what it shares with real-time mode.
+Called by `execution`; see `fragment_query` for the parts shared with real-time mode.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from drivetrain.actor.purgatory import monotonic_ms
@@ -24,31 +26,33 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
 from drivetrain.spark.batch.batch_limit import BatchLimit
+from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
 from drivetrain.spark.batch.offset_log import clear_unfinished, next_watermark_ms
 from drivetrain.spark.batch.pipeline import BatchPipeline
+from drivetrain.spark.batch.query_figures import RanBatch
+from drivetrain.spark.batch.query_versions import BranchSet
 from drivetrain.spark.batch.skipped_batches import note_not_begun
 from drivetrain.spark.batch.source_clock import PartitionsChangedError
 from drivetrain.spark.batch.trimming import Trimming
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
+from drivetrain.spark.checkpoints.publishing import RollingSinks
 from drivetrain.spark.prepare.trunk import CLOCK
 
 REPORT_S = 2.0
 LOOK_S = 0.25
-"""How often Spark is asked whether a query waits for data, where a clock moves by that."""
+"""How often Spark is asked whether a query waits for data, if that can move a clock."""
 
 
 class MicroBatchQuery(FragmentQuery):
-    """One fragment as a running query; `limit` says how much the next batch may take."""
+    """One fragment as a running query; `limit` limits the size of the next batch."""
 
     def __init__(self, *given: Any, limit: BatchLimit) -> None:
         super().__init__(*given)
         self.limit = limit
-        self.pipeline = BatchPipeline(
-            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow, limit
-        )
-        self._begun = False  # whether an output may have something of the batch that runs
+        self.pipeline = self._made_pipeline()
+        self._begun = False  # whether an output may have part of the running batch
         self._looked_s = time.monotonic()
         branches = self.branches
         config = branches.context.config
@@ -58,15 +62,20 @@ class MicroBatchQuery(FragmentQuery):
             self.fragment.id, self.trunk, self.checkpoint, branches.stores, self.inputs.logs, self._letters
         )
 
+    def _made_pipeline(self) -> BatchPipeline:
+        return BatchPipeline(
+            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow, self.limit
+        )
+
     @property
     def has_final_batch(self) -> bool:
         """Whether one more, empty batch follows Spark's last."""
         return self.pipeline.has_final_batch
 
     def start(self) -> None:
-        """Start the query, or go on from its checkpoint.
+        """Start the query, or continue from its checkpoint.
 
-        Raises `MessageLossError` when the log of an input or output is not what this checkpoint knows of it.
+        Raises `MessageLossError` when the log of an input or output does not match this checkpoint.
         """
         for id, first in self.inputs.unread().items():
             require_whole(self.inputs.logs[id], first)
@@ -91,16 +100,22 @@ class MicroBatchQuery(FragmentQuery):
     def _on_batch(self, df: DataFrame, batch_id: int) -> None:
         self.planned_ms = monotonic_ms()
         self.busy, self._begun = True, False
+        times = BatchTimes()
         try:
-            self.flow.wait_room(self._draining.is_set)
-            with self.turn:
-                self._refuse_when_draining()
-                self._run_batch(df, batch_id)
+            with times.active():
+                with spending(Phase.WAITING):
+                    self.flow.wait_room(self._draining.is_set)
+                with self.turn:
+                    self._refuse_when_draining()
+                    self._choose_version(batch_id)
+                    self._run_batch(df, batch_id, times)
         except BaseException as error:  # noqa: BLE001 - kept whole, and raised by the engine
             self.error = error
             if not self._begun:
                 note_not_begun(self.directory, batch_id)
-            # Spark gets the short story: it runs regular expressions over whatever Python tells it.
+            if self.versions is not None:
+                self.versions.failed(batch_id)
+            # Spark gets a short message: it applies regular expressions to Python's exceptions.
             raise BatchFailedError(
                 f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
             ) from None
@@ -111,7 +126,24 @@ class MicroBatchQuery(FragmentQuery):
         if self._draining.is_set():
             raise DrainedError(self.fragment.id)
 
-    def _run_batch(self, df: DataFrame, batch_id: int) -> None:
+    def _choose_version(self, batch_id: int) -> None:
+        """Go over to another version, if one is wanted and the batch is not bound to its own."""
+        if self.versions is None:
+            return
+        chosen = self.versions.before_batch(batch_id)
+        reached(CrashPoint.VERSION_NOTED)
+        if chosen.branches is not self.branches:
+            self.go_over(chosen)
+
+    def go_over(self, chosen: BranchSet) -> None:
+        """Have other branches behind the trunk from the next batch on; none runs meanwhile."""
+        self.plan, self.fragment, self.branches = chosen.plan, chosen.fragment, chosen.branches
+        for part in (self.clock, self.steps, self.flow):
+            part.go_over(chosen.plan, chosen.fragment)
+        self.rolling = RollingSinks(self.branches.sinks.values(), self._released)
+        self.pipeline = self._made_pipeline()
+
+    def _run_batch(self, df: DataFrame, batch_id: int, times: BatchTimes) -> None:
         outcome = self.pipeline.run(
             df,
             batch_id,
@@ -120,19 +152,23 @@ class MicroBatchQuery(FragmentQuery):
             self._note_begun,
             planned_ms=self.planned_ms,
             replayed=batch_id <= self.replay_until,
+            whole=self.versions is not None and self.versions.on_trial,
         )
         self._take(outcome)
+        newest_ms = max(self.clock.newest_ms.values(), default=None)
+        work, now_ms = self.counts.user.take_work(), int(time.time() * 1000)
+        self.figures.ran(RanBatch(batch_id, now_ms, newest_ms, outcome.has_input, times, work))
         if self.checkpoints is not None:
             self.checkpoints.ran()
 
     def _note_begun(self) -> None:
         self._begun = True
 
-    # -- between batches, in the thread that polls -------------------------------------------------------
+    # -- between batches, in the polling thread ----------------------------------------------------------
 
     def poll(self) -> None:
-        """Look whether the fragment has come to its end, and do what the end asks for."""
-        if self.progress.seen < self.batch_id:  # else Spark has nothing to report, and is busy enough
+        """Check the query's progress, and finish the fragment when its inputs are read."""
+        if self.progress.seen < self.batch_id:  # otherwise Spark has nothing to report, and is busy enough
             self.progress.read(self._query)
         self._report_to_sources()
         self._look_for_losses()
@@ -143,12 +179,12 @@ class MicroBatchQuery(FragmentQuery):
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
         if self.batch_id < self.replay_until:
-            return  # Spark has planned one more, which outputs may have: it runs again first
+            return  # Spark has planned one more batch, which outputs may have: it runs again first
         if self.inputs.are_read and self._is_at_final_clock():
             self._finish()
 
     def _is_at_final_clock(self) -> bool:
-        """Whether nothing is left to come of inputs that are read; the state learns of their end."""
+        """Whether inputs that are read have nothing left to deliver; publishes their end to the state."""
         if self.fragment.stateful is None:
             return True
         if any(id is None for id in self.trunk.inputs):
@@ -167,7 +203,7 @@ class MicroBatchQuery(FragmentQuery):
             self.settled_clock_ms = clock_ms
 
     def _look_between_batches(self) -> None:
-        """Move the clock though no message comes, when partitions of a source have become idle."""
+        """Move the clock without a message, when partitions of a source have become idle."""
         if self.state is not FragmentState.RUNNING or self.clock.waiting_for is None:
             return
         now_s = time.monotonic()
@@ -184,6 +220,28 @@ class MicroBatchQuery(FragmentQuery):
         finally:
             self.turn.release()
 
+    def advance_clock(self, clock_ms: int) -> None:
+        """Move the clock to `clock_ms` though no message comes: whoever feeds the sources has none older.
+
+        A fragment without sources, or one that has ended, is left as it is. Called between batches.
+        """
+        if not self.trunk.sources or self.state is not FragmentState.RUNNING:
+            return
+        with self.turn:
+            self.clock.reached(clock_ms)
+            self.clock.publish_reached(clock_ms, str(self.directory / CLOCK))
+            self._move_clock()
+
+    def wait_processed(self) -> None:
+        """Wait until Spark has processed all that the inputs hold now; a query that fails ends the wait.
+
+        Called in a thread of its own, while another polls.
+        """
+        query = None if self._query is None else self._query.of_spark
+        if query is not None:
+            with suppress(StreamingQueryException):  # `failure` has the error in the user's terms
+                query.processAllAvailable()
+
     def _end_outgrown(self) -> None:
         try:
             self.steps.check_partitions()
@@ -193,7 +251,7 @@ class MicroBatchQuery(FragmentQuery):
         self._query.stop()
 
     def _move_clock(self) -> None:
-        self.clock.publish()  # with state, the query's own next batch takes it from there
+        self.clock.publish()  # with state, the query's own next batch gets it
         if self.fragment.stateful is not None:
             return
         clock_ms = self.clock.after(0, self.inputs.offsets, ends_input=False)
@@ -205,7 +263,7 @@ class MicroBatchQuery(FragmentQuery):
         self.clock_ms = self.settled_clock_ms = clock_ms
         self._ran = (self._ran[0], clock_ms)
         if self.checkpoints is not None:
-            self.checkpoints.ran()  # what the clock makes others publish is news, too
+            self.checkpoints.ran()  # windows that the clock fires elsewhere are worth a checkpoint, too
 
     # -- the end -------------------------------------------------------------------------------------
 
@@ -213,8 +271,8 @@ class MicroBatchQuery(FragmentQuery):
         reached(CrashPoint.BEFORE_FINISH)
         with self.turn:
             if not self.is_committed():
-                return  # one more batch has run since this was looked at
-            self._draining.set()  # and none runs from now on: it would never be committed
+                return  # one more batch has run since this was checked
+            self._draining.set()  # and none may run from now on: it would never be committed
             self.clock_ms = FINAL_CLOCK_MS
             if self.has_final_batch:
                 self.pipeline.run_final(self.batch_id + 1)
@@ -227,9 +285,9 @@ class MicroBatchQuery(FragmentQuery):
         reached(CrashPoint.AFTER_FINISH)
         self.settled_clock_ms = FINAL_CLOCK_MS
         if self.checkpoints is not None:
-            self.checkpoints.ran()  # what the end gave is published though other fragments go on in silence
+            self.checkpoints.ran()  # publish the last results even if the other fragments get no messages
         deadline = time.monotonic() + REPORT_S
         while self.progress.seen < self.batch_id and self.batches and time.monotonic() < deadline:
             time.sleep(0.01)  # Spark reports a batch a moment after it has committed it
             self.progress.read(self._query)
-        self._end()  # in checkpoints it takes part until the application ends: its sinks may have to publish
+        self._end()  # it takes part in checkpoints until the application ends: its sinks may have to publish

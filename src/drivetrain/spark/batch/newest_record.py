@@ -1,19 +1,19 @@
-"""The newest timestamps that a fragment's inputs have given, kept for its next query.
+"""The newest timestamps of a fragment's inputs, stored for its next query.
 
-Problem: the clock of a fragment with several inputs is the smallest of theirs. A query that starts knows the
-clock, but not how far each input was: an input that stays silent after a restart would hold the clock where
-it was, though it had come further before. Spark forgets the watermarks of single inputs, too.
+Problem: the clock of a fragment with several inputs is the smallest of theirs. A new query knows the clock,
+but not how far each input was: an input that stays silent after a restart would hold the clock where it was,
+although the input had come further before. Spark does not keep the watermarks of single inputs, either.
 
 Design: a small file in the fragment's directory, written in a batch before its entries are appended, if the
 batch has changed anything. It holds the newest timestamps after that batch, and those before it: Spark may
-run the batch again, which then begins with what it began with the first time. Snapshots and savepoints take
-the file along, so a fragment that goes back has the timestamps of then.
+run the batch again, which then begins with the same timestamps as the first time. Snapshots and savepoints
+include the file, so a fragment that is restored has the timestamps of that time.
 
 What if we die here: the record of a batch that Spark has not committed is not read.
 
 Invariants:
 
-1. What is read for a batch was noted in that batch or an earlier one.
+1. The timestamps read for a batch were written in that batch or an earlier one.
 
 Called by `fragment_clock`.
 """
@@ -64,7 +64,7 @@ class NewestRecord:
         return next((n.newest for n in reversed(self._all()) if n.batch_id <= batch_id), {})
 
     def note(self, batch_id: int, newest: Mapping[str, NewestTimestamps]) -> None:
-        """Note what is known after batch `batch_id`; the last batch before it is kept.
+        """Store the timestamps after batch `batch_id`; the last batch before it is kept.
 
         Raises DiskFullError, and OutputError when the file may not be written.
         """

@@ -1,12 +1,12 @@
-"""Spark's own logs of a query's batches, as files: which batches there are, and what each one took.
+"""Spark's own logs of a query's batches, as files: which batches there are, and the extent of each.
 
-Problem: what a batch was made of must be known before it runs, after a crash, and to others than its query.
+Problem: the extent of a batch must be known before it runs, after a crash, and outside its query.
 
 Design: Spark writes `offsets/<batch>` before a batch begins and `commits/<batch>` after its end, and
-deletes what is older than the last 100. Each is a line of version, a line of metadata, and a line per
+deletes files older than the last 100. Each is a line with the version, a line of metadata, and a line per
 source.
 
-Invariant: what Spark has finished writing is never changed here.
+Invariant: files that Spark has finished writing are never changed here.
 
 Called by `query` and by repairs.
 """
@@ -35,16 +35,16 @@ def read_offsets(path: Path) -> tuple[dict[str, Any], list[str | None]]:
 
 
 def batch_numbers(directory: Path) -> list[int]:
-    """The ids of the batches that one of Spark's logs knows, in no order; none without a log."""
+    """The ids of the batches in one of Spark's logs, in no order; none without a log."""
     if not directory.is_dir():
         return []
     return [int(p.name) for p in directory.iterdir() if p.name.isdigit()]
 
 
 def clear_unfinished(checkpoint: Path) -> None:
-    """Remove files that a crash did not let Spark finish; no query may run.
+    """Remove files that a crash kept Spark from finishing; no query may run.
 
-    Without a batch Spark takes anything in its logs for another query's, and refuses to start.
+    Without a batch, Spark takes any file in its logs for another query's, and refuses to start.
     """
     for log in ("offsets", "commits"):
         for unfinished in (checkpoint / log).glob(".*.tmp*"):
@@ -57,7 +57,7 @@ def committed(checkpoint: Path) -> int:
 
 
 def next_watermark_ms(checkpoint: Path) -> int:
-    """The watermark that Spark knew at the end of the newest batch that it has committed; 0 for none."""
+    """The watermark after the newest batch that Spark has committed; 0 for none."""
     newest = committed(checkpoint)
     if newest < 0:
         return 0
@@ -66,29 +66,29 @@ def next_watermark_ms(checkpoint: Path) -> int:
 
 
 def entries_after(checkpoint: Path, batch_id: int, inputs: tuple[str | None, ...]) -> dict[str, int]:
-    """The entries that come after a batch, by the id of the channel or stored source; none before the first.
+    """The next entries after a batch, by the id of the channel or stored source; none before the first.
 
     `inputs` are the ids in the order of Spark's offsets. Raises FileNotFoundError for a batch that Spark has
-    forgotten.
+    deleted.
     """
     if batch_id < 0:
         return {}
     _, offsets = read_offsets(checkpoint / "offsets" / str(batch_id))
     found = {}
     for id, offset in zip(inputs, offsets, strict=False):
-        told = json.loads(offset) if offset and id is not None else None
-        if id is not None and isinstance(told, dict) and "entry" in told:
-            found[id] = int(told["entry"])
+        position = json.loads(offset) if offset and id is not None else None
+        if id is not None and isinstance(position, dict) and "entry" in position:
+            found[id] = int(position["entry"])
     return found
 
 
 def needed_input(
     checkpoint: Path, inputs: tuple[str | None, ...], outputs: Iterable[ChannelStore]
 ) -> dict[str, int]:
-    """The first entry, by input, that is needed to make again what a fragment's channels still hold.
+    """The first entry, by input, that is needed to repair what a fragment's channels still hold.
 
-    Of what Spark has forgotten nothing is needed: it cannot be made again. While the oldest entry of a
-    channel cannot be read all is needed: its reader has it made again.
+    For batches that Spark has deleted nothing is needed: they cannot be repaired. If the oldest entry of a
+    channel cannot be read, everything is needed: its reader will have it repaired.
     """
     try:
         oldest = [store.entry(store.start()).batch_id for store in outputs if store.length()]

@@ -1,13 +1,13 @@
-"""What happens in one batch, from top to bottom.
+"""The steps of one batch, from beginning to end.
 
     read offsets → check sources → run branches → observe → advance the clock → append to channels → account
 
-Problem: Spark hands over a DataFrame and a number. Everything else about the batch must be what it was the
-first time the batch ran, and each step must find the ones before it complete.
+Problem: Spark passes a DataFrame and a number. Everything else about the batch must be the same as when
+it ran first, and each step must find the ones before it complete.
 
 Design: the offsets and the watermark are read from Spark's offset log, which was written before the batch
-began. `run` calls the steps in order; each takes what the ones before it gave. Nothing here remembers a
-batch: the outcome is returned, and the query keeps it.
+began. `run` calls the steps in order; each takes the results of the ones before it. This module keeps no
+state about batches: the outcome is returned, and the query keeps it.
 
 What if we die here: sinks and channels skip a batch number that they have; Spark runs the batch again with
 the same offsets and the same watermark. An entry is appended after every sink has its batch, and Spark
@@ -16,7 +16,7 @@ commits after that.
 Invariants:
 
 1. The same batch, run again, has the same messages and the same clock.
-2. A batch that fails is accounted for nowhere.
+2. A batch that fails is not counted anywhere.
 
 Called by `micro_batch_query`, in Spark's thread.
 """
@@ -36,6 +36,7 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.spark.batch.batch import Batch, BatchOutcome, Begun, Written, ignore_begun
 from drivetrain.spark.batch.batch_limit import BatchLimit
+from drivetrain.spark.batch.batch_times import Phase, spending
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.offset_log import read_offsets
@@ -78,27 +79,31 @@ class BatchPipeline:
         *,
         planned_ms: int,
         replayed: bool,
+        whole: bool = False,
     ) -> BatchOutcome:
         """Run a batch that Spark planned at `planned_ms` (monotonic); `clock_ms` is the clock before it.
 
         `query` is Spark's, which has observed the trunk. `begun` is called before the first output that would
-        take the batch again. Raises what a source, a user's function or an output raises.
+        write the batch twice if it ran again; with `whole` everything is computed before that. Raises errors
+        of sources, of the user's functions and of outputs.
         """
         reached(CrashPoint.BATCH_BEGINS)
-        self._steps.check_partitions()
-        batch = self._read_offsets(df, batch_id, clock_ms, replayed=replayed)
-        self._steps.check_sources(batch.offsets)
-        taken = self._inputs.taken(batch.offsets)
+        with spending(Phase.SOURCE):
+            self._steps.check_partitions()
+            batch = self._read_offsets(df, batch_id, clock_ms, replayed=replayed, whole=whole)
+            self._steps.check_sources(batch.offsets)
+            taken = self._inputs.taken(batch.offsets)
         written = self._run_branches(batch, self._inputs.bytes_of(taken), begun)
         self._observe(batch, written, query, planned_ms)
         after_ms = _latest(clock_ms, self._steps.clock_after(batch.offsets, batch.watermark_ms))
-        self._append(batch, written, after_ms)
+        with spending(Phase.CHANNEL):
+            self._append(batch, written, after_ms)
         self._account(query, taken, planned_ms)
         reached(CrashPoint.BEFORE_COMMIT)
-        return BatchOutcome(batch_id, batch.offsets, after_ms)
+        return BatchOutcome(batch_id, batch.offsets, after_ms, any(taken.values()))
 
     def run_final(self, batch_id: int) -> None:
-        """Run one more, empty batch, in which Tasks learn of the final clock and that they stop."""
+        """Run one more, empty batch, which tells Tasks the final clock and stops them."""
         batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True)
         written = self._branches.run(batch, ignore_begun)
         self._branches.append(batch_id, written, FINAL_CLOCK_MS)
@@ -110,10 +115,12 @@ class BatchPipeline:
 
     # -- the steps -----------------------------------------------------------------------------------
 
-    def _read_offsets(self, df: DataFrame, batch_id: int, clock_ms: int | None, *, replayed: bool) -> Batch:
+    def _read_offsets(
+        self, df: DataFrame, batch_id: int, clock_ms: int | None, *, replayed: bool, whole: bool
+    ) -> Batch:
         metadata, offsets = read_offsets(self._directory / "checkpoint" / "offsets" / str(batch_id))
         watermark_ms = int(metadata.get("batchWatermarkMs", 0))
-        return Batch(df, batch_id, clock_ms, tuple(offsets), watermark_ms, replayed=replayed)
+        return Batch(df, batch_id, clock_ms, tuple(offsets), watermark_ms, replayed=replayed, whole=whole)
 
     def _run_branches(self, batch: Batch, size_bytes: int, begun: Begun) -> Written:
         if self._must_skip(batch):
@@ -140,7 +147,7 @@ class BatchPipeline:
         self._steps.observe(newest, batch.offsets, batch.id, planned_ms)
 
     def _append(self, batch: Batch, written: Written, clock_ms: int | None) -> None:
-        """The entry says the final clock only if no final batch follows."""
+        """Append to the channels; with the final clock only if no final batch follows."""
         if self.has_final_batch and clock_ms == FINAL_CLOCK_MS:
             clock_ms = FINAL_CLOCK_MS - 1
         self._branches.append(batch.id, written, clock_ms)
@@ -154,5 +161,5 @@ class BatchPipeline:
 
 
 def _latest(before_ms: int | None, after_ms: int | None) -> int | None:
-    """The clock never moves back."""
+    """The larger clock: the clock never moves back."""
     return max((ms for ms in (before_ms, after_ms) if ms is not None), default=None)

@@ -1,21 +1,21 @@
-"""What is asked of a query engine: to compile a fragment, to run it in batches, and to say how far it is.
+"""The interface of a query engine: it compiles a fragment, runs it in batches, and reports its progress.
 
-Problem: what a fragment's query does around its batches (it starts, appends, is saved, dies, is repaired and
-goes on) is told apart from Spark's work only if both meet in few places. Then a simulation can put another
-engine there, and kill the real query between any two of its effects.
+Problem: a fragment's query does more than Spark's batches (it starts, appends, is saved, dies, is repaired
+and continues). To test that apart from Spark, the two must meet in few places. Then a simulation can use
+another engine, and kill the real query between any two of its effects.
 
 Design: four protocols. `QueryEngine` compiles a fragment and starts its query. `RunningQuery` is that query.
-`CompiledBranches` and `BatchFrames` are the messages behind the trunk: what an output is given of a batch.
+`CompiledBranches` and `BatchFrames` are the messages after the trunk: the input of each output in a batch.
 The other half of the contract is the query's directory, which an engine keeps as Spark does (`offset_log`):
 
     metadata             written when the query starts for the first time
-    offsets/<batch>      what a batch takes, written before the batch is handed over
+    offsets/<batch>      the extent of a batch, written before the batch is passed on
     commits/<batch>      written after the batch has returned, before the next is planned
 
-Invariants, of an engine:
+Invariants of an engine:
 
 1. A batch that has offsets and no commit runs again before any other, with the same offsets.
-2. One batch of a query is handed over at a time. When it raises, the query ends.
+2. One batch of a query is passed on at a time. When it raises, the query ends.
 3. After `stop` nothing of the query runs, and nothing is written to its directory.
 
 Called by `fragment_query`, `branches` and `spark.repair.rerun_batch`; implemented by `spark_engine`.
@@ -45,11 +45,11 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.trunk import Trunk
 
 OnBatch: TypeAlias = Callable[[DataFrame, int], None]
-"""Takes a batch and its number, in a thread of the engine's."""
+"""Runs a batch, given its DataFrame and number, in a thread of the engine's."""
 
 
 class RunningQuery(Protocol):
-    """A query that was started; from any thread."""
+    """A started query; usable from any thread."""
 
     @property
     def is_active(self) -> bool:
@@ -63,37 +63,37 @@ class RunningQuery(Protocol):
 
     @property
     def of_spark(self) -> StreamingQuery | None:
-        """Spark's own query, which has observed the trunk; None of an engine that observes nothing there."""
+        """Spark's own query, which has observed the trunk; None for an engine without observation."""
         ...
 
     def exception(self) -> BaseException | None:
-        """What ended it; None while it runs and when it was stopped."""
+        """The error that ended it; None while it runs and if it was stopped."""
         ...
 
-    def reports(self) -> Sequence[StreamingQueryProgress]:
-        """Its last batches as the engine reports them, oldest first; none if nothing is new since the last
-        time. A report comes a moment after the commit of its batch."""
+    def reports(self, after: int) -> Sequence[StreamingQueryProgress]:
+        """The engine's reports of batches after batch `after`, oldest first; none if the engine has reported
+        nothing since the last call. A report comes a moment after the commit of its batch."""
         ...
 
     def stop(self) -> None:
-        """End it, and wait for that; the batch that runs is not committed."""
+        """End it, and wait for that; the running batch is not committed."""
 
 
 class BatchFrames(Protocol):
-    """What the branches make of one batch."""
+    """The branches' DataFrames for one batch."""
 
     def compute_all(self) -> None:
-        """Compute what outputs read, whatever of it they skip: the state must advance."""
+        """Compute all that outputs read, even if they skip some of it: the state must advance."""
 
     def for_sink(self, node: Node) -> DataFrame:
-        """What a sink is given."""
+        """The rows for a sink."""
         ...
 
     def log(self, node: Node) -> None:
-        """Write what a `Log` wants to see into the log."""
+        """Write the messages for a `Log` into the log."""
 
     def segments(self, channel: PlannedChannel, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
-        """What a channel is given, written as new segments, which count once an entry names them."""
+        """Write the messages for a channel as new segments, which count once an entry names them."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class BatchFrames(Protocol):
         ...
 
     def letter_segments(self, letters: ChannelStore, number: int, counts: Counts) -> list[Segment]:
-        """The dead letters, likewise; `number` is what outputs call the batch, `counts` takes how many."""
+        """Write the dead letters likewise; `number` is the batch's for outputs, `counts` gets how many."""
         ...
 
     def counts_emitted(self, id: str) -> bool:
@@ -110,10 +110,10 @@ class BatchFrames(Protocol):
         ...
 
     def add_counts(self, counts: Counts) -> None:
-        """Add what was counted, once an output was written."""
+        """Add the counts, once an output was written."""
 
     def newest(self) -> dict[str, Newest]:
-        """The largest timestamps that the batch gave each event time it assigned, by processor."""
+        """The largest timestamps in the batch, for each event time that it assigned, by processor."""
         ...
 
 
@@ -121,7 +121,7 @@ class CompiledBranches(Protocol):
     """The branches of one fragment."""
 
     def frames(self, batch: Batch) -> AbstractContextManager[BatchFrames]:
-        """What they make of a batch; released at the end."""
+        """Their DataFrames for a batch; released at the end."""
         ...
 
     def empty(self) -> DataFrame:
@@ -129,11 +129,11 @@ class CompiledBranches(Protocol):
         ...
 
     def advance(self, df: DataFrame) -> int:
-        """Run a batch for the state alone; how many rows the trunk gave."""
+        """Run a batch only for the state; returns the number of rows from the trunk."""
         ...
 
     def schemas(self) -> dict[str, StructType]:
-        """What each channel will carry, by id: analysed, not run."""
+        """The schema of each channel, by id: analysed, not run."""
         ...
 
 
@@ -155,11 +155,15 @@ class QueryEngine(Protocol):
     ) -> tuple[Trunk, CompiledBranches]:
         """The trunk and the branches of a fragment.
 
-        With `aside` for a query in that directory, which changes nothing of the fragment's own. Raises the
+        With `aside` for a query in that directory, which does not change the fragment's own. Raises the
         error of the operator that cannot be run.
         """
         ...
 
+    def branches(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> CompiledBranches:
+        """Other branches behind a trunk that was compiled before, of a version with the same trunk."""
+        ...
+
     def start(self, trunk: Trunk, name: str, checkpoint: Path, on_batch: OnBatch) -> RunningQuery:
-        """Start the query of a trunk, or go on from its directory `checkpoint`."""
+        """Start the query of a trunk, or continue from its directory `checkpoint`."""
         ...

@@ -1,8 +1,8 @@
 """How far a query has taken its inputs: sources by their offsets, channels by their entries.
 
-Spark numbers inputs by their place in the plan, we name them; here the one becomes the other.
+Spark identifies inputs by their place in the plan, Drivetrain by their ids; this module translates.
 
-Called by `query`, and by who asks it for its inputs.
+Called by `query`, and by other modules through it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drivetrain.spark.connector.source import Position
 from drivetrain.spark.prepare.trunk import Trunk
 
 MESSAGE_BYTES: Final = 100
-"""What a message takes, where that is not known."""
+"""The assumed size of a message whose real size is unknown."""
 
 
 class QueryInputs:
@@ -31,36 +31,36 @@ class QueryInputs:
         self, fragment: str, trunk: Trunk, readers: Mapping[str, ChannelStore], checkpoint: Path
     ) -> None:
         self.offsets: list[str | None] = []
-        """Of every input, by the order of `trunk.inputs`, where the last batch that ran has ended."""
+        """The end offset of each input in the last batch that ran, in the order of `trunk.inputs`."""
         self.logs: Final = {**readers, **{id: stored.store for id, stored in trunk.stored.items()}}
-        """Of every input that is a log: channels, and sources that are stored at their end."""
+        """The logs among the inputs: channels, and sources that are stored at their end."""
         self._fragment: Final = fragment
         self._trunk: Final = trunk
         self._readers: Final = readers
         self._checkpoint: Final = checkpoint
 
     def by_id(self, offsets: Sequence[str | None]) -> Iterator[tuple[str, str | None]]:
-        """Each input that has a name, with its offset."""
+        """Each input with an id, with its offset."""
         for id, offset in zip(self._trunk.inputs, offsets, strict=False):
             if id is not None:
                 yield id, offset
 
     def offset(self, id: str) -> str | None:
-        """Where the last batch has ended in an input."""
+        """The end offset of the last batch in an input."""
         index = self._trunk.inputs.index(id)
         return self.offsets[index] if index < len(self.offsets) else None
 
     def entry(self, channel: str) -> int | None:
-        """The entry of a channel that comes next; None before the first batch."""
+        """The next entry of a channel; None before the first batch."""
         offset = self.offset(channel)
         return int(json.loads(offset)["entry"]) if offset else None
 
     def position(self, source: str) -> Position:
-        """How far a source has been taken by batches that ran."""
+        """How far the batches that ran have taken a source."""
         return self._trunk.sources[source].position(self.offset(source))
 
     def end_with(self, offsets: Sequence[str | None]) -> bool:
-        """Whether a batch with these end offsets takes the last of every input."""
+        """Whether a batch with these end offsets takes the end of every input."""
         for id, offset in self.by_id(offsets):
             if id in self._readers:
                 if not offset or json.loads(offset)["clock"] < FINAL_CLOCK_MS:
@@ -72,9 +72,9 @@ class QueryInputs:
     def has_read_all(self, id: str) -> bool:
         """Whether everything of an input has been taken, and nothing will follow.
 
-        A producer, in whatever process, has finished when its channel says the final clock. What may be
-        behind that has no messages: barriers, and the same clock once more, of a producer that was started
-        again. What was taken is not looked at: it may be lost by now, and its producer gone.
+        A producer, in any process, has finished when its channel has the final clock. Entries after
+        that have no messages: barriers, and the same clock again from a restarted producer.
+        Entries that were taken are not read: they may be lost by now, and their producer gone.
         """
         if id not in self._readers:
             return self.position(id).finished
@@ -83,11 +83,11 @@ class QueryInputs:
 
     @property
     def are_read(self) -> bool:
-        """Whether that holds of all of them."""
+        """Whether that holds for all inputs."""
         return all(self.has_read_all(id) for id in self._trunk.inputs if id is not None)
 
     def taken(self, after: Sequence[str | None]) -> dict[str, int]:
-        """What a batch with these end offsets takes of each input that has a name, in the input's unit."""
+        """How much a batch with these end offsets takes of each input with an id, in the input's unit."""
         found = {}
         befores = self.offsets or [None] * len(after)
         for id, start, end in zip(self._trunk.inputs, befores, after, strict=False):
@@ -101,7 +101,7 @@ class QueryInputs:
         return found
 
     def bytes_of(self, taken: Mapping[str, int]) -> int:
-        """About how many bytes that is: of sources that count messages nobody knows."""
+        """About how many bytes that is: an estimate for sources that count messages."""
         sources = self._trunk.sources
         counted = {id for id in taken if id not in self.logs and sources[id].unit == "rows"}
         return sum(n * (MESSAGE_BYTES if id in counted else 1) for id, n in taken.items())
@@ -117,4 +117,4 @@ def _bytes(log: ChannelStore, start: str | None, end: str) -> int:
         first = json.loads(start)["entry"] if start else log.start()
         return sum(entry.bytes for entry in log.entries(first, json.loads(end)["entry"]))
     except (MessageLossError, TrimmedError):
-        return 0  # who reads them finds what is wrong with them, or has read them
+        return 0  # the reader of these entries reports a loss, or has read them

@@ -1,4 +1,4 @@
-"""What a query asks of its part in checkpoints."""
+"""The interface of a query's part in checkpoints."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class CheckpointPart(Protocol):
         """The query has run a batch, or its clock has moved."""
 
     def close(self) -> None:
-        """Take part no more; waits for what is being done."""
+        """Stop taking part; waits for a running step."""

@@ -1,23 +1,23 @@
-"""How far a fragment has come, as users see it: the counts, rates and lags of one query.
+"""A fragment's progress for users: the counts, rates and lags of one query.
 
-Problem: Spark's progress counts rows of its inputs, among them our punctuations, rows that stand for ranges,
-and rows that say an end; and it tells of a batch a moment after the batch. What waits in channels, and how
-far the clock is behind what was read, Spark does not know.
+Problem: Spark's progress counts rows of its inputs, including punctuations, rows that stand for ranges, and
+rows that mark an end; and it reports a batch a moment after the batch. Spark does not know what waits in
+channels, nor how far the clock is behind the messages that were read.
 
-Design: Spark's reports are taken once each; channels are looked at by `channel_watch`. What only others
-know of a channel (what its producer has not heard of, what was lost) they add by `notes`.
+Design: each of Spark's reports is taken once; `channel_watch` looks at channels. Other parts add what
+only they know of a channel (unacknowledged messages, losses) by `notes`.
 
 Invariants:
 
 1. Every batch is counted once.
-2. A message is a row that a source gave or a producer wrote; nothing else is counted.
+2. A message is a row from a source or a producer; no other rows are counted.
 
-Called by `query`, from the thread that polls.
+Called by `query`, from the polling thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -28,6 +28,7 @@ from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.query_engine import RunningQuery
+from drivetrain.spark.batch.query_figures import QueryFigures
 from drivetrain.spark.channel.backlog import ChannelWatch
 from drivetrain.spark.channel.watermark import clock_of, parse_watermark
 from drivetrain.spark.prepare.trunk import Trunk
@@ -43,34 +44,36 @@ class QueryProgress:
         trunk: Trunk,
         readers: Mapping[str, ChannelStore],
         counts: Counts,
+        figures: QueryFigures,
     ) -> None:
         self.fragment = fragment
         self.trunk = trunk
         self.readers = readers
         self.counts = counts
+        self.figures = figures
         self.rows_total = 0
         self.rows_per_s = 0.0
         self.batch_ms = 0
         self.seen = -1
-        """The newest batch that was reported."""
+        """The newest reported batch."""
         self.counted: dict[str, int] = {}
-        """Rows taken up to the last look, of sources that count rows."""
+        """Rows taken up to the last look, for sources that count rows."""
         self.notes: list[Callable[[ChannelProgress], ChannelProgress]] = []
-        """Each adds to the record of an input channel what it knows of it."""
+        """Each adds its own figures to the record of an input channel."""
         self.on_taken: Callable[[str, str | None, str | None, int], None] | None = None
-        """Hears of each committed batch what it took of a channel: id, offsets, messages."""
+        """Called for each committed batch with the messages taken of a channel: id, offsets, messages."""
         self.blocked_by: str | None = None
         """The subscriber whose full window the fragment waits for."""
-        self._newest_ms: int | None = None  # of the rows that a source gave to the trunk's watermark
+        self._newest_ms: int | None = None  # of the rows from a source, in the trunk's watermark
         producers = {c.id: c.producer_fragment for c in plan.channels}
         self._watches = {
             id: ChannelWatch(id, producers[id], fragment.id, store) for id, store in readers.items()
         }
 
     def read(self, query: RunningQuery | None) -> list[StreamingQueryProgress]:
-        """Take what Spark has reported since the last time: the batches that have run, oldest first."""
+        """Take Spark's reports since the last call: the batches that have run, oldest first."""
         new: list[StreamingQueryProgress] = []
-        for progress in () if query is None else query.reports():
+        for progress in () if query is None else query.reports(self.seen):
             if progress.batchId <= self.seen or "addBatch" not in progress.durationMs:
                 continue
             new.append(progress)
@@ -92,31 +95,39 @@ class QueryProgress:
                     self.on_taken(id, source.startOffset, source.endOffset, n)
                 if id in self.trunk.sources:
                     self.counts.add(self.counts.out, id, n)
+                    taken = self.trunk.sources[id].taken_of_partitions
+                    self.figures.gave(id, taken(source.startOffset, source.endOffset))
             self.rows_total += rows
             self.rows_per_s = rows * 1000 / max(self.batch_ms, 1)
+            self.figures.reported(progress, rows)
             self._see_event_time(progress.eventTime.get("max"))
             late = sum(s.numRowsDroppedByWatermark for s in progress.stateOperators)
             if late and self.fragment.stateful is not None:
                 self.counts.add(self.counts.late, self.fragment.stateful, late)
         return new
 
-    def told(
+    def current(
         self,
         batch_id: int,
         clock_ms: int | None,
         positions: Mapping[str, int | None],
         newest_ms: Mapping[str, int],
+        silent: Sequence[str] = (),
     ) -> FragmentProgressed:
-        """The fragment now.
+        """The fragment's current progress.
 
         `positions` are entry numbers by channel, None before the first batch; `newest_ms` the largest
-        timestamps that the fragment's own event times gave.
+        timestamps that the fragment's own event times gave; `silent` are partitions that the clock ignores.
         """
         channels = tuple(
             self._noted(watch.look(positions[id], clock_ms)) for id, watch in self._watches.items()
         )
-        taken = [self._newest_ms, *newest_ms.values(), *(w.newest_taken_ms for w in self._watches.values())]
+        of_channels = [w.newest_taken_ms for w in self._watches.values()]
+        taken = [self._newest_ms, *newest_ms.values(), *of_channels]
         newest = max((ms for ms in taken if ms is not None), default=None)
+        figures = self.figures.look(
+            batch_id, max((ms for ms in of_channels if ms is not None), default=self._newest_ms), silent
+        )
         delay_ms = None
         if newest is not None and clock_ms is not None and clock_ms < FINAL_CLOCK_MS - 1:
             delay_ms = max(0, newest - clock_ms)
@@ -131,6 +142,7 @@ class QueryProgress:
             channels,
             delay_ms,
             blocked_by=self.blocked_by,
+            figures=figures,
         )
 
     def _noted(self, channel: ChannelProgress) -> ChannelProgress:
@@ -139,7 +151,7 @@ class QueryProgress:
         return channel
 
     def _see_event_time(self, text: str | None) -> None:
-        """Take Spark's largest value of the watermark's column: of sources that is their event time."""
+        """Take Spark's largest value of the watermark's column: for sources that is their event time."""
         if text is None:
             return
         ms = clock_of(parse_watermark(text))
@@ -147,7 +159,7 @@ class QueryProgress:
             self._newest_ms = ms
 
     def _rows_since(self, id: str, offset: str | None) -> int:
-        """How many rows a source that counts rows has given since the last time it was asked."""
+        """How many rows a source that counts rows has delivered since the last call."""
         done = self.trunk.sources[id].position(offset).done
         before, self.counted[id] = self.counted.get(id, 0), done
         return max(0, done - before)

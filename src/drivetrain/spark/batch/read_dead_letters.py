@@ -1,7 +1,7 @@
-"""Read back the messages that could not be processed.
+"""Reads dead letters: messages that could not be processed.
 
 Under the policy `dead_letter` a message that an operator (or a source) fails on goes to the dead letters of
-its fragment, with the operator, the message as text, where it came from and the traceback.
+its fragment, with the operator, the message as text, its origin and the traceback.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ def dead_letter_stores(application: Application, config: Config | None = None) -
     rundir = RunDirectory(
         config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
     )
+    return stores_in(rundir)
+
+
+def stores_in(rundir: RunDirectory) -> list[DeadLetterStore]:
+    """The dead letters in the state directory of an application, by fragment."""
     root = rundir.path / "dead-letters"
     fragments = sorted(root.iterdir()) if root.is_dir() else []
     return [DeadLetterStore(ChannelStore(str(fragment))) for fragment in fragments]

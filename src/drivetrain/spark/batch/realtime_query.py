@@ -1,22 +1,22 @@
 """A fragment in Spark's real-time mode: messages pass one by one, in milliseconds.
 
-Problem: in that mode Spark hands no batch to anybody. Its tasks run on for a whole checkpoint interval, read
-Kafka as messages come, and write to Kafka themselves; offsets are noted when the interval is over.
+Problem: in that mode Spark passes no batches to Drivetrain. Its tasks run for a whole checkpoint interval,
+read Kafka as messages come, and write to Kafka themselves; offsets are recorded after the interval.
 
-Design: the branches are compiled into the streaming plan, behind the trunk, and Spark's Kafka sink ends it.
-What a batch would tell is told by what Spark reports of each interval: observed timestamps (the clock), the
-numbers of messages, the offsets in its log. So everything here is as true as elsewhere, but coarser in time:
+Design: the branches are compiled into the streaming plan, after the trunk, and Spark's Kafka sink ends it.
+Spark's report of each interval replaces the results of a batch: observed timestamps (the clock), the
+numbers of messages, the offsets in its log. So everything here is as exact as elsewhere, but coarser in time:
 
 - clock, counts, lag and the consumer group move once an interval;
-- an idle partition is found at the end of an interval, not in between;
-- whether a topic was replaced is looked up after an interval, not before it;
-- draining does not wait for the end of the interval, which may be minutes away: what came since the last one
-  comes again. That is what at least once allows.
+- an idle partition is detected at the end of an interval, not in between;
+- whether a topic was replaced is checked after an interval, not before it;
+- draining does not wait for the end of the interval, which may be minutes away: messages since the last
+  interval are delivered again, as at-least-once delivery allows.
 
 Invariants:
 
-1. The clock never moves back, and says nothing of an interval that Spark has not committed.
-2. A fragment runs so only if `core.plan.realtime` finds no obstacle.
+1. The clock never moves back, and excludes intervals that Spark has not committed.
+2. A fragment runs in this mode only if `core.plan.realtime` finds no obstacle.
 
 Called by `execution`, instead of a `MicroBatchQuery`.
 
@@ -62,17 +62,17 @@ class RealtimeQuery(FragmentQuery):
 
     def __init__(self, *given: Any, interval_ms: int) -> None:
         super().__init__(*given)
-        self._interval_ms = interval_ms
+        self._interval_ms = self.figures.trigger_ms = interval_ms
         self._sink_id = next(n.id for n in self.branches.nodes if n.operation.target is not None)
         self._sink = cast(AtLeastOnceKafka, self.branches.sinks[self._sink_id])
         self._reported: list[StreamingQueryProgress] = []
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the query, or go on from the end of the last interval that was noted."""
+        """Start the query, or continue from the end of the last recorded interval."""
         self._recover()
-        # Spark's connector takes no limit of an interval's messages: it is over when its time is.
+        # Spark's connector cannot limit an interval's messages: only time ends it.
         stream = _stream(self.branches, self.fragment, self.trunk)
         writer = self._sink.stream(stream).queryName(f"{self.plan.application}/{self.fragment.id}")
         writer = writer.option("checkpointLocation", str(self.checkpoint)).outputMode("update")
@@ -80,7 +80,7 @@ class RealtimeQuery(FragmentQuery):
         self.state = FragmentState.RUNNING
 
     def failure(self) -> DrivetrainError | None:
-        """What stopped the query; None while it runs or when it was stopped."""
+        """The error that stopped the query; None while it runs or if it was stopped."""
         if self._query is not None and not self._query.is_active and self.error is None:
             raised = self._query.exception()
             meant = self._sink.meant(raised) if isinstance(raised, Exception) else None
@@ -89,7 +89,7 @@ class RealtimeQuery(FragmentQuery):
         return super().failure()
 
     def poll(self) -> None:
-        """Take the intervals that Spark has committed since the last time."""
+        """Process the intervals that Spark has committed since the last call."""
         if self._query is None:
             return
         # On a busy machine Spark reports an interval before its logs have it.
@@ -150,7 +150,7 @@ def require_cores(plan: Plan, queries: dict[str, FragmentQuery], cores: int) -> 
 
 
 def _stream(branches: Branches, fragment: Fragment, trunk: Trunk) -> DataFrame:
-    """The branches behind the trunk as one streaming plan, up to what the sink takes."""
+    """The branches after the trunk as one streaming plan, up to the sink's input."""
     graph, context = branches.context.plan.graph, branches.context
     root, of = trunk.frame(trunk.df), branch_nodes(context, fragment, trunk)
     frames = {id: _timed(of.root, root, trunk, branches) for id in of.roots}
@@ -170,7 +170,7 @@ def _stream(branches: Branches, fragment: Fragment, trunk: Trunk) -> DataFrame:
 
 
 def _timed(node: Node, frame: Frame, trunk: Trunk, branches: Branches) -> Frame:
-    """The frame, with what its timestamps say observed if `node` assigns them."""
+    """The frame, with its largest timestamps observed if `node` assigns them."""
     if node.operation.assigned_time is None or node.id in trunk.observed:
         return frame
     graph = branches.context.plan.graph

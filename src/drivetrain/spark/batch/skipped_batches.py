@@ -1,23 +1,23 @@
 """Batches that an application which runs at most once has left out.
 
-Problem: after a crash nobody knows how far the batch in flight had come. At most once means that it must
-not run again; but a batch that had given nothing to anybody yet, because the application was stopped before
-it or failed in front of its first output, must not be lost by that.
+Problem: after a crash it is unknown how far the batch in flight had come. At most once means that it must not
+run again; but a batch that had not written to any output yet, because the application was stopped or failed
+before its first output, must not be lost by that.
 
-Design: a small file in the fragment's directory. It names the batch that is known not to have begun,
-written when a batch ends by an error of ours before its first output, and taken back before that batch runs
-again; all others that Spark runs again are left out: their state goes on, their results are told to nobody
-and counted here.
+Design: a small file in the fragment's directory. It names the batch that is known not to have begun. It is
+written when a batch ends with an error of ours before its first output, and withdrawn before that batch runs
+again. All other batches that Spark runs again are left out: they update the state, but their results go to no
+output and are counted here.
 
-What if we die here: without the note a batch that had not begun is left out, which is allowed; a batch that
-is counted and then run again, because Spark had not committed it, is counted once.
+What if we die here: without the record, a batch that had not begun is left out, which is allowed; a batch
+that is counted and then runs again, because Spark had not committed it, is counted once.
 
 Invariants:
 
-1. A batch that may have given anything to an output is never run for outputs again.
+1. A batch that may have written anything to an output never runs for outputs again.
 2. A batch that is left out is counted once.
 
-Called by `query`; what is left out, in applications that run at most once alone.
+Called by `query`; batches are left out only in applications that run at most once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 def left_out(directory: Path) -> LeftOut:
-    """What is known in the directory of a fragment."""
+    """The record in the directory of a fragment."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=LeftOut)
     except FileNotFoundError:
@@ -51,12 +51,12 @@ def left_out(directory: Path) -> LeftOut:
 
 
 def note_not_begun(directory: Path, batch_id: int) -> None:
-    """Note that batch `batch_id` has given nothing to anybody."""
+    """Record that batch `batch_id` has not written to any output."""
     _write(directory, msgspec.structs.replace(left_out(directory), not_begun=batch_id))
 
 
 def note_left_out(directory: Path, batch_id: int, messages: int) -> LeftOut:
-    """Note that a batch of so many messages was left out."""
+    """Record that a batch of so many messages was left out."""
     known = left_out(directory)
     if batch_id == known.last:
         return known

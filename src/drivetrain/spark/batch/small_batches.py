@@ -1,24 +1,24 @@
-"""Small batches come to the driver as Arrow; large ones must not, and nobody knows which it is before.
+"""Brings small batches to the driver as Arrow, but not large ones; the size is not known in advance.
 
 The problem: a job that writes a small batch from Spark's tasks costs a Python worker's call for each
-partition, several times what the rows cost. But rows that come to the driver are held there by Java and by
-Python. A batch of a backlog that does not fit ends the JVM, and its size is known only when it was computed.
+partition, several times the cost of the rows. But Java and Python hold rows that come to the driver in
+memory. A batch of a backlog that does not fit ends the JVM, and its size is known only after it was computed.
 
-The design: how large a batch will be is guessed from what it takes of its inputs, and from what the output
-had of the batch before. One that seems small is computed, and its rows are counted on the way, by the
-generated code that makes them. A partition hands over no row any more at which all rows before it, were they
-as large as this one, would be too many bytes. With rows of about the same size that is when so many bytes
-have passed. So little more than the limit is ever held. If a row was left out, the batch is large, and who
-calls computes it again. The job does not fail then: it runs to its end, so that what was observed on the way
-(`DataFrame.observe` believes the first job) is of the whole batch.
+The design: the size of a batch is estimated from what it takes of its inputs, and from the size of the output
+of the batch before. A batch that seems small is computed, and its rows are counted on the way, by the
+generated code that makes them. A partition stops delivering rows at the row at which all rows before it, if
+they were as large as this one, would be too many bytes. With rows of about the same size that is when so many
+bytes have passed, so hardly more than the limit is ever held. If a row was left out, the batch is large, and
+the caller computes it again. The job does not fail then: it runs to its end, so that observations on the way
+(`DataFrame.observe` reports those of the first job) are of the whole batch.
 
 Invariants:
 
 1. A table has all rows of the batch, in order, or there is none.
-2. No partition hands over more than the limit, if rows do not shrink by orders of magnitude on the way.
-3. With a table or without, what is observed in the batch is of all its rows.
+2. No partition delivers more than the limit, unless rows shrink by orders of magnitude on the way.
+3. With a table or without, observations are of all rows of the batch.
 
-Called by sinks that write from the driver, and by the writer of channels; `query` says what a batch takes.
+Called by sinks that write from the driver, and by the writer of channels; `query` sets the input's size.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
+from drivetrain.spark.batch.batch_times import computing
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LIMIT_BYTES: Final = 64 << 20
-"""Of all partitions together."""
+"""The limit for all partitions together."""
 _LEAST_BYTES: Final = 1 << 20
-"""An input of less says nothing of how large the output is."""
+"""An input smaller than this does not predict the size of the output."""
 _REFUSED: Final = "maxResultSize"
 _FIELD_BYTES: Final = 8
 _NESTED_BYTES: Final = 32
-"""Of a text or binary value within others, where looking at each would cost too much."""
+"""The assumed size of a nested text or binary value, where measuring each would cost too much."""
 _ROWS_BITS: Final = 33
-"""As many low bits of Spark's `monotonically_increasing_id` are the number of a row in its partition."""
+"""This many low bits of Spark's `monotonically_increasing_id` are the number of a row in its partition."""
 _MUCH: Final = "__much"
 
 _taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
@@ -55,7 +57,7 @@ _taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
 
 @contextmanager
 def taking(size_bytes: int) -> Iterator[None]:
-    """What runs within belongs to a batch that takes about so much of its inputs."""
+    """Mark the work within as part of a batch that takes about so many bytes of its inputs."""
     token = _taken_bytes.set(size_bytes)
     try:
         yield
@@ -64,20 +66,20 @@ def taking(size_bytes: int) -> Iterator[None]:
 
 
 class SmallBatches:
-    """Which batches of one output come to the driver: those that seem to have at most `most_bytes`."""
+    """Brings those batches of one output to the driver that seem to have at most `most_bytes`."""
 
     def __init__(self, most_bytes: int = LIMIT_BYTES) -> None:
         self._most_bytes: Final = most_bytes
         self._ratio = 1.0
 
     def table(self, df: DataFrame) -> pa.Table | None:
-        """The rows of a batch, None when they seem, or turn out to be, too many."""
+        """The rows of a batch; None if they seem, or turn out to be, too many."""
         if self._input() * self._ratio > self._most_bytes:
             return None
         return small_table(df)
 
     def wrote(self, size_bytes: int) -> None:
-        """A batch had so many bytes, in whatever way it was written."""
+        """Record the size of a batch, however it was written."""
         self._ratio = size_bytes / self._input()
 
     def _input(self) -> int:
@@ -85,7 +87,7 @@ class SmallBatches:
 
 
 def small_table(df: DataFrame) -> pa.Table | None:
-    """The rows of a batch as one table, None when they are more than about `LIMIT_BYTES`."""
+    """The rows of a batch as one table; None if they are more than about `LIMIT_BYTES`."""
     partitions = max(1, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions", "1") or 1))
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROWS_BITS) - 1))
     size = F.lit(0)
@@ -105,7 +107,8 @@ def small_table(df: DataFrame) -> pa.Table | None:
 
 def arrow_table(df: DataFrame) -> pa.Table:
     """All rows of a batch. (`toArrow` fails at a null struct whose fields cannot be null.)"""
-    table = pa.Table.from_batches(df._collect_as_arrow(empty_list_if_zero_records=False))
+    with computing():
+        table = pa.Table.from_batches(df._collect_as_arrow(empty_list_if_zero_records=False))
     return conform(table, to_arrow_schema(df.schema, timezone="UTC"))
 
 
@@ -121,7 +124,7 @@ def conform(rows: Any, schema: pa.Schema) -> Any:
 
 
 def observed(observation: Observation) -> dict[str, int | None]:
-    """What an action observed; nothing when Spark saw that the rows were not needed and skipped them."""
+    """The observations of an action; empty if Spark skipped the rows because they were not needed."""
     try:
         return observation.get
     except Py4JJavaError:
@@ -129,7 +132,7 @@ def observed(observation: Observation) -> dict[str, int | None]:
 
 
 def _size(column: Column, of: DataType) -> Column:
-    """About how many bytes a value takes."""
+    """The approximate size of a value in bytes."""
     match of:
         case StringType() | BinaryType():
             return F.octet_length(column) + _FIELD_BYTES
@@ -143,7 +146,7 @@ def _size(column: Column, of: DataType) -> Column:
 
 
 def _typical(of: DataType) -> int:
-    """How many bytes a value within an array or a map takes, as far as its type tells."""
+    """The typical size in bytes of a value within an array or a map, by its type."""
     match of:
         case StringType() | BinaryType():
             return _NESTED_BYTES

@@ -1,16 +1,16 @@
-"""The largest timestamps of a batch by partition, and what they say of a source's clock.
+"""The largest timestamps of a batch by partition, and the resulting clock of a source.
 
 Problem: the clock of a source with partitions needs the largest timestamp of each, for every batch, without a
-second pass over it; and a partition may appear for which nobody asked.
+second pass over it; and an unknown partition may appear.
 
 Design: Spark computes the largest timestamps while the batch passes (`observe`): one of all, and if messages
-carry the number of their partition (`PART`) one of each partition that was known when the query was compiled,
-and how many messages were of others. `PartitionClocks` gives them to `core.clock.source_clocks`. A batch with
-messages of an unknown partition does not move the clock, and nothing does after it: the query is to be
-compiled anew (`has_outgrown`), with that partition.
+carry the number of their partition (`PART`) one for each partition that was known when the query was
+compiled, and the number of messages of other partitions. `PartitionClocks` passes them to
+`core.clock.source_clocks`. A batch with messages of an unknown partition does not move the clock, nor does
+anything after it: the query must be compiled again (`has_outgrown`), with that partition.
 
-Called by `fragment`, `branch_frames` and `realtime_query` (columns), and by `fragment_clock`. Threads: the
-caller's affair.
+Called by `fragment`, `branch_frames` and `realtime_query` (columns), and by `fragment_clock`. The caller is
+responsible for locking.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Partitions:
-    """How many partitions an event time's source has, and after how long without a message one is idle."""
+    """How many partitions an event time's source has, and after how long without a message one is silent."""
 
     count: int
     idle_ms: int | None
 
 
 class PartitionsChangedError(UnavailableError):
-    """A source has more partitions than its query knows; the query is compiled anew and goes on."""
+    """A source has more partitions than its query knows; the query is compiled again and continues."""
 
     code = "partitions-changed"
 
 
 def partitions_of(graph: Graph, id: str, sources: Mapping[str, OpenedSource]) -> Partitions | None:
-    """The partitions behind the event time that processor `id` assigns, None if it has one clock.
+    """The partitions of the event time that processor `id` assigns; None if it has one clock.
 
-    `sources` are those that were opened, by processor id. Messages of one source without an end can be idle.
+    `sources` are the opened sources, by processor id. Partitions of a single unbounded source can be silent.
     """
     node = graph.nodes[id]
     above = _sources_above(graph, id)
@@ -68,7 +68,7 @@ def partitions_of(graph: Graph, id: str, sources: Mapping[str, OpenedSource]) ->
 
 
 def newest_columns(columns: list[str], partitions: Partitions | None) -> list[Column]:
-    """What to observe in a frame with these columns behind its event time; `read_newest` reads it."""
+    """The observations for a frame with these columns after its event time; read with `read_newest`."""
     ms = F.when(F.unix_millis(TS) < FINAL_CLOCK_MS, F.unix_millis(TS))  # later ones mean "no end"
     wanted = [F.max(ms).alias("newest")]
     if partitions is not None and PART in columns:
@@ -79,20 +79,20 @@ def newest_columns(columns: list[str], partitions: Partitions | None) -> list[Co
 
 
 def with_newest_observed(
-    frame: Frame, id: str, told: str | Observation, graph: Graph, sources: Mapping[str, OpenedSource]
+    frame: Frame, id: str, observation: str | Observation, graph: Graph, sources: Mapping[str, OpenedSource]
 ) -> Frame:
-    """The frame after processor `id`, which assigns event times: its largest timestamps are observed.
+    """The frame after processor `id`, which assigns event times, with its largest timestamps observed.
 
-    `told` is the observation, or its name in Spark's report of a streaming query; `read_newest` reads it.
-    `sources` are those that were opened, by processor id. The result has no column `PART` any more.
+    `observation` may be the name under which a streaming query reports it; read it with `read_newest`.
+    `sources` are the opened sources, by processor id. The result no longer has the column `PART`.
     """
     frame = frame.resolved()
     wanted = newest_columns(frame.df.columns, partitions_of(graph, id, sources))
-    return Frame(frame.df.observe(told, *wanted).drop(PART), (), frame.message)
+    return Frame(frame.df.observe(observation, *wanted).drop(PART), (), frame.message)
 
 
 def read_newest(observed: Mapping[str, Any]) -> Newest:
-    """What was observed of a batch, by the names that `newest_columns` gave."""
+    """The observed timestamps of a batch, by the names of `newest_columns`."""
     by_partition = {
         int(name.removeprefix("newest ")): int(ms)
         for name, ms in observed.items()
@@ -105,17 +105,17 @@ def read_newest(observed: Mapping[str, Any]) -> Newest:
     )
 
 
-def newest_of_all(told: Sequence[Newest]) -> Newest:
-    """The largest timestamps where the same messages get several, or each of them one of several."""
-    is_partitioned = all(newest.is_partitioned for newest in told)
-    if any(not newest.is_partitioned and newest.newest_ms is None for newest in told):
+def newest_of_all(observed: Sequence[Newest]) -> Newest:
+    """The largest timestamps if the same messages get several, or each of them gets one of several."""
+    is_partitioned = all(newest.is_partitioned for newest in observed)
+    if any(not newest.is_partitioned and newest.newest_ms is None for newest in observed):
         return Newest(None)  # one was not observed
-    every = [newest.newest_ms for newest in told if newest.newest_ms is not None]
+    every = [newest.newest_ms for newest in observed if newest.newest_ms is not None]
     by_partition: dict[int, int] = {}
-    for newest in told if is_partitioned else ():
+    for newest in observed if is_partitioned else ():
         for number, ms in newest.by_partition.items():
             by_partition[number] = max(ms, by_partition.get(number, ms))
-    strangers = max((newest.strangers for newest in told), default=0)
+    strangers = max((newest.strangers for newest in observed), default=0)
     return Newest(max(every, default=None), by_partition, strangers, is_partitioned)
 
 
@@ -125,7 +125,7 @@ class PartitionClocks:
     def __init__(self, partitions: Partitions, disorder_ms: int, now_ms: int) -> None:
         self.partitions = partitions
         self.has_outgrown = False
-        """Whether there are more partitions than this knows: the clock stands until the query is new."""
+        """Whether there are more partitions than are known here: the clock stops until the query is new."""
         self._core: SourceClocks[int] = SourceClocks(
             range(partitions.count), disorder_ms=disorder_ms, idle_ms=partitions.idle_ms, now_ms=now_ms
         )
@@ -137,12 +137,17 @@ class PartitionClocks:
 
     @property
     def newest_ms(self) -> Mapping[int, int]:
-        """The largest timestamp of each partition that has given one."""
+        """The largest timestamp of each partition that has one."""
         return self._core.newest_ms
 
     @property
+    def silent(self) -> tuple[int, ...]:
+        """The partitions that the clock ignores."""
+        return self._core.idle
+
+    @property
     def waiting_for(self) -> str:
-        """What holds the clock, in words that fit behind "waiting for"."""
+        """What holds the clock, as text after "waiting for"."""
         holding = self._core.holding
         return "data of its source" if holding is None else f"partition {holding} of its source"
 
@@ -153,7 +158,7 @@ class PartitionClocks:
             self._core.saw(newest.by_partition, planned_ms, now_ms)
 
     def looked(self, now_ms: int) -> bool:
-        """The query waits for data; returns whether the clock has moved because of it."""
+        """Note that the query waits for data; returns whether that moved the clock."""
         before = self._core.clock_ms
         if not self.has_outgrown:
             self._core.looked(now_ms)

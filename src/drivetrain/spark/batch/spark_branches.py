@@ -1,10 +1,10 @@
-"""The branches of a fragment in Spark: what sinks, channels and dead letters are given of a batch.
+"""The branches of a fragment in Spark: the messages of a batch for sinks, channels and dead letters.
 
-Problem: an output wants the messages of one processor with the columns that it can use, routed as its
-partitioner says, and small batches without a job of Python workers.
+Problem: an output needs the messages of one processor with the columns that it can use, routed by its
+partitioner, and small batches without a job of Python workers.
 
-Design: branches are compiled anew for every batch, on an ordinary DataFrame (`branch_frames`). Here each
-output's part is cut out of that. Which output is written, and when, is decided in `branches`.
+Design: branches are compiled again for every batch, on an ordinary DataFrame (`branch_frames`). This module
+selects each output's part of that. `branches` decides which output is written, and when.
 
 Called by `spark_engine`, which makes one per fragment and compilation; used by `branches`.
 """
@@ -26,6 +26,7 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import SEGMENTS
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.batch import Batch
+from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.branch_frames import BranchFrames, BranchNodes, branch_nodes, data_of
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.small_batches import SmallBatches, observed
@@ -41,18 +42,18 @@ log = logging.getLogger("drivetrain.messages")
 
 
 class SparkBranches:
-    """The branches of `fragment`, behind its `trunk`."""
+    """The branches of `fragment`, after its `trunk`."""
 
     def __init__(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> None:
         self.context: Final = context
         self.of: Final = branch_nodes(context, fragment, trunk)
         self.clocked: Final = clocked_consumers(context.plan.graph)
         self.small: Final = {channel.id: SmallBatches(DRIVER_BYTES) for channel in self.of.channels}
-        """Which batches of a channel come to the driver."""
+        """Decides which batches of a channel come to the driver."""
         self.small_letters: Final = SmallBatches(DRIVER_BYTES)
 
     def frames(self, batch: Batch) -> SparkFrames:
-        """What they make of a batch; released at the end."""
+        """Their DataFrames for a batch; released at the end."""
         return SparkFrames(self, self.of, batch)
 
     def empty(self) -> DataFrame:
@@ -61,13 +62,14 @@ class SparkBranches:
         return df.sparkSession.createDataFrame([], df.schema)
 
     def advance(self, df: DataFrame) -> int:
-        """Run a batch for Spark's state alone; how many rows the trunk gave."""
+        """Run a batch only for Spark's state; returns the number of rows from the trunk."""
         counted = Observation()
-        df.observe(counted, F.count(F.lit(1)).alias("n")).write.format("noop").mode("overwrite").save()
+        with computing():
+            df.observe(counted, F.count(F.lit(1)).alias("n")).write.format("noop").mode("overwrite").save()
         return observed(counted).get("n") or 0
 
     def schemas(self) -> dict[str, StructType]:
-        """What each channel will carry, from an empty batch; every operator is checked by Spark."""
+        """The schema of each channel, from an empty batch; Spark checks every operator."""
         columns = self.context.columns
         with self.frames(Batch(self.empty(), -1, None)) as frames:
             for node in self.of.nodes:
@@ -79,7 +81,7 @@ class SparkBranches:
 
 
 class SparkFrames(BranchFrames):
-    """What the branches make of one batch, output by output."""
+    """The branches' DataFrames for one batch, output by output."""
 
     def __init__(self, branches: SparkBranches, of: BranchNodes, batch: Batch) -> None:
         super().__init__(of, batch)
@@ -95,7 +97,7 @@ class SparkFrames(BranchFrames):
         return data_of(Frame(routed.repartitionById(operation.parallelism, TO)))
 
     def for_channel(self, channel: PlannedChannel) -> DataFrame:
-        """What a channel takes: data columns and a timestamp, without what is late for its reader."""
+        """The messages for a channel: data columns and a timestamp, without those late for its reader."""
         plan, clock_ms = self._branches.context.plan, self._batch.clock_ms
         df = self[channel.producer].df
         if TS not in df.columns:
@@ -108,7 +110,7 @@ class SparkFrames(BranchFrames):
         return df.select(*columns, TS)
 
     def segments(self, channel: PlannedChannel, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
-        """What a channel is given, written as new segments; a batch that runs again may be of any size."""
+        """The messages for a channel, written as new segments; a repeated batch may be of any size."""
         small = self._branches.small[channel.id] if folder == SEGMENTS else None
         return write_segments(self.for_channel(channel), store, self._batch.id, folder, small=small)
 
@@ -130,7 +132,7 @@ class SparkFrames(BranchFrames):
         return write_segments(union, letters, number, small=self._branches.small_letters)
 
     def log(self, node: Node) -> None:
-        """Write what a `Log` wants to see into the log."""
+        """Write the messages for a `Log` into the log."""
         assert isinstance(node.operation, Log)
         for row in data_of(self[node.inputs[0]]).limit(node.operation.limit).collect():
             log.info("%s %s", node.id, row.asDict())

@@ -1,12 +1,13 @@
-"""Spark as the query engine: thin over PySpark.
+"""Spark as the query engine: a thin layer over PySpark.
 
-Problem and design: see `query_engine`. What is Spark's own way of saying something is here.
+Problem and design: see `query_engine`. This module has the calls that are specific to Spark.
 
-Called by `execution`; `realtime_query` wraps the query that it starts by itself.
+Called by `execution`; `realtime_query` wraps the query that it starts itself.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,7 @@ class SparkQuery:
 
     def __init__(self, query: StreamingQuery) -> None:
         self.of_spark: Final = query
-        self._mark: tuple[int, str] | None = None  # of the last report that was asked for
+        self._mark: tuple[int, str] | None = None  # of the last report that was read
 
     @property
     def is_active(self) -> bool:
@@ -42,17 +43,28 @@ class SparkQuery:
         return not status["isDataAvailable"] and not status["isTriggerActive"]
 
     def exception(self) -> BaseException | None:
-        """What ended it."""
+        """The error that ended it."""
         return self.of_spark.exception()
 
-    def reports(self) -> Sequence[StreamingQueryProgress]:
-        """Its last batches; none if nothing is new: that asks for two words, reports are long."""
-        last = self.of_spark._jsq.lastProgress()
+    def reports(self, after: int) -> Sequence[StreamingQueryProgress]:
+        """The reports of batches after batch `after`, oldest first; none if Spark has no new report.
+
+        Spark keeps the last twenty, and each is a long text to write, send and parse. So the newest one is
+        compared first, which takes two short calls, and then only those asked for are fetched.
+        """
+        query = self.of_spark._jsq
+        last = query.lastProgress()
         mark = None if last is None else (int(last.batchId()), str(last.timestamp()))
         if mark == self._mark:
             return ()
         self._mark = mark
-        return self.of_spark.recentProgress
+        kept = query.recentProgress()
+        new: list[StreamingQueryProgress] = []
+        for index in range(len(kept) - 1, -1, -1):
+            if int(kept[index].batchId()) <= after:
+                break
+            new.append(StreamingQueryProgress.fromJson(json.loads(kept[index].json())))
+        return new[::-1]
 
     def stop(self) -> None:
         """End it, and wait for that."""
@@ -76,6 +88,10 @@ class SparkEngine:
         """The trunk and the branches of a fragment."""
         trunk = TrunkCompiler(context, fragment, aside).compile()
         return trunk, SparkBranches(context, fragment, trunk)
+
+    def branches(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> SparkBranches:
+        """Other branches behind a trunk that was compiled before."""
+        return SparkBranches(context, fragment, trunk)
 
     def start(self, trunk: Trunk, name: str, checkpoint: Path, on_batch: OnBatch) -> SparkQuery:
         """Start the query of a trunk."""

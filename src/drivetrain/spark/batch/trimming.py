@@ -1,13 +1,13 @@
-"""Deletes what a fragment's channels need not hold any more, and says what it needs of those that it reads.
+"""Trims a fragment's channels, and records which entries of its inputs it needs.
 
-Problem: who writes a channel deletes from it, who reads it knows what may go; and what was read may be
-needed again, to make again what was made of it while that is retained.
+Problem: the writer of a channel deletes from it, but its reader knows what may be deleted. And an entry that
+was read may be needed again, to repair results of it for as long as those are retained.
 
-Design: every few seconds, from the thread that polls. A damaged entry stops it: that is its reader's to
-find, who has it made again.
+Design: every few seconds, from the polling thread. A damaged entry stops trimming: its reader detects it, and
+has it repaired.
 
-Invariants: those of `core.channel.channel_log` on trimming. What if we die here: it is done again, a crash
-repeats nothing.
+Invariants: those of `core.channel.channel_log` on trimming. What if we die here: trimming runs again; it
+changes nothing that a crash would repeat.
 
 Called by `query`.
 """
@@ -26,13 +26,13 @@ from drivetrain.spark.batch.offset_log import needed_input
 from drivetrain.spark.prepare.trunk import Trunk
 
 TRIM_S = 5.0
-"""How often channels are trimmed: a crash repeats nothing for it, so it need not be often."""
+"""How often channels are trimmed: nothing depends on it after a crash, so it need not be often."""
 
 
 class Trimming:
     """Trims `stores` and `letters`, which `fragment` writes, and its sources' stores.
 
-    `inputs` is what it reads.
+    `inputs` are the logs that it reads.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Trimming:
         self._trimmed_s = time.monotonic()
 
     def trim(self, trimmed: Callable[[], None]) -> None:
-        """Delete what every reader has passed, if it is time; `trimmed` is called then."""
+        """Delete entries that every reader has passed, if it is time; then call `trimmed`."""
         now_s = time.monotonic()
         if now_s - self._trimmed_s < TRIM_S:
             return
@@ -70,7 +70,7 @@ class Trimming:
         self._letters.tidy()
 
     def note_needed(self) -> None:
-        """Say in every input what this fragment would need to make again what its channels hold."""
+        """Record in every input which entries this fragment would need to repair its channels."""
         if self._stores:
             needed = needed_input(self._checkpoint, self._trunk.inputs, self._stores.values())
             for id, store in self._inputs.items():

@@ -1,10 +1,10 @@
-"""Send the user's own code to Spark's workers by value.
+"""Sends the user's own code to Spark's workers by value.
 
-Spark's pickler sends a function of an importable module by name, and a worker that cannot import the
-module fails. The modules that an application's functions live in (its own file, what lies beside it)
-are therefore sent as code; installed packages are still sent by name. What cannot be sent at all is
-found before anything runs, with the name that the function knows it by: Spark would only print its own
-traceback.
+Spark's pickler sends a function of an importable module by name, and a worker that cannot import the module
+fails. The modules that contain an application's functions (its own file, and modules next to it) are
+therefore sent as code; installed packages are still sent by name. Objects that cannot be sent are found
+before anything runs, and the error has the name under which the function refers to them: Spark would only
+print its own traceback.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _OWN = str(Path(__file__).resolve().parent.parent.parent)
 
 
 def ship(graph: Graph) -> list[str]:
-    """Have every user module that the graph's functions live in or use sent by value; returns their names.
+    """Have every user module that the graph's functions are in or use sent by value; returns their names.
 
-    Raises `GraphError` for a function that cannot be sent at all.
+    Raises `GraphError` for a function that cannot be sent.
     """
     shipped: list[str] = []
     left = [
@@ -43,7 +43,7 @@ def ship(graph: Graph) -> list[str]:
         if _is_users(module) and module.__name__ not in shipped:
             cloudpickle.register_pickle_by_value(module)
             shipped.append(module.__name__)
-            # What it imports from beside it is looked for by name on the worker, so it must go along.
+            # The worker looks up its imports from the same folder by name, so they must be sent, too.
             left += [m for value in vars(module).values() for m in _modules(value)]
     for node in graph.nodes.values():
         for thing in node.operation.user_code():
@@ -71,19 +71,19 @@ def _refuse_unsendable(thing: Any, where: str) -> None:
 def _unsendable(thing: Any) -> Exception | None:
     try:
         cloudpickle.dumps(thing)
-    except Exception as error:  # noqa: BLE001 - whatever the user's object raises when it is pickled
+    except Exception as error:  # noqa: BLE001 - anything that the user's object raises when pickled
         return error
     return None
 
 
 def _modules(thing: Any) -> list[ModuleType]:
-    """The modules that `thing` (a function, class, object, module or partial) lives in."""
+    """The modules that define `thing` (a function, class, object, module or partial)."""
     if isinstance(thing, ModuleType):
         return [thing]
     if isinstance(thing, functools.partial):
         return [m for part in (thing.func, *thing.args, *thing.keywords.values()) for m in _modules(part)]
     plain = inspect.isroutine(thing) or inspect.isclass(thing)
-    # Of any other object only what it has is looked at: asking a proxy may have effects.
+    # Of any other object only static attributes are read: asking a proxy may have effects.
     name = getattr(thing, "__module__", None) if plain else inspect.getattr_static(thing, "__module__", None)
     module = sys.modules.get(name if isinstance(name, str) else type(thing).__module__)
     return [] if module is None else [module]
@@ -92,6 +92,6 @@ def _modules(thing: Any) -> list[ModuleType]:
 def _is_users(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if file is None or module.__name__ == "__main__":
-        return False  # built in; and what is in __main__ is sent by value anyway
+        return False  # built in; and the contents of __main__ are sent by value anyway
     path = str(Path(file).resolve())
     return not path.startswith(tuple(f"{place}{os.sep}" for place in (*_INSTALLED, _OWN)))

@@ -1,6 +1,6 @@
-"""What compiling the fragments of one application shares.
+"""The context that compiling the fragments of one application shares.
 
-Called by `execution`, which makes it, and by whatever compiles: `fragment`, `branches`, `rerun_batch`.
+Called by `execution`, which makes it, and by all compilers: `fragment`, `branches`, `rerun_batch`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drivetrain.spark.connector.source import SourceContext
 
 @dataclass
 class CompileContext:
-    """What compiling the fragments of one application shares; `how` collects how operators run."""
+    """The shared context of compiling one application; `how` collects how its operators run."""
 
     spark: SparkSession
     plan: Plan
@@ -33,18 +33,18 @@ class CompileContext:
     config: Config
     run_id: str = ""
     replay: Replay | None = None
-    """Which messages the life that runs takes, if not all."""
+    """Which messages the current life takes, if not all."""
     how: dict[str, tuple[How, str]] = field(default_factory=dict)
     schemas: dict[str, StructType] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     tables: dict[str, DataFrame] = field(default_factory=dict)
     transactional: bool = False
-    """Whether sinks show what they have with each checkpoint of the application, instead of each batch."""
+    """Whether sinks publish with each checkpoint of the application, instead of each batch."""
     realtime: set[str] = field(default_factory=set)
     """The fragments that are compiled for Spark's real-time mode."""
 
     def report(self, id: str) -> Callable[[How, str], None]:
-        """A place to say how processor `id` runs."""
+        """A function that records how processor `id` runs."""
 
         def note(how: How, why: str) -> None:
             self.how[id] = (how, why)
@@ -70,13 +70,13 @@ class CompileContext:
         is_last: bool = False,
         pictures: str | None = None,
     ) -> Surroundings:
-        """What the compilation of processor `id` may need besides its inputs."""
+        """The context that compiling processor `id` may need besides its inputs."""
         return Surroundings(
             self.plan.graph, self.table, self.report(id), self.run_id, clock_ms, is_last, pictures
         )
 
     def source_context(self, id: str, directory: Path) -> SourceContext:
-        """What a source adapter is given."""
+        """The context of a source adapter."""
         replayed = None if self.replay is None else self.replay.sources.get(id)
         is_read = self.plan.graph.nodes[id].operation.stream_source is not None
         time = source_time(self.plan.graph, id) if is_read else None

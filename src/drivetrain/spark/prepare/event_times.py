@@ -1,7 +1,7 @@
-"""Where on its way to the state a message gets the event time that counts there.
+"""Finds where a message gets its event time on its way to the state.
 
-A query has one watermark, so of several event times on the way to the state the last one counts: only there
-does the clock enter the plan.
+A query has one watermark, so if a message gets several event times on its way to the state, the last one
+counts: only there does the clock enter the plan.
 
 Called by `fragment`.
 """
@@ -15,7 +15,7 @@ from drivetrain.api.sources import FileSource
 
 
 def event_time_follows(graph: Graph, id: str, among: Iterable[str]) -> bool:
-    """Whether one of these processors assigns event time to messages that come from processor `id`."""
+    """Whether one of these processors assigns event time to messages from processor `id`."""
     return any(
         i != id and graph.nodes[i].operation.assigned_time is not None and id in _ancestors(graph, i)
         for i in among
@@ -23,12 +23,12 @@ def event_time_follows(graph: Graph, id: str, among: Iterable[str]) -> bool:
 
 
 def gets_event_time(graph: Graph, id: str, among: Iterable[str]) -> bool:
-    """Whether processor `id`, or one of these that its messages come to, assigns event time."""
+    """Whether processor `id`, or one of these downstream of it, assigns event time."""
     return graph.nodes[id].operation.assigned_time is not None or event_time_follows(graph, id, among)
 
 
 def can_have_end_row(graph: Graph, id: str, trunk: Iterable[str]) -> bool:
-    """Whether the last batch of a source can say the end: the event time that counts is assigned at once."""
+    """Whether the last batch of a source can mark the end: the event time that counts is assigned at once."""
     trunk, source = tuple(trunk), graph.nodes[id].operation.stream_source
     if not isinstance(source, FileSource) or not source.bounded:
         return False
@@ -38,7 +38,7 @@ def can_have_end_row(graph: Graph, id: str, trunk: Iterable[str]) -> bool:
     time = after.operation.assigned_time
     if time is None or event_time_follows(graph, after.id, trunk):
         return False
-    return time.partition is None  # partitions have a clock stream, which says the end
+    return time.partition is None  # partitions have a clock stream, which marks the end
 
 
 def _ancestors(graph: Graph, id: str) -> set[str]:

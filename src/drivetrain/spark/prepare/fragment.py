@@ -2,7 +2,7 @@
 
 The trunk (inputs, the stateless prefix, the stateful operator) is compiled once and belongs to Spark's
 checkpoint. The branches are compiled per batch inside `foreachBatch`, on ordinary DataFrames, so they
-are not part of any state. See `branches` for them and `run` for the life of the whole application.
+are not part of any state. See `branches` for them and `run` for running the whole application.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from drivetrain.spark.state.state_description import note_operator
 class TrunkCompiler:
     """Compiles the trunk of one fragment.
 
-    With `aside` it is for a query that runs a batch once more, in that directory, beside the fragment's own:
-    it reads what that reads, but nobody hears of it.
+    With `aside` it is for a query that runs a batch again, in that directory, separately from the fragment's
+    own: it reads the same inputs, but records no positions.
     """
 
     def __init__(self, context: CompileContext, fragment: Fragment, aside: Path | None = None) -> None:
@@ -71,12 +71,12 @@ class TrunkCompiler:
 
     @property
     def clock_path(self) -> str:
-        """Where the engine publishes the clock of plain sources."""
+        """The path at which the engine publishes the clock of plain sources."""
         return str(self.query_directory / CLOCK)
 
     @property
     def limit_path(self) -> str:
-        """Where the engine says how much of what waits the next batch may take."""
+        """The path at which the engine stores how much of the waiting input the next batch may take."""
         return str(self.query_directory / BATCH_SHARE)
 
     def compile(self) -> Trunk:
@@ -94,7 +94,7 @@ class TrunkCompiler:
                 else:
                     last = self._stateless(node)
             self.frames[node.id] = last
-        if last is None:  # a fragment behind a cut: its only trunk is the channel
+        if last is None:  # a fragment after a cut: its only trunk is the channel
             last = self._channel(self.fragment.inputs[0])
         ready = last.resolved()
         message = ready.message
@@ -176,7 +176,7 @@ class TrunkCompiler:
             return frame
         if declared is not None:
             return self._with_clock(frame, declared.max_disorder_ms, node.id)
-        # Punctuations enter here, before a flat map multiplies the rows that Spark must look at.
+        # Punctuations enter here, before a flat map multiplies the rows that Spark must process.
         return self._with_clock(frame, None)
 
     def _ingested(self, node: Node, *, by_arrival: bool) -> Ingested:
@@ -209,7 +209,7 @@ class TrunkCompiler:
         return Begin(replay.from_ms, str(node))
 
     def _since(self, node: Node, frame: Frame) -> Frame:
-        """The frame of a processor that assigns event time, without what is older than a replay."""
+        """The frame of a processor that assigns event time, without messages older than a replay."""
         replay = self.context.replay
         if replay is None or not replay.drops_at(node.id):
             return frame
@@ -217,12 +217,12 @@ class TrunkCompiler:
         return since(frame, replay.from_ms, skipped_name(node.id), str(node))
 
     def _is_timed_anew(self, node: Node) -> bool:
-        """Whether what a processor reads gets another event time before it comes to the state."""
+        """Whether the input of a processor gets another event time before it reaches the state."""
         has_state = self.fragment.stateful is not None
         return has_state and gets_event_time(self.plan.graph, node.id, self.fragment.trunk)
 
     def _time_follows(self, id: str) -> bool:
-        """Whether a processor of the trunk assigns event time to messages that come from processor `id`."""
+        """Whether a processor of the trunk assigns event time to messages from processor `id`."""
         return event_time_follows(self.plan.graph, id, self.fragment.trunk)
 
     def _only_at_end(self) -> bool:
@@ -235,7 +235,7 @@ class TrunkCompiler:
         return can_have_end_row(self.plan.graph, node.id, self.fragment.trunk)
 
     def _with_clock(self, frame: Frame, disorder_ms: int | None, assigned_by: str = "") -> Frame:
-        """The frame behind Spark's watermark; `assigned_by` is the processor that assigns its event time."""
+        """The frame after Spark's watermark; `assigned_by` is the processor that assigns its event time."""
         frame = frame.resolved()
         df = frame.df
         if disorder_ms is not None and PART in df.columns:
@@ -258,13 +258,13 @@ class TrunkCompiler:
         return Frame(with_clock if frame.timed else with_clock.drop(TS), (), frame.message)
 
     def _has_several_clocks(self) -> bool:
-        """Whether the clock of the state is the smallest of several: Spark forgets how far each one was."""
+        """Whether the clock of the state is the smallest of several, which Spark does not keep apart."""
         channels = sum(channel.id in self.fragment.inputs for channel in self.plan.channels)
         nodes = (self.plan.graph.nodes[id] for id in self.fragment.trunk)
         return channels + sum(node.operation.assigned_time is not None for node in nodes) > 1
 
     def _with_partition_clocks(self, frame: Frame, id: str) -> Frame:
-        """Only the published clock moves the watermark: the largest timestamp says nothing of the others."""
+        """Only the published clock moves the watermark: the largest timestamp is of one partition only."""
         path = self.clock_paths[id] = f"{self.clock_path}-{id}"
         self.observed.append(id)
         frame = with_newest_observed(frame, id, newest_name(id), self.plan.graph, self.sources)
@@ -293,9 +293,10 @@ class TrunkCompiler:
         return frame
 
     def _observe_newest(self, node: Node, frame: Frame) -> Frame:
-        """Note what the timestamps say, which are the clock of a fragment without state.
+        """Observe the timestamps, which are the clock of a fragment without state.
 
-        Behind a union one could not tell whose they are. What is the trunk's last the branches observe.
+        After a union their sources could not be distinguished. The branches observe the trunk's last
+        processor.
         """
         if node.id == self.fragment.trunk[-1]:
             return frame
@@ -309,16 +310,16 @@ class TrunkCompiler:
 
     @property
     def _pictures(self) -> str | None:
-        """Where pictures of states are kept; not by a batch that runs again beside the fragment."""
+        """Where pictures of states are kept; None for a batch that runs again separately."""
         return str(self.directory) if self.query_directory == self.directory else None
 
 
 def without_bad(df: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-    """A batch without the messages that could not be processed, and those, if the batch can have any."""
+    """A batch without the messages that failed, and those messages, if the batch can have any."""
     if BAD not in df.columns:
         return df, None
     return df.where(F.col(BAD).isNull()).drop(BAD), df.where(F.col(BAD).isNotNull())
 
 
 def _ignore(_how: How, _why: str) -> None:
-    """The plan already says how a source is read."""
+    """The plan already shows how a source is read."""

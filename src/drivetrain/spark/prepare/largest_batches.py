@@ -1,4 +1,4 @@
-"""How much one batch takes at most of each input of a trunk."""
+"""The largest share of one batch in each input of a trunk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drivetrain.spark.prepare.trunk import Trunk
 
 
 def largest_batches(trunk: Trunk, config: Config) -> dict[str, int]:
-    """What a batch takes at most of each input of a trunk whose reader looks at the limit."""
+    """How much a batch takes at most of each input of a trunk whose reader observes the limit."""
     found = {}
     for id in trunk.inputs:
         source = None if id is None else trunk.sources.get(id)

@@ -1,11 +1,11 @@
 """The order in which Spark numbers the inputs of a query.
 
-Problem: Spark's offset log and its `sources` folder know inputs by number only: by the place of their leaf in
-the query's plan, from left to right. The graph has another order, in which processors were written down.
+Problem: Spark's offset log and its `sources` folder identify inputs by number only: by the place of their
+leaf in the query's plan, from left to right. The graph has another order: that of declaration.
 
 Design: the trunk is compiled in the order of the plan: depth first, from its last processor, the inputs of
-each in their order. Inputs are noted as they are opened: their order is Spark's. A clock stream is the right
-side of a union with the stream that it is for: it follows that stream, and comes before the next input.
+each in their order. Inputs are recorded as they are opened, so their order is Spark's. A clock stream is the
+right side of a union with its stream: it follows that stream, and comes before the next input.
 
 Called by `fragment`.
 """
@@ -19,7 +19,7 @@ from drivetrain.core.plan.plan import Fragment, Plan
 
 
 def in_plan_order(plan: Plan, fragment: Fragment) -> Iterator[tuple[Node, str | None]]:
-    """The processors of the trunk, each after its inputs; a channel comes with its reader."""
+    """The processors of the trunk, each after its inputs; a channel is yielded with its reader."""
     nodes, members = plan.graph.nodes, set(fragment.trunk)
     seen: set[str] = set()
     stack: list[tuple[Node, int]] = [(nodes[id], 0) for id in fragment.trunk[-1:]]

@@ -1,15 +1,16 @@
-"""Replay on Spark: what is older than the replay's timestamp is dropped, and counted.
+"""Replay on Spark: drops and counts messages older than the replay's timestamp.
 
-Problem: a source that begins early enough for a replay from T also gives older messages, in any order. They
-must not reach any state or sink; rows that are no messages of the source (the one that says the end, records
-that could not be read) must.
+Problem: a source that begins early enough for a replay from T also delivers older messages, in any order.
+They must not reach any state or sink; rows that are not messages of the source (the end's row, records that
+could not be read) must.
 
-Design: a filter behind the processor that assigns the timestamp (`core.replay.replay` says which). In a trunk
-it is part of the plan, so it stays for the whole life; Spark counts what it drops as a metric of the plan.
+Design: a filter after the processor that assigns the timestamp (`core.replay.replay` determines which). In a
+trunk it is part of the plan, so it stays for the whole life; Spark counts the dropped messages as a metric of
+the plan.
 
 Invariants:
 
-1. Behind `since` no message is older than T, and every other row of the frame is there.
+1. After `since` no message is older than T, and every other row of the frame is there.
 
 Called by `fragment` and `branch_frames`, where event time is assigned, and by `pipeline` for the count.
 """
@@ -34,19 +35,19 @@ if TYPE_CHECKING:
 
 
 def replay_in(graph: Graph, life: Life) -> Replay | None:
-    """The replay that a life is; None for one that takes everything. Raises `ReplayError`."""
+    """The replay of a life; None for a life that takes everything. Raises `ReplayError`."""
     return None if life.from_ms is None else replay_from(graph, life.from_ms)
 
 
 def replay_from(graph: Graph, from_ms: int) -> Replay:
-    """How `graph` is replayed from `from_ms`; raises `ReplayError` when it cannot be."""
+    """How `graph` is replayed from `from_ms`; raises `ReplayError` when that is impossible."""
     replay = replay_of(graph, from_ms)
     replay.check(graph)
     return replay
 
 
 def since(frame: Frame, from_ms: int, counted: str | Observation, where: str) -> Frame:
-    """The frame without messages older than `from_ms`; `counted` is, or names, what observes how many.
+    """The frame without messages older than `from_ms`; `counted` (or its name) observes their number.
 
     Raises `ReplayError` when the frame has no timestamps.
     """
@@ -68,19 +69,19 @@ def since(frame: Frame, from_ms: int, counted: str | Observation, where: str) ->
 
 
 def skipped_name(id: str) -> str:
-    """The name under which Spark tells how many messages of a batch were dropped behind processor `id`."""
+    """The name of Spark's metric of the messages of a batch that were dropped after processor `id`."""
     return f"older than the replay, at {id}"
 
 
 def skipped_in_trunk(query: StreamingQuery | None, ids: Iterable[str]) -> dict[str, int]:
-    """How many messages of the batch that runs were dropped in its trunk, by processor."""
+    """How many messages of the running batch were dropped in its trunk, by processor."""
     wanted = tuple(ids)
     if query is None or not wanted:
         return {}
-    told = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    observed = query._jsq.streamingQuery().lastExecution().observedMetrics()
     found: dict[str, int] = {}
     for id in wanted:
-        row = told.get(skipped_name(id))
+        row = observed.get(skipped_name(id))
         if row.isDefined() and not row.get().isNullAt(0):
             found[id] = int(row.get().getLong(0))
     return found

@@ -1,15 +1,17 @@
-"""What the store at the end of a source keeps for replays, and where a replay begins in it.
+"""Retention in the store at the end of a source, and the start of a replay in it.
 
-Problem: a socket says everything once. To process it again from T, its store must still hold what was read
-long ago, within bounds; it must know in which entries messages of T or later can be; and it must say so when
-some of them are gone, because what is missing from a replay would be lost silently.
+Problem: a socket delivers everything once. To process it again from T, its store must still hold old
+messages, within bounds. It must know which entries may contain messages of T or later. And it must report
+when some of them are gone, because otherwise they would be lost from a replay silently.
 
-Design: an entry is deleted when it was read and is older, or lies further back, than what is kept. The
-timestamps in its segments are the index: those of the column that holds the event time, or, without one, of
-the arrival. Before entries are deleted, the largest timestamp of theirs is noted.
+Design: an entry that was read is deleted when it is too old, or when newer entries exceed the bytes to keep.
+The timestamps in its segments are the index: those of the event time column, or, without one, of the arrival.
+Before entries are deleted, their largest timestamp is stored.
 
-    index.json      which column the timestamps are of (`__ts`: of the arrival; null: not of one alone)
-    trimmed.json    the largest timestamp that was deleted; not there while nothing was
+    index.json      the column of the timestamps (`__ts`: of the arrival; null: not of one column)
+    trimmed.json    the largest deleted timestamp; absent while nothing was deleted
+
+What if we die here: `trimmed.json` is written before anything is deleted, so it may claim too much, never too
 
 What if we die here: `trimmed.json` is written before anything is deleted, so it may claim too much, never too
 little.
@@ -17,7 +19,7 @@ little.
 Invariants:
 
 1. A replay begins at or before the first entry that can hold a message of T or later, or is refused.
-2. What is deleted was read by every subscriber.
+2. Deleted entries were read by every subscriber.
 
 Called by: `stored_sources` (index, start), `query` (trim).
 """
@@ -36,12 +38,12 @@ from drivetrain.runtime.channel.store import ChannelStore
 _INDEX = "index.json"
 _TRIMMED = "trimmed.json"
 KEEP_ENTRIES = 20_000
-"""Each is two files, and all are looked at when the application starts."""
+"""An entry is two files, and the application looks at all of them when it starts."""
 _RETENTION = SubscriberId("what is kept for replays")
 
 
 class Retention:
-    """What of one store is kept when it was read: at most so many bytes, at most for so long."""
+    """Keeps entries of one store after they were read: at most so many bytes, at most for so long."""
 
     def __init__(self, keep_bytes: int, keep_ms: int) -> None:
         self._keep_bytes = keep_bytes
@@ -49,11 +51,11 @@ class Retention:
         self._tail = KeptTail()
 
     def trim(self, store: ChannelStore) -> None:
-        """Delete what was read and need not be kept; looks at what was read since it was called last."""
-        positions = store.held(spare=0)  # what it holds is never made again
+        """Delete entries that were read and need not be kept; looks at those read since the last call."""
+        positions = store.held(spare=0)  # its entries are never repaired, so none are spared for that
         if not positions:
             return
-        # The last entry always stays, so it is not among those that can go.
+        # The last entry always stays, so it cannot be deleted.
         floor = min(*positions.values(), store.length() - 1)
         first = store.start() if self._tail.end is None else self._tail.end
         for entry in store.entries(first, floor):
@@ -72,7 +74,7 @@ class Retention:
 
 
 def note_index(store: ChannelStore, column: str | None) -> None:
-    """Say that timestamps of the entries to come are those of `column`."""
+    """Record that the timestamps of later entries are those of `column`."""
     known = _read(store, _INDEX)
     if known is None:
         column = column if store.length() == 0 else None
@@ -83,9 +85,9 @@ def note_index(store: ChannelStore, column: str | None) -> None:
 
 
 def first_entry(store: ChannelStore, from_ms: int, column: str | None, where: str) -> int:
-    """Where a replay from `from_ms` begins, by the timestamps of `column` (None: they are not indexed).
+    """The first entry of a replay from `from_ms`, by the timestamps of `column` (None: not indexed).
 
-    Raises `ReplayError` when messages that may be of then or later were deleted.
+    Raises `ReplayError` when messages that may be of that time or later were deleted.
     """
     index, trimmed = _read(store, _INDEX), _read(store, _TRIMMED)
     is_indexed = column is not None and index is not None and index["column"] == column
@@ -102,7 +104,7 @@ def first_entry(store: ChannelStore, from_ms: int, column: str | None, where: st
         )
     if not is_indexed:
         return store.start()
-    # The newest entry says the clock, whatever it holds.
+    # The newest entry is always included, since it has the clock.
     later = [entry.number for entry in store.since(from_ms)]
     return max(store.start(), min([*later, store.length() - 1]))
 

@@ -1,9 +1,9 @@
 """Sources that cannot replay: stored in a channel first, and read from there.
 
-A Python iterable or a socket says everything once. `channel.ingest` stores what it says; the fragment
+A Python iterable or a socket delivers everything once. `channel.ingest` stores its messages; the fragment
 reads the store like a channel. If the application takes the event time from a column, the store is
-read as a plain source (the clock then follows that column); otherwise a message's timestamp is when
-it was stored, and the store's own clock rules.
+read as a plain source (the clock then follows that column); otherwise a message's timestamp is the time
+of storing, and the store's own clock applies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from drivetrain.spark.prepare.source_store import Retention, first_entry, note_i
 
 
 class StoredSource(OpenedSource):
-    """The stream of a source that is stored at its end, as far as it was stored."""
+    """The stream of a source's store, up to its newest entry."""
 
     reader = "store"
     how_read = "stored at the source's end"
@@ -47,10 +47,10 @@ class StoredSource(OpenedSource):
         self._store = store
 
     def position(self, offset: str | None) -> Position:
-        """How many messages were stored; raises the error of what stores them."""
+        """How many messages were stored; raises the error of the ingestion."""
         self._ingest.raise_error()
         known = json.loads(offset) if offset else {"entry": self._store.start(), "clock": NO_CLOCK_MS}
-        # The entry that ends the store says so, and may be read before `ingest` is finished.
+        # The store's last entry has the final clock, and may be read before `ingest` is finished.
         finished = known["clock"] >= FINAL_CLOCK_MS
         finished = finished or (self._ingest.finished and known["entry"] >= self._store.length())
         return Position(self._ingest.stored, self._ingest.stored if finished else None, finished)
@@ -58,7 +58,7 @@ class StoredSource(OpenedSource):
 
 @dataclass(frozen=True)
 class Ingested:
-    """A source behind a source-end store: start `ingest` before the query that reads `opened`."""
+    """A source with its store: start `ingest` before the query that reads `opened`."""
 
     opened: OpenedSource
     ingest: Ingest
@@ -73,7 +73,7 @@ def is_ingested(source: object) -> TypeGuard[Items | Socket]:
 
 @dataclass(frozen=True)
 class Begin:
-    """Where a new query begins in a store: at the first entry that can hold a message of a replay."""
+    """Where a new query begins in a store: at the first entry that may have a message of a replay."""
 
     from_ms: int
     where: str
@@ -93,10 +93,10 @@ def ingested(
 ) -> Ingested:
     """The store of `source` at `uri`, and its stream.
 
-    With `by_arrival` the DataFrame has `__ts` (when a message was stored) and the store's clock as its
-    watermark; else the data columns alone. `time` says where the messages get their event time; `begin` where
-    a query without a checkpoint begins (None: with the oldest message), `kept` what is kept for replays.
-    `options` are those of the channel's reader. Raises `ReplayError` when messages to begin with are gone.
+    With `by_arrival` the DataFrame has `__ts` (the time of storing) and the store's clock as its watermark;
+    else only the data columns. `time` is where the messages get their event time; `begin` where a query
+    without a checkpoint begins (None: at the oldest message), `kept` the retention for replays. `options` are
+    those of the channel's reader. Raises `ReplayError` when the first messages to read are gone.
     """
     ddl = "value string" if isinstance(source, Socket) else schema_of(source.schema)
     data = StructType.fromDDL(ddl)
@@ -122,7 +122,7 @@ def ingested(
 
 
 def _indexed_column(data: StructType, time: SourceTime | None) -> str | None:
-    """The column that the store's index is of; None when nothing that is stored is the event time."""
+    """The column that the store's index is of; None when no stored column is the event time."""
     if time is None or not time.places:
         return TS
     kinds = {field.name: field.dataType for field in data}

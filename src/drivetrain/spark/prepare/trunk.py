@@ -1,6 +1,6 @@
-"""The trunk of a fragment as it was compiled: a streaming DataFrame, and what is known of its inputs.
+"""The compiled trunk of a fragment: a streaming DataFrame, and facts about its inputs.
 
-Made by `fragment`; used by whatever runs a fragment's query.
+Made by `fragment`; used by everything that runs a fragment's query.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ CLOCK: Final = "clock"
 
 @dataclass(frozen=True)
 class Trunk:
-    """A compiled trunk: the streaming DataFrame, Spark's output mode, what feeds it.
+    """A compiled trunk: the streaming DataFrame, Spark's output mode, its inputs.
 
-    `inputs` are source and channel ids in the order of Spark's offsets; a plain source behind a
-    clock is followed by its clock stream (`None`). `frame` is what branches start from, as a
-    function of a batch DataFrame. `stored` are the sources that are stored at their end first.
+    `inputs` are source and channel ids in the order of Spark's offsets; a plain source with a
+    clock stream is followed by that (`None`). `frame` turns a batch DataFrame into the frame where branches
+    start. `stored` are the sources that are stored at their end first.
     """
 
     df: DataFrame
@@ -39,13 +39,13 @@ class Trunk:
     frame: Callable[[DataFrame], Frame]
     stored: Mapping[str, Ingested]
     observed: tuple[str, ...] = ()
-    """The processors in the trunk whose event time is observed there, as `newest_name` calls it."""
+    """The processors in the trunk whose event time is observed there, under the name of `newest_name`."""
     skipping: tuple[str, ...] = ()
-    """The processors in the trunk behind which what is older than the replay is dropped."""
+    """The processors in the trunk after which messages older than the replay are dropped."""
     clock_paths: Mapping[str, str] = field(default_factory=dict)
     """Where the clock of a single input is published, by the processor that assigns its event time.
 
-    Sources with partitions have one, and where a trunk has several clocks every input that can be silent."""
+    Sources with partitions have one; so has every input that can be silent in a trunk with several clocks."""
 
     @property
     def only_at_end(self) -> bool:
@@ -60,5 +60,5 @@ def tells_only_at_end(plan: Plan, fragment: str) -> bool:
 
 
 def newest_name(id: str) -> str:
-    """The name under which Spark tells the largest timestamp of a batch that processor `id` assigned."""
+    """The name of Spark's metric of the largest timestamp of a batch that processor `id` assigned."""
     return f"newest of {id}"

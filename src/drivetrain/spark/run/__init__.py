@@ -1,1 +1,1 @@
-"""An application in this process, from start to end."""
+"""Runs an application in this process, from start to end."""

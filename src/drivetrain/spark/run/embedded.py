@@ -1,16 +1,17 @@
 """Run an application embedded: every fragment in this process, on one Spark session.
 
-The order of things: plan, lock the state directory, start Spark, compile every fragment and check
+The sequence: plan, lock the state directory, start Spark, compile every fragment and check
 every source and sink before anything is written, start the queries in topological order, then poll
-(`embedded_loop`) until all have finished, one has failed, or somebody asks to stop.
+(`embedded_loop`) until all have finished, one has failed, or a stop is requested.
 
-What if we die here: at any point the same command goes on from Spark's checkpoints; sinks and
-channels skip what they have. `application.json` says "finished" only after the last output.
+What if we die here: at any point the same command continues from Spark's checkpoints; sinks and
+channels skip what they have. `application.json` has "finished" only after the last output.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import tempfile
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.api.application import Application
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.run_progress import (
     QuietListener,
     RunListener,
@@ -32,11 +34,13 @@ from drivetrain.core.job.run_progress import (
 )
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.errors import DrivetrainError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
 from drivetrain.runtime.clock_file import ClockFile
+from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.durable import disk_full, is_full
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -44,17 +48,30 @@ from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
 from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.flow.flow_actor import FlowController, nobody_else
+from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.repair.steps import Steps
+from drivetrain.spark.run.application_versions import ApplicationVersions
+from drivetrain.spark.run.change_requests import ChangeRequests
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
-from drivetrain.spark.run.execution import Execution, finish, look_at, prepare, refuse_shared_targets
+from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
+from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.results import already_finished, result
 from drivetrain.spark.run.run_clock import RunClock
 from drivetrain.spark.session.lost_java import java_lost
 
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """What a program may ask of an application that runs."""
+
+    clock: RunClock
+    changes: LiveChanges
+
+
 _MOST_RESTORES = 5
-"""How often one run goes back to a checkpoint: damage that comes again and again is the disk's."""
+"""How often one run goes back to a checkpoint: repeated damage has a cause that a restore cannot repair."""
 
 
 def run(
@@ -65,14 +82,14 @@ def run(
     fresh: bool = False,
     replay_from_ms: int | None = None,
     savepoint: str | None = None,
-    on_clock: Callable[[RunClock], None] | None = None,
+    on_start: Callable[[Running], None] | None = None,
 ) -> RunResult:
-    """Run `application` until its input ends or the listener asks to stop, and say what it did.
+    """Run `application` until its input ends or the listener requests a stop, and return the result.
 
-    `fresh` forgets what earlier runs of it did, outputs included. `replay_from_ms` begins a new life of it,
-    which takes the messages of then and later; what was published stays. `savepoint` is a place where it goes
-    on from, if it has no state here. `on_clock` is given its clock before the first batch. Raises the error
-    that stopped it.
+    `fresh` deletes the state and outputs of earlier runs. `replay_from_ms` begins a new life, which takes the
+    messages from that time on; published results stay. `savepoint` is the directory of a savepoint to
+    continue from, if there is no state yet. `on_start` receives the clock and the changes of the run
+    before its first batch. Raises the error that stopped the run.
     """
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
@@ -88,19 +105,14 @@ def run(
         begins = fresh or replay_from_ms is not None or savepoint is not None
         if not begins and rundir.finished is not None:
             return already_finished(plan)
-        restores = 0
-        while True:
-            resumed = not begins and rundir.started
-            try:
-                execution = prepare(
-                    plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
-                )
-                return _run(execution, listener, started_s, on_clock, resumed=resumed)
-            except RestoreNeededError:
-                if restores >= _MOST_RESTORES:
-                    raise
-                restores += 1
-                fresh, begins, replay_from_ms, savepoint = False, False, None, None
+        resumed = not begins and rundir.started
+
+        def begin() -> Execution:
+            return prepare(
+                plan, rundir, config, fresh=fresh, replay_from_ms=replay_from_ms, savepoint=savepoint
+            )
+
+        return _run_with_restores(begin, plan, rundir, config, listener, started_s, on_start, resumed=resumed)
     except Exception as error:
         lost = java_lost(config, error)
         if lost is None and is_full(error):
@@ -112,34 +124,76 @@ def run(
         rundir.release()
 
 
+def _run_with_restores(
+    begin: Callable[[], Execution],
+    plan: Plan,
+    rundir: RunDirectory,
+    config: Config,
+    listener: RunListener,
+    started_s: float,
+    on_start: Callable[[Running], None] | None,
+    *,
+    resumed: bool,
+) -> RunResult:
+    """Run what `begin` prepares; if it has to go back to its newest checkpoint, prepare it from there."""
+    execution: Execution | None = None
+    version: GraphVersion | None = None
+    for restores in itertools.count():
+        try:
+            execution = begin() if not restores else prepare(plan, rundir, config, version=version)
+            return _run(execution, listener, started_s, on_start, resumed=resumed or restores > 0)
+        except RestoreNeededError:
+            if restores >= _MOST_RESTORES:
+                raise
+            if execution is not None:  # it may have changed
+                plan, version = execution.plan, rundir.versions.in_force()
+    raise AssertionError("it counts without an end")
+
+
 def _run(
     execution: Execution,
     listener: RunListener,
     started_s: float,
-    on_clock: Callable[[RunClock], None] | None,
+    on_start: Callable[[Running], None] | None,
     *,
     resumed: bool,
 ) -> RunResult:
-    """Run what was prepared to its end, or until somebody asks to stop.
+    """Run a prepared application to its end, or until a stop is requested.
 
     Raises RestoreNeededError when it has to be prepared again, to go back to its newest checkpoint.
     """
     plan, rundir, config = execution.plan, execution.rundir, execution.context.config
     thread = ActorThread("drivetrain-run", config)
+    control: ControlSocket | None = None
     try:
         loop = assembled(execution, listener, thread)
-        if on_clock is not None:
-            on_clock(loop.clock)
+        control = _listening(rundir, loop)
+        if on_start is not None:
+            on_start(Running(loop.clock, loop.changes))
         listener.on_event(RunStarted(plan.application, tuple(loop.drivers), resumed, *_life(rundir)))
         outcome = _until_the_end(loop)
         ended = {id: driver.query for id, driver in loop.drivers.items()}
-        told = result(plan, ended, outcome, started_s, rundir.life, loop.clock.settle(SETTLE_MS))
-        told = dataclasses.replace(told, checkpoints=loop.checkpoints.figures)
+        run_result = result(
+            execution.plan, ended, outcome, started_s, rundir.life, loop.clock.settle(SETTLE_MS)
+        )
+        version = loop.changes.state.version
+        run_result = dataclasses.replace(run_result, checkpoints=loop.checkpoints.figures, version=version)
         if outcome is RunOutcome.FINISHED:
-            finish(rundir, told)
-        return told
+            finish(rundir, run_result)
+        return run_result
     finally:
+        if control is not None:
+            control.close()
         thread.close()
+
+
+def _listening(rundir: RunDirectory, loop: EmbeddedLoop) -> ControlSocket | None:
+    """The socket by which others change the application; without one, as on some file systems, it runs on."""
+    try:
+        return ControlSocket(rundir.path, ChangeRequests(rundir, loop.changes).answer)
+    except DrivetrainError as error:
+        loop.changes.versions.notices.append(f"no command can change this run: {error}")
+        return None
 
 
 def assembled(
@@ -148,13 +202,16 @@ def assembled(
     thread: ActorThread,
     begin: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
 ) -> EmbeddedLoop:
-    """What runs an application that was prepared, not started yet; its actors are in `thread`.
+    """The loop that runs a prepared application, not started yet; its actors are in `thread`.
 
-    `begin` begins the recovery of a fragment.
+    `begin` starts the recovery of a fragment.
     """
     plan, rundir, config = execution.plan, execution.rundir, execution.context.config
     clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
     notices: deque[str] = deque(execution.notices)
+    in_force = rundir.versions.in_force()
+    assert in_force is not None, "it was recorded when the application was prepared"
+    execution.versions = ApplicationVersions(execution, in_force)
     queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
     thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
     checkpoints = RunCheckpoints(execution, thread, queries)
@@ -164,11 +221,12 @@ def assembled(
         id: FragmentDriver(query, recovery, partial(checkpoints.can_go_back, id), begin)
         for id, query in queries.items()
     }
-    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers)
+    changes = LiveChanges(execution, drivers)
+    return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes)
 
 
 def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
-    with ExitStack() as ends:  # all are stopped, also when one of them cannot be
+    with ExitStack() as ends:  # all are stopped, even if one of them cannot be
         for driver in loop.drivers.values():
             ends.callback(driver.stop)
         loop.start()
@@ -180,7 +238,7 @@ def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
 def _saving(
     rundir: RunDirectory, checkpoints: RunCheckpoints, clock: RunClock
 ) -> Callable[[Path, int], Manifest]:
-    """What makes savepoints of a run: at a place, of a checkpoint that is made within so many ms."""
+    """A function that writes savepoints of a run: the place, and how many ms the checkpoint may take."""
 
     def make(place: Path, timeout_ms: int) -> Manifest:
         return write_savepoint(
@@ -195,9 +253,9 @@ def _life(rundir: RunDirectory) -> tuple[int, int | None]:
 
 
 def analysed(application: Application, config: Config | None = None) -> Plan:
-    """The plan of `application` as Spark sees it: every operator's columns, and how it really runs.
+    """The plan of `application` as Spark analyses it: every operator's columns, and how it really runs.
 
-    Starts Spark and looks at the inputs' schemas; runs nothing and writes nothing that stays.
+    Starts Spark and reads the inputs' schemas; runs nothing and writes only temporary files.
     """
     config = config or Config.load(None, {}, {})
     plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])

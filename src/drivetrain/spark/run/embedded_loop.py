@@ -1,17 +1,17 @@
-"""What an embedded run does again and again: looks after its fragments, tells what is new, ends or stops.
+"""The loop of an embedded run: drives its fragments, reports news to the listener, ends or stops.
 
-Problem: one thread looks after all fragments of an application, its checkpoints and what others ask of it. It
-must not block, or a fragment waits for another; and what it does between two effects must be the same in a
+Problem: one thread drives all fragments of an application, its checkpoints and requests to it. It
+must not block, or a fragment waits for another; and between two effects it must behave as in a
 simulation, which has no threads.
 
-Design: `step` looks once after everything, and says when the run is over. A run that is asked to stop goes
-through three steps, each of which may take a while: the running batches finish, the checkpoint that is being
+Design: `step` checks everything once, and returns the outcome when the run is over. A requested stop goes
+through three steps, each of which may take a while: the running batches finish, a checkpoint that is being
 made is published, and all queries are stopped.
 
 Invariants:
 
-1. A run has finished only when every fragment has, and everything that they gave is published.
-2. What is told of a fragment is told once, in order.
+1. A run has finished only when every fragment has, and all their results are published.
+2. Each change of a fragment is reported once, in order.
 
 Called by `embedded`, in its thread.
 """
@@ -37,18 +37,19 @@ from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
 from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
+from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.run_clock import RunClock
 
 SETTLE_MS = 10_000
 """How long the end of a run waits until its last checkpoint is published, and until its clock is on disk."""
 LOOK_MS = 500
-"""How often a fragment is looked at between its batches: it may be blocked, and what waits for it grows."""
+"""How often a fragment's progress is reported between batches: it may be blocked, with a growing lag."""
 
 
 class EmbeddedLoop:
-    """Looks after the fragments of an application (`drivers` by id, in topological order).
+    """Drives the fragments of an application (`drivers` by id, in topological order).
 
-    `notices` is what repairs have said and `listener` was not told yet.
+    `notices` are repairs' notices that the listener has not received yet.
     """
 
     def __init__(
@@ -59,39 +60,43 @@ class EmbeddedLoop:
         savepoints: SavepointRequests,
         notices: deque[str],
         drivers: Mapping[str, FragmentDriver],
+        changes: LiveChanges,
     ) -> None:
         self.drivers = drivers
         self._listener = listener
         self.clock = clock
         self.checkpoints = checkpoints
+        self.changes = changes
         self._savepoints = savepoints
         self._notices = notices
         self._now_ms = 0
         self._drained_by_ms: int | None = None  # set when the run is asked to stop
         self._settled_by_ms: int | None = None  # set when no batch runs any more
-        self._told_checkpoints: CheckpointFigures | None = None
-        self._told: dict[str, tuple[int, FragmentState | None]] = {}  # batch and state, as told last
+        self._reported_checkpoints: CheckpointFigures | None = None
+        self._reported: dict[str, tuple[int, FragmentState | None]] = {}  # batch and state, as last reported
         self._shown: dict[
             str, tuple[int, FragmentProgressed]
-        ] = {}  # when it was looked at, and what was told
+        ] = {}  # when the progress was last read, and what was reported
 
     def start(self) -> None:
         """Start the queries, in topological order."""
+        self.changes.resume()
         for driver in self.drivers.values():
             self._tell_state(driver.query)
             driver.start()
             self._tell_state(driver.query)
 
     def step(self, now_ms: int) -> RunOutcome | None:
-        """Look once after everything; how the run has ended, None while it goes on.
+        """Check everything once; returns how the run has ended, None while it continues.
 
-        `now_ms` is of a clock that does not go back. Raises what the application cannot go on from.
+        `now_ms` is of a monotonic clock. Raises errors that end the application.
         """
         self._now_ms = now_ms
         if self._drained_by_ms is not None:
             return RunOutcome.STOPPED if self._has_stopped(self._drained_by_ms) else None
         for driver in self.drivers.values():
             self._look_after(driver)
+        self.changes.step()
         is_over = all(driver.is_finished for driver in self.drivers.values())
         self._savepoints.look()
         if is_over and self.checkpoints.is_all_published() and not self._savepoints.is_busy:
@@ -104,10 +109,12 @@ class EmbeddedLoop:
         return None
 
     def _look_after(self, driver: FragmentDriver) -> None:
-        """Look after a fragment once, and tell what is new; raises why it cannot go on."""
+        """Drive a fragment one step, and report news; raises an error that ends it."""
         try:
             driver.step(self._tell)
-        except BaseException:
+        except BaseException as error:
+            if self.changes.goes_back(driver, error):
+                return
             driver.query.state = FragmentState.FAILED
             self._tell_state(driver.query)
             raise
@@ -121,17 +128,18 @@ class EmbeddedLoop:
 
     def _begin_stop(self) -> None:
         """Let every running batch finish, and begin no other."""
+        self.changes.close()
         for driver in self.drivers.values():
             driver.drain()
             self._tell_state(driver.query)
         self._drained_by_ms = self._now_ms + int(DRAIN_S * 1000)
 
     def _has_stopped(self, drained_by_ms: int) -> bool:
-        """Whether all is stopped; what a batch had begun and not finished runs again."""
+        """Whether everything has stopped; unfinished batches run again later."""
         is_draining = any(driver.is_draining for driver in self.drivers.values())
         if is_draining and self._now_ms < drained_by_ms:
             return False
-        # So that the newest checkpoint is all of the application, for instance for a savepoint.
+        # So that the newest checkpoint holds all of the application's state, for instance for a savepoint.
         if self._settled_by_ms is None:
             self._settled_by_ms = self._now_ms + SETTLE_MS
         if self.checkpoints.is_publishing() and self._now_ms < self._settled_by_ms:
@@ -141,18 +149,18 @@ class EmbeddedLoop:
             self._tell_state(driver.query)
         return True
 
-    # -- telling ---------------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------
 
     def _tell(self, query: FragmentQuery) -> None:
         self._tell_state(query)
         id = query.fragment.id
-        batch, state = self._told.get(id, (-1, None))
+        batch, state = self._reported.get(id, (-1, None))
         looked_ms, before = self._shown.get(id, (self._now_ms, None))
         if query.batch_id == batch and (before is None or self._now_ms - looked_ms < LOOK_MS):
             return
         stalled_ms, waiting_for = self.clock.stall(id)
         progress = dataclasses.replace(query.progressed(), stalled_ms=stalled_ms, waiting_for=waiting_for)
-        self._told[id] = (query.batch_id, state)
+        self._reported[id] = (query.batch_id, state)
         self._shown[id] = (self._now_ms, progress)
         if progress == before:
             return
@@ -162,19 +170,24 @@ class EmbeddedLoop:
             self._listener.on_event(InputProgressed(fraction))
 
     def _tell_state(self, query: FragmentQuery) -> None:
-        batch, state = self._told.get(query.fragment.id, (-1, None))
+        batch, state = self._reported.get(query.fragment.id, (-1, None))
         if state is not query.state:
-            self._told[query.fragment.id] = (batch, query.state)
+            self._reported[query.fragment.id] = (batch, query.state)
             self._listener.on_event(FragmentStateChanged(query.fragment.id, query.state))
 
     def _tell_checkpoints(self) -> None:
         figures = self.checkpoints.figures
-        if figures is not None and figures is not self._told_checkpoints:
-            self._told_checkpoints = figures
+        if figures is not None and figures is not self._reported_checkpoints:
+            self._reported_checkpoints = figures
             self._listener.on_event(CheckpointsProgressed(figures))
 
     def _tell_notices(self) -> None:
-        for notices in (self.clock.notices, self.checkpoints.notices, self._notices):
+        for notices in (
+            self.clock.notices,
+            self.checkpoints.notices,
+            self._notices,
+            self.changes.versions.notices,
+        ):
             while notices:
                 self._listener.on_event(NoticeGiven(notices.popleft()))
 

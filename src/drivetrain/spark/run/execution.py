@@ -1,22 +1,22 @@
-"""An application in one process: prepared, its fragments compiled and run one by one, concluded.
+"""An application in one process: prepares it, compiles and runs its fragments one by one, concludes it.
 
 Problem: `drivetrain run` runs all fragments of an application in one process, a cluster runs them in several,
 each restarted alone. Both must check the same things before anything is written and run a fragment in the
 same way.
 
-Design: `prepare` looks at all of the application: every fragment is compiled, every source and sink checked,
-before its state begins. It is done by one process alone. Others `join`: of the fragments that they do not
-run they only need what the channels carry, and that is noted in the state directory. Either gives an
-`Execution`, which makes a `FragmentQuery` for each attempt of a fragment.
+Design: `prepare` processes all of the application: it compiles every fragment and checks every source and
+sink before the application's state begins. Only one process does that. Others `join`: of the fragments that
+they do not run they need only the schemas of the channels, which are stored in the state directory. Both
+return an `Execution`, which makes a `FragmentQuery` for each attempt of a fragment.
 
-What if we die here: `prepare` leaves nothing that counts before `begin`, at its end; all else is Spark's
-checkpoints, sinks and channels, which skip what they have.
+What if we die here: `prepare` leaves nothing that counts before `begin`, at its end; everything else is in
+Spark's checkpoints, sinks and channels, which skip what they have.
 
 Invariants:
 
 1. Nothing is written to a sink or a channel before every fragment has compiled.
-2. An attempt is compiled from what the state directory says now; one that was compiled while preparing is
-   used only if nobody has run the fragment since.
+2. An attempt is compiled from the current state directory; one that was compiled while preparing is used only
+   if no process has run the fragment since.
 
 Called by `embedded` and by the cluster's executor.
 """
@@ -33,8 +33,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from drivetrain.api.written_out import notice, written_out
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.connectors.opening import check_source, open_sink, sink_path
+from drivetrain.connectors.opening import check_source
+from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.realtime import require_realtime, with_how
@@ -53,10 +55,11 @@ from drivetrain.spark.checkpoints.participants import CheckpointBook
 from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.publishing import publish_prepared
 from drivetrain.spark.checkpoints.restoring import restore_lost
-from drivetrain.spark.connector.sink import SinkContext, SinkWriter
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.largest_batches import largest_batches
+from drivetrain.spark.prepare.opened_sinks import OpenSinks, open_sinks
 from drivetrain.spark.prepare.replay_filter import replay_from, replay_in
 from drivetrain.spark.run.host import SPARK, Host
 
@@ -69,23 +72,27 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.batch.query_engine import QueryEngine
     from drivetrain.spark.batch.query_part import CheckpointPart
+    from drivetrain.spark.connector.sink import SinkWriter
+    from drivetrain.spark.run.application_versions import ApplicationVersions
 
 
 @dataclass
 class Execution:
-    """An application that may run in this process: what its fragments share."""
+    """An application that may run in this process: the parts that its fragments share."""
 
     context: CompileContext
     engine: QueryEngine
-    sinks: Mapping[str, SinkWriter]
+    sinks: OpenSinks
     flow: FlowBook
     """The ends of channels in this process."""
     part: Callable[[Participation], CheckpointPart] = SPARK.part
-    """Makes what takes part in checkpoints for a query."""
+    """Makes a query's part in checkpoints."""
     checkpoints: CheckpointBook = field(default_factory=CheckpointBook)
     """The fragments of this process in checkpoints."""
     notices: list[str] = field(default_factory=list)
     """What the user should know of how it was prepared."""
+    versions: ApplicationVersions | None = None
+    """The versions of the graph between which its fragments can go over, where that can be done."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
 
     @property
@@ -101,12 +108,12 @@ class Execution:
     def fragment(self, id: str, mark: str | None = None, counts: Counts | None = None) -> FragmentQuery:
         """A new attempt of a fragment, compiled. Raises the error of the operator that Spark refuses.
 
-        In a cluster the fragment's lock is held, and `mark` is what it said before that. With `counts` it
-        goes on counting there.
+        In a cluster the fragment's lock is held, and `mark` is the lock's mark before that. With `counts` it
+        continues those counts.
         """
         before, query = self._compiled.pop(id, ("", None))
         if query is not None and counts is None and mark in (None, before):
-            return query
+            return self._with_versions(query)
         known = {fragment.id: fragment for fragment in self.plan.fragments}
         if id not in known:
             raise GraphError(
@@ -116,11 +123,16 @@ class Execution:
                 remedy="the application's file builds a different graph each time: let it depend on "
                 "its settings only",
             )
-        return self._compile(known[id], counts or Counts())
+        return self._with_versions(self._compile(known[id], counts or Counts()))
+
+    def _with_versions(self, query: FragmentQuery) -> FragmentQuery:
+        if self.versions is not None:
+            self.versions.attach(query)
+        return query
 
     def compile_all(self) -> None:
-        """Compile every fragment, in topological order; what a channel carries is known behind its
-        producer."""
+        """Compile every fragment, in topological order; a channel's schema is known after its producer is
+        compiled."""
         for fragment in self.plan.fragments:
             self._compiled[fragment.id] = (
                 self.rundir.fragment_lock(fragment.id).mark,
@@ -130,17 +142,17 @@ class Execution:
         require_cores(self.plan, queries, self.engine.cores)
 
     def schemas(self) -> dict[str, Any]:
-        """What the channels carry, as Spark's JSON, once all is compiled."""
+        """The schemas of the channels, as Spark's JSON, once all is compiled."""
         return {c.id: self.context.schemas[c.id].jsonValue() for c in self.plan.channels}
 
     def _compile(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
-        """Compile a fragment for the mode that it runs in; raises GraphError when that must be another."""
+        """Compile a fragment for the mode in which it runs; raises GraphError if that is impossible."""
         realtime = self.context.realtime
         hoped = with_how(self.plan, dict.fromkeys(self.plan.operators, "native"))
         if hoped.is_realtime(fragment.id):
             realtime.add(fragment.id)
         query = self._compiled_for(fragment, counts)
-        # Only now it is known which Python functions Spark runs by itself.
+        # Only now is it known which Python functions Spark runs natively.
         real = with_how(self.plan, {id: how for id, (how, _) in self.context.how.items()})
         require_realtime(real, fragment)
         if fragment.id in realtime and not real.is_realtime(fragment.id):
@@ -149,11 +161,11 @@ class Execution:
         return query
 
     def _compiled_for(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
-        """Compile a trunk and, on no data, its branches: so every operator is checked by Spark."""
+        """Compile a trunk and, on no data, its branches, so that Spark checks every operator."""
         context, plan, rundir = self.context, self.plan, self.rundir
         with counts.user.active():
             trunk, compiled = self.engine.compile(context, fragment)
-        # Otherwise what a power cut takes of a channel is found, and made again or left out.
+        # Otherwise entries that a channel loses in a power cut are detected, and repaired or left out.
         durable = plan.delivery == EXACTLY_ONCE
         stores = {
             c.id: ChannelStore(rundir.channel(c.id), fragment=fragment.id, durable=durable)
@@ -186,24 +198,29 @@ def prepare(
     savepoint: str | None = None,
     flow: FlowBook | None = None,
     host: Host = SPARK,
+    version: GraphVersion | None = None,
 ) -> Execution:
-    """Compile everything, check every source and sink, begin the state; nothing runs yet.
+    """Compile everything, check every source and sink, and create the state; nothing runs yet.
 
-    `rundir` is locked by this process alone. `fresh` forgets what earlier runs did, outputs included;
-    `replay_from_ms` begins a new life with the messages that are not older, `savepoint` one that goes on
-    from the savepoint at that place. Raises what is wrong with the application: then no state of a first run
-    is left behind, and the life that was there stays.
+    This process holds the lock of `rundir`. `fresh` deletes the state and outputs of earlier runs;
+    `replay_from_ms` begins a new life with the messages from that time on, `savepoint` a life that continues
+    from the savepoint in that directory. `version` is the record of the plan, if there is one. Raises the
+    application's first error: then a first run leaves no state, and an earlier life stays.
     """
     saved = None if savepoint is None else _fitting(savepoint, plan, rundir, fresh, replay_from_ms)
     if replay_from_ms is not None:
-        replay_from(plan.graph, replay_from_ms)  # before anything is forgotten
+        replay_from(plan.graph, replay_from_ms)  # before anything is deleted
         if not fresh:
             rundir.make_aside(replay_from_ms)
+    # First: what is compiled may hold options with their secrets, which must not be written.
+    code = code_if_possible(plan.graph)
     try:
         execution = _prepared(
             plan, rundir, config, flow, host, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
         )
-        rundir.begin(plan)
+        has_checkpoints = execution.context.transactional
+        version = version or version_of(plan, fingerprint, has_checkpoints=has_checkpoints)
+        rundir.begin(plan, version, code)
         CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
     except BaseException:
         rundir.give_up_aside()
@@ -218,7 +235,7 @@ def prepare(
 def _fitting(
     place: str, plan: Plan, rundir: RunDirectory, fresh: bool, replay_from_ms: int | None
 ) -> OpenedSavepoint:
-    """The savepoint at a place, all of it read; raises what keeps the application from starting with it."""
+    """The verified savepoint at a place; raises an error if the application cannot start from it."""
     if replay_from_ms is not None:
         raise UserError(
             "an application cannot start from a savepoint and with a replay",
@@ -265,21 +282,21 @@ def _prepared(
         execution.notices.append(restored)
     if saved is not None:
         parts = int(execution.engine.spark.conf.get("spark.sql.shuffle.partitions", "2"))
-        execution.notices.append(saved.told(parts))
+        execution.notices.append(saved.notice(parts))
     try:
         execution.compile_all()
     except BaseException:
         if first_run:
-            rundir.clear()  # nothing has run: the next try lists its inputs anew
+            rundir.clear()  # nothing has run: the next try lists its inputs again
         raise
     return execution
 
 
 def _forget(rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> None:
-    """Start over: no state, and no results."""
+    """Delete the state and the results."""
     for sink in sinks.values():
         sink.check_fresh()
-    # The state first: a state whose results are gone would go on, one that is gone is refused.
+    # The state first: a state without its results would continue, results without a state are refused.
     rundir.clear()
     for sink in sinks.values():
         sink.fresh()
@@ -288,18 +305,18 @@ def _forget(rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> None:
 def _settled(
     plan: Plan, rundir: RunDirectory, config: Config, sinks: Mapping[str, SinkWriter], *, life_ends: bool
 ) -> str | None:
-    """Decide what becomes of what earlier runs had prepared; returns what the user should know of it."""
+    """Publish or restore what earlier runs had prepared; returns a notice for the user, if any."""
     if life_ends:
-        publish_prepared(sinks)  # what this life has made is not made again
+        publish_prepared(sinks)  # the new life does not compute the results of this one again
     if makes_checkpoints(plan, config):
         return restore_lost(plan, rundir, sinks)
     if CheckpointFiles(rundir.home).transaction() is not None:
-        publish_prepared(sinks)  # it was made while there were checkpoints; now each batch is shown by itself
+        publish_prepared(sinks)  # prepared while checkpoints were on; now each batch is published separately
     return None
 
 
 def _validate_sources(plan: Plan) -> None:
-    """What can be found wrong without Spark is told at once. Later runs go on with what they listed."""
+    """Raise errors that can be found without Spark, at once. Later runs use the inputs that they listed."""
     for node in plan.graph.nodes.values():
         if node.operation.any_source is not None:
             check_source(node.operation.any_source)
@@ -314,14 +331,14 @@ def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook) -> Ex
 
 
 def look_at(plan: Plan, rundir: RunDirectory, config: Config) -> CompileContext:
-    """Compile everything for what Spark says of it; `rundir` is a scratch directory."""
+    """Compile everything, to have Spark analyse it; `rundir` is a scratch directory."""
     execution = _started(plan, rundir, config, open_sinks(plan, rundir, config))
     execution.compile_all()
     return execution.context
 
 
 def printed_by_hooks(application: Application, result: RunResult) -> str:
-    """Call the `when_finished` hooks of an application; returns what they printed. Raises what they raise."""
+    """Call the `when_finished` hooks of an application; returns their output. Raises their errors."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         application.call_finish_hooks(result)
@@ -329,44 +346,15 @@ def printed_by_hooks(application: Application, result: RunResult) -> str:
 
 
 def finish(rundir: RunDirectory, result: RunResult) -> None:
-    """Note in the state directory that the application has finished."""
+    """Record in the state directory that the application has finished."""
     rundir.finish({"at": time.time(), "outputs": [output.target for output in result.outputs]})
-
-
-def open_sinks(plan: Plan, rundir: RunDirectory, config: Config) -> dict[str, SinkWriter]:
-    """The sinks of an application by processor id."""
-    opened: dict[str, SinkWriter] = {}
-    for node in plan.graph.nodes.values():
-        if node.operation.target is not None:
-            directory = str(rundir.path / "sinks" / node.id)
-            context = SinkContext(rundir.app_id, node.id, directory, config, rundir.life.number)
-            opened[node.id] = open_sink(node.operation.target, context)
-    return opened
-
-
-def refuse_shared_targets(plan: Plan) -> None:
-    """Raise `GraphError` when two sinks write to one place: each would take the other's for its own."""
-    taken: dict[str, str] = {}
-    for node in plan.graph.nodes.values():
-        sink = node.operation.target
-        target = None if sink is None else sink_path(sink)
-        if target is None:
-            continue
-        if target in taken:
-            raise GraphError(
-                f"two sinks write to {target}",
-                where=str(node),
-                got=f"the other is {taken[target]}",
-                remedy="give each sink a directory of its own, or union the streams before one sink",
-            )
-        taken[target] = str(node)
 
 
 def _started(
     plan: Plan,
     rundir: RunDirectory,
     config: Config,
-    sinks: Mapping[str, SinkWriter],
+    sinks: OpenSinks,
     flow: FlowBook | None = None,
     host: Host = SPARK,
 ) -> Execution:

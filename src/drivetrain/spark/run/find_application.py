@@ -1,7 +1,7 @@
-"""Finding the application that is asked for something: its states, a savepoint.
+"""Finds the application for a request: for its states, or for a savepoint.
 
-Design: an `Application` says by name and settings where its state is. A name or an id alone is looked for in
-the state directory of the configuration, which says of each application what it is called.
+Design: an `Application`'s name and settings determine where its state is. A name or an id alone is looked up
+in the state directory of the configuration, which stores the name of each application.
 
 Called by `drivetrain.state` and `drivetrain.savepoint`.
 """
@@ -41,7 +41,7 @@ def asked(application: Application | str, processor: str, config: Config | None 
 
 
 def directory_of(application: Application | str, config: Config) -> RunDirectory:
-    """Where an application has its state; raises `UserError` when one of that name or id is not found."""
+    """The state directory of an application; raises `UserError` if none has that name or id."""
     if isinstance(application, str):
         return _found(application, config)
     settings = application.naming_settings
@@ -55,12 +55,12 @@ def _found(name: str, config: Config) -> RunDirectory:
     known: dict[str, tuple[str, dict[str, Any]]] = {}
     for file in sorted(state_dir.glob("*/application.json")):
         try:
-            said = known_in(file.parent)
+            stored = known_in(file.parent)
         except InputError:
             if name in (file.parent.name, file.parent.name.rpartition("-")[0]):
                 raise
-            continue  # another application's
-        known[file.parent.name] = (said.get("application", ""), said.get("settings", {}))
+            continue  # of another application
+        known[file.parent.name] = (stored.get("application", ""), stored.get("settings", {}))
     ids = [id for id, (called, _) in known.items() if name in (id, called)]
     if len(ids) == 1:
         return RunDirectory(str(state_dir), *known[ids[0]], writers)

@@ -1,14 +1,14 @@
 """Drives one fragment: starts its query, polls it, has losses repaired, drains and stops it.
 
-Problem: an embedded run drives all fragments of an application in one thread, an executor each of its own in
-a thread of its own. What a fragment needs of either is the same, and must not differ.
+Problem: an embedded run drives all fragments of an application in one thread, an executor drives each of its
+fragments in a separate thread. A fragment must behave the same in both.
 
-Design: `step` looks once, and does what follows; it never blocks for long, so that one thread can drive many
+Design: `step` polls once and reacts; it never blocks for long, so one thread can drive many
 fragments. A query that ends because messages were lost, or because its source has new partitions, is
-recovered in a thread of its own (`spark.repair.recovery`) and followed by another query, in the same driver.
-Whatever else stops it is raised by `step`.
+recovered in a separate thread (`spark.repair.recovery`) and followed by another query, in the same driver.
+`step` raises any other error that stops it.
 
-| what ended the query | what the driver does |
+| reason why the query ended | action of the driver |
 |---|---|
 | its inputs | `is_finished` |
 | lost messages, new partitions | recovers it: `is_recovering`, then the next query |
@@ -39,17 +39,17 @@ from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.session.spark_errors import StateDamagedError
 
 POLL_S = 0.05
-"""How often a fragment is looked at."""
+"""How often a fragment is polled."""
 DRAIN_S = 60.0
-"""How long the batch that runs may take to finish when the application is asked to stop."""
+"""How long the running batch may take to finish when the application is asked to stop."""
 
 
 class FragmentDriver:
     """Drives the fragment of `query`.
 
-    `can_restore` is asked when its state is damaged: it notes the damage, and says whether the application
-    can go back to a checkpoint. `begin` begins a recovery, whose steps it takes: in a thread, if not told
-    otherwise.
+    `can_restore` is called when its state is damaged: it records the damage, and returns whether the
+    application can go back to a checkpoint. `begin` starts a recovery, whose steps it takes, by default in a
+    thread.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class FragmentDriver:
         begin: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
     ) -> None:
         self.query = query
-        """The present query; of a fragment that is being recovered the one that ended."""
+        """The current query; while the fragment is being recovered, the one that ended."""
         self.queries_before = 0
-        """How many queries of the fragment ended and were followed by another one."""
+        """How many queries of the fragment have been followed by another one."""
         self._recovery = recovery
         self._can_restore = can_restore
         self._begin = begin
@@ -75,40 +75,42 @@ class FragmentDriver:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the fragment has come to its end."""
+        """Whether the fragment has finished."""
         return self.query.state is FragmentState.FINISHED
 
     @property
     def is_recovering(self) -> bool:
-        """Whether no query runs, because what the last one lost is made again."""
+        """Whether no query runs because a repair is under way."""
         return self._recovering is not None
 
     def waiting_for(self) -> str | None:
-        """What keeps the fragment's clock, in words that fit behind "waiting for"."""
+        """What the fragment's clock waits for, as text after "waiting for"."""
         return "its restart" if self.is_recovering else self.query.waiting_for()
 
     # -- steps ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the query; what its channels have lost is repaired first, by later steps."""
+        """Start the query; if its channels have losses, later steps repair those first."""
         try:
             self.query.start()
         except MessageLossError as lost:
             self._recover(lost)
 
     def step(self, look: Callable[[FragmentQuery], None]) -> None:
-        """Poll once, and do what follows; raises what the fragment cannot go on from.
+        """Poll once and react; raises errors that end the fragment.
 
-        `look` is called with the query once it was polled, to see how far it has come. It may find losses.
+        `look` is called with the query after the poll, to read its progress. It may detect losses.
         """
         if self._recovering is not None:
             self._take_successor(self._recovering)
             return
-        was_active = self.query.active  # first: if it ends while we look, the next step knows what failed
+        was_active = (
+            self.query.active
+        )  # read first: if the query ends meanwhile, the next step gets its error
         try:
             self.query.poll()
             look(self.query)
-            # To ask Spark again costs as much as all of the rest.
+            # Asking Spark again would cost as much as everything else here.
             failure = None if was_active and not self.query.has_failed else self.query.failure()
         except MessageLossError as lost:
             failure = lost
@@ -133,10 +135,20 @@ class FragmentDriver:
         self.queries_before += 1
         self.start()
 
+    def start_again(self, successor: Callable[[FragmentQuery], FragmentQuery]) -> None:
+        """Stop the query, and start its successor, which is made of it."""
+        self.query.stop()
+        self.query.state = FragmentState.RESTARTING
+        made = successor(self.query)
+        made.go_on(self.query)
+        self.query = made
+        self.queries_before += 1
+        self.start()
+
     # -- the end -------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Let the batch that runs finish, and stop before the next; a recovery is given up."""
+        """Let the running batch finish, and stop before the next; a recovery is given up."""
         self._give_up_recovery()
         if self.query.state is FragmentState.RUNNING:
             self.query.state = FragmentState.DRAINING
@@ -144,16 +156,16 @@ class FragmentDriver:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the batch that ran when it was asked to drain still runs."""
+        """Whether the batch that was running at the request to drain still runs."""
         return self.query.active and self.query.busy
 
     def wait_drained(self, deadline_s: float, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait until no batch runs, until `deadline_s` (monotonic), or until `goes_on` is false."""
+        """Wait until no batch runs, until `deadline_s` (monotonic), or until `goes_on()` is false."""
         while goes_on() and self.is_draining and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
 
     def stop(self) -> None:
-        """Stop the query, and a recovery; what the running batch did not commit runs again next time."""
+        """Stop the query, and a recovery; the next attempt runs the uncommitted batch again."""
         self._give_up_recovery()
         self.query.stop()
         if self.query.state in (FragmentState.DRAINING, FragmentState.RESTARTING):

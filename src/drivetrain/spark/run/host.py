@@ -1,8 +1,8 @@
-"""What an application runs on: an engine for its queries, and what moves its parts on.
+"""What an application runs on: an engine for its queries, and drivers of their parts in checkpoints.
 
-Problem: the engine and the threads are the only things of a run that a simulation cannot have.
+Problem: a simulation needs the whole of a run, except for the engine and the threads.
 
-Design: whoever prepares an application may give others; who gives none gets Spark and threads.
+Design: the caller that prepares an application may pass a different host; the default is Spark and threads.
 
 Called by `execution`.
 """
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Host:
-    """What an application is given by whoever runs it.
+    """The environment of an application, chosen by its caller.
 
-    `engine` makes its engine, once; `part` makes what takes part in checkpoints for a query.
+    `engine` makes its engine, once; `part` makes a query's part in checkpoints.
     """
 
     engine: Callable[[Plan, Config], QueryEngine]

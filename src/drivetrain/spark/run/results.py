@@ -1,4 +1,4 @@
-"""What a run says of itself at the end."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def already_finished(plan: Plan) -> RunResult:
 
 
 def is_source(plan: Plan, id: str) -> bool:
-    """Whether a processor takes its messages from outside."""
+    """Whether a processor reads messages from outside."""
     return plan.graph.nodes[id].operation.stream_source is not None
 
 
 def outputs(plan: Plan, written: Mapping[str, int]) -> tuple[OutputResult, ...]:
-    """What each sink wrote, by the order of the graph."""
+    """The messages that each sink wrote, in the order of the graph."""
     return tuple(OutputResult(s.id, s.target, written.get(s.id, 0), s.guarantee) for s in plan.sinks)

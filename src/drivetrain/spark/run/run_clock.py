@@ -1,18 +1,19 @@
-"""The application's clock in an embedded run: where its parts meet.
+"""The application's clock in an embedded run, shared by its threads.
 
 Problem: fragments are polled in one thread, the clock service is an actor in another, its clock must be on
-disk before it is told, and a program in a third thread wants to wait for a time.
+disk before it is announced, and a program in a third thread wants to wait for a time.
 
-Design: `report` tells the actor what a poll found, when it is news. Effects come back on the actor's thread:
-the clock is written in a thread of the actor system, then told; stalls are noted. `clock_ms` and `stall` are
-plain reads. A clock that cannot be written is not told: it stands, the run goes on, and `notices` says why.
+Design: `report` sends the actor the result of a poll, if it is new. Effects come back on the actor's thread:
+the clock is written in a thread of the actor system, then announced; stalls are noted. `clock_ms` and `stall`
+are plain reads. If a clock cannot be written it is not announced: it stops, the run continues, and `notices`
+has the reason.
 
-What if we die here: see `clock_file`. A damaged file is set aside with a notice: fragments know their clocks
+What if we die here: see `clock_file`. A damaged file is renamed, with a notice: fragments know their clocks
 from channels and checkpoints, and the application's follows from them.
 
 Invariants:
 
-1. What `clock_ms` and `wait_clock` say is on disk.
+1. The clock of `clock_ms` and `wait_clock` is on disk.
 2. One clock is written at a time.
 
 Called by `embedded`; `running` lets programs wait.
@@ -55,13 +56,13 @@ if TYPE_CHECKING:
     from drivetrain.runtime.clock_file import ClockFile
 
 _ANSWER_MS: Final = 10_000
-"""How much longer than its own timeout a question may take."""
+"""How much longer than its own timeout a request may take."""
 
 
 class RunClock:
     """The clock of the application of `plan`, an actor of `thread`, kept in `file`.
 
-    Before its first word it is at `begin_ms`, where the messages of a replay begin.
+    Until its first report it is at `begin_ms`, where the messages of a replay begin.
     """
 
     def __init__(
@@ -75,10 +76,10 @@ class RunClock:
         self._thread: Final = thread
         self._file: Final = file
         self.notices: Final[deque[str]] = deque()
-        """What the user should know, oldest first; whoever shows it takes it out."""
+        """Notices for the user, oldest first; the reader removes them."""
         known_ms = self._read()
         self.clock_ms: int | None = begin_ms if known_ms is None else known_ms
-        """The application's clock as it is on disk; None: it has none yet."""
+        """The application's clock as stored on disk; None: it has none yet."""
         self._stalls: dict[str, tuple[Stall, float]] = {}
         self._reported: dict[str, FragmentReported] = {}
         self._is_writing = False
@@ -90,25 +91,25 @@ class RunClock:
     # -- for the thread that polls ----------------------------------------------------------------------
 
     def report(self, fragment: str, attempt: int, clock_ms: int | None, waiting_for: str | None) -> None:
-        """What a poll found of an attempt of a fragment."""
+        """Report the result of polling an attempt of a fragment."""
         report = FragmentReported(fragment, attempt, clock_ms, waiting_for)
         if self._reported.get(fragment) != report:
             self._reported[fragment] = report
             self._thread.tell(self._actor, ClockEvent(report))
 
     def restarted(self, fragment: str, attempt: int) -> None:
-        """A fragment begins again from its last committed batch."""
+        """A fragment starts again from its last committed batch."""
         self._thread.tell(self._actor, ClockEvent(FragmentRestarted(fragment, attempt)))
 
     def stall(self, fragment: str) -> tuple[int, str | None]:
-        """For how long, in ms, the fragment's clock has stood, and for whom it waits; (0, None): it moves."""
-        stall, told_s = self._stalls.get(fragment, (None, 0.0))
+        """For how many ms the fragment's clock has stalled, and what it waits for; (0, None): it moves."""
+        stall, reported_s = self._stalls.get(fragment, (None, 0.0))
         if stall is None:
             return 0, None
-        return stall.stalled_ms + int(time.monotonic() - told_s) * 1000, stall.waiting_for
+        return stall.stalled_ms + int(time.monotonic() - reported_s) * 1000, stall.waiting_for
 
     def settle(self, timeout_ms: int) -> int | None:
-        """Wait until what was reported is on disk, or for `timeout_ms`; returns the clock as it is then."""
+        """Wait until reported progress is on disk, or for `timeout_ms`; returns the clock at that point."""
         answer = self._thread.ask(
             self._actor, SettleClock(timeout_ms), ClockSeen, timeout_ms=timeout_ms + _ANSWER_MS
         )
@@ -118,7 +119,7 @@ class RunClock:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run ends: the clock moves no more."""
+        """Whether the run is ending: the clock does not move any more."""
         return self._thread.is_closed
 
     def wait_clock(self, clock_ms: int, timeout_ms: int) -> int:
@@ -163,7 +164,7 @@ class RunClock:
         if error is None:
             self._actor.tell(ClockEvent(ClockPersisted(clock_ms)))
         elif not self.notices or self.notices[-1] != str(error):
-            self.notices.append(str(error))  # the service asks for it again
+            self.notices.append(str(error))  # the service asks for the write again
 
     def _read(self) -> int | None:
         try:
@@ -178,7 +179,7 @@ class RunClock:
 
 
 def clock_is_behind(wanted_ms: int, clock_ms: int | None, timeout_ms: int) -> DrivetrainError:
-    """The error of who has waited for a clock in vain."""
+    """The error for a caller that waited in vain for a clock."""
     return UnavailableError(
         f"the application's clock has not reached {moment_text(wanted_ms)}",
         expected=f"within {timeout_ms / 1000:g} s",

@@ -1,15 +1,15 @@
-"""An application that runs embedded while the program goes on.
+"""An application that runs embedded while the program continues.
 
-Problem: `run` returns at the end; an application over a stream without an end has none. A program that embeds
-one wants to wait for its clock ("all of March is counted"), look at it, and stop it.
+Problem: `run` returns at the end; an application over an unbounded stream has none. A program that embeds
+one wants to wait for its clock ("all of March is counted"), read its states, and stop it.
 
-Design: `run` in a thread, behind a handle. The handle listens in front of the program's own listener, if
-there is one, to hand on the wish to stop.
+Design: `run` in a thread, with a handle. The handle wraps the program's own listener, if there is one, to
+pass on a request to stop.
 
 Invariants:
 
-1. `wait` gives the run's result, or raises the run's error, however often it is called.
-2. A wait for the clock ends when the run does: nobody waits for what cannot come.
+1. `wait` returns the run's result, or raises the run's error, however often it is called.
+2. A wait for the clock ends when the run does.
 
 Made by `drivetrain.start`.
 """
@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms
+from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
 from drivetrain.errors import UnavailableError
+from drivetrain.spark.run.change_requests import propose_application, wait_ended
 from drivetrain.spark.run.run_clock import RunClock, clock_is_behind
 
 if TYPE_CHECKING:
@@ -32,9 +34,16 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from drivetrain.api.application import Application
+    from drivetrain.spark.run.change_state import ChangeState
+    from drivetrain.spark.run.embedded import Running
+    from drivetrain.spark.run.live_changes import LiveChanges
     from drivetrain.spark.state.state_query import States
 
-Run: TypeAlias = Callable[[RunListener, Callable[[RunClock], None]], RunResult]
+_SHOW_S: Final = 0.5
+"""How often a notebook's cell is drawn again."""
+
+Run: TypeAlias = Callable[[RunListener, "Callable[[Running], None]"], RunResult]
 
 
 class RunningApplication:
@@ -61,6 +70,7 @@ class RunningApplication:
         self._listener: Final = _Listener(listener or QuietListener())
         self._run: Final = run
         self._clock: RunClock | None = None
+        self._changes: LiveChanges | None = None
         self._clock_is_there: Final = threading.Event()
         self._result: RunResult | None = None
         self._error: BaseException | None = None
@@ -101,7 +111,7 @@ class RunningApplication:
             return self._clock.wait_clock(wanted_ms, timeout_ms)
         except UnavailableError:
             if self._clock.is_over:
-                self._thread.join()  # why it ended is known a moment later
+                self._thread.join()  # the reason for its end is known a moment later
             self._raise_error()
             raise
 
@@ -114,6 +124,46 @@ class RunningApplication:
         self._clock_is_there.wait(milliseconds(timeout, "timeout") / 1000)
         self._raise_error()
         return self._save(place, timeout)
+
+    @property
+    def version(self) -> int | None:
+        """The number of the version that runs; None before the first batch."""
+        return None if self._changes is None else self._changes.versions.in_force.record.number
+
+    def update(self, application: Application, timeout: str = DEFAULT_TIMEOUT) -> int:
+        """Change the application while it runs, and wait until the change has ended; returns its version.
+
+        `application` is the new graph, with the same name and settings. Raises UserError when it cannot
+        change so, or nothing changes; ChangeUnderwayError while another change is under way;
+        `RolledBackError` when the new code has failed and the application went back; UnavailableError
+        when the change has not ended `timeout` after its compilation; the change then continues.
+
+        >>> def warmer(running: RunningApplication, changed: Application) -> int:
+        ...     return running.update(changed, timeout="1 min")
+        """
+        from drivetrain.spark.run.change_state import require_done
+
+        wait_s = milliseconds(timeout, "timeout") / 1000
+        self._clock_is_there.wait(wait_s)
+        self._raise_error()
+        changes = self._changes
+        if changes is None:
+            raise UnavailableError("the application has not begun", remedy="try again")
+        number = propose_application(changes, application)
+        return require_done(wait_ended(self._state_of(changes), number, wait_s))
+
+    def _state_of(self, changes: LiveChanges) -> Callable[[], ChangeState]:
+        def state() -> ChangeState:
+            if not self.is_running:
+                self._raise_error()
+            state = changes.state
+            if not self.is_running and state.outcome is None:
+                raise UnavailableError(
+                    "the run has ended before the change", remedy="the next run continues with it"
+                )
+            return state
+
+        return state
 
     def stop(self) -> None:
         """Ask the run to finish its batches and to end; returns at once. Use `wait` to wait for its end."""
@@ -132,29 +182,57 @@ class RunningApplication:
             )
         return self._result
 
+    # -- in notebooks ------------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        """How the run goes, as HTML."""
+        if self.is_running:
+            outcome = "running" if not self._listener.is_asked_to_stop else "stopping"
+        elif self._error is not None:
+            outcome = f"failed: {self._error}"
+        else:
+            outcome = "ended" if self._result is None else self._result.outcome.value
+        return self._listener.page.html(outcome)
+
+    def _ipython_display_(self) -> None:
+        """Show how the run goes in the notebook's cell, until it ends."""
+        from IPython.display import HTML, display
+
+        shown = display(HTML(self._repr_html_()), display_id=True)
+
+        def follow() -> None:
+            while self.is_running:
+                self._thread.join(_SHOW_S)
+                shown.update(HTML(self._repr_html_()))
+
+        if shown is not None:  # a terminal's IPython cannot update its output
+            threading.Thread(target=follow, name="drivetrain-display", daemon=True).start()
+
     def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
     def _until_the_end(self) -> None:
         try:
-            self._result = self._run(self._listener, self._clock_made)
+            self._result = self._run(self._listener, self._has_begun)
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._error = error
         finally:
             self._clock_is_there.set()
 
-    def _clock_made(self, clock: RunClock) -> None:
-        self._clock = clock
+    def _has_begun(self, running: Running) -> None:
+        self._clock, self._changes = running.clock, running.changes
         self._clock_is_there.set()
 
 
 class _Listener:
     def __init__(self, listener: RunListener) -> None:
         self._listener: Final = listener
+        self.page: Final = RunPage()
         self.is_asked_to_stop = False
 
     def on_event(self, event: ProgressEvent) -> None:
+        self.page.take(event)
         self._listener.on_event(event)
 
     def stop_requested(self) -> bool:

@@ -1,4 +1,4 @@
-"""A small application that touches what applications use, run so that Java writes an archive of its classes.
+"""A small application that uses what applications use, run so that Java writes an archive of its classes.
 
 Called by `spark.session.class_archive`, as a program: its arguments are the archive's path and a scratch
 directory.
@@ -16,7 +16,7 @@ from drivetrain.spark.session import class_archive, lost_java, spark_session
 
 
 def _doubled(n: int) -> int:
-    return max(n * 2, -n)  # Spark's transpiler leaves this to Python
+    return max(n * 2, -n)  # Spark's transpiler cannot lower this, so it runs in Python
 
 
 def run_and_write(archive: Path, scratch: Path) -> None:

@@ -1,0 +1,354 @@
+"""The stages of a change of a running application.
+
+Problem: a change touches several fragments, which switch to the new version at different moments. The process
+may be killed between any two of them, and the new code may fail in one fragment while another one already
+runs it. Even then the whole application must end up with either the old version or the new one.
+
+Design: one durable step decides. Before it nothing has changed; after it the new version is in force, and
+every touched fragment switches to it before its next batch. The change is on trial until each of them has
+committed a batch with it. If one fails before that, a second durable step puts the old version in force
+again, and the fragments switch back. A process that starts during the trial resumes it.
+
+| stage | event | effects | next stage |
+|---|---|---|---|
+| idle | `ChangeProposed` | `RecordVersion` | proposed |
+| idle | `ChangeResumed` | `UseVersion` of every touched fragment | on trial |
+| proposed | `RecordingFailed` | `TellEnd` | idle |
+| proposed | `VersionRecorded` | `UseVersion` of every touched fragment | on trial |
+| on trial | `BatchBegan` | | on trial |
+| on trial | `BatchCommitted`, `FragmentEnded` of the last fragment | `RecordOutcome` | settling |
+| on trial | `BatchFailed` of a fragment that has begun | `RecordOutcome` | going back |
+| on trial | `ChangeGivenUp` | `RecordOutcome` | going back |
+| settling | `OutcomeRecorded` | `TellEnd` | idle |
+| going back | `OutcomeRecorded` | `UseVersion` of every touched fragment, `TellEnd` | idle |
+
+Invariants:
+
+1. There is one change at a time.
+2. The new version is used only after it is recorded, the old one again only after the rollback is recorded.
+3. A change is done only when every touched fragment has committed a batch with it, or has ended.
+4. Only a fragment that has begun a batch with the new version can end the trial by failing.
+
+Called by `spark.run.live_changes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from drivetrain.errors import InternalError
+
+
+class Stage(StrEnum):
+    """The stage of a change."""
+
+    IDLE = "idle"
+    PROPOSED = "proposed"
+    ON_TRIAL = "on trial"
+    SETTLING = "settling"
+    GOING_BACK = "going back"
+
+
+class Outcome(StrEnum):
+    """How a change has ended."""
+
+    DONE = "done"
+    ROLLED_BACK = "rolled back"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Change:
+    """From version `before` to version `number`; `touched` are the ids of the fragments that differ."""
+
+    number: int
+    before: int
+    touched: frozenset[str]
+
+
+# -- events -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChangeProposed:
+    """Everything of the change has been compiled and checked."""
+
+    change: Change
+
+
+@dataclass(frozen=True)
+class ChangeResumed:
+    """A process has started that finds the change recorded, and not ended."""
+
+    change: Change
+
+
+@dataclass(frozen=True)
+class VersionRecorded:
+    """The version of the change is durable: it is in force."""
+
+
+@dataclass(frozen=True)
+class RecordingFailed:
+    """The version could not be made durable."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class BatchBegan:
+    """A fragment begins its first batch with the new version."""
+
+    fragment: str
+    batch_id: int
+
+
+@dataclass(frozen=True)
+class BatchCommitted:
+    """A fragment has committed the batch that it began first with the new version."""
+
+    fragment: str
+
+
+@dataclass(frozen=True)
+class FragmentEnded:
+    """A fragment has come to the end of its input: it runs no batch any more."""
+
+    fragment: str
+
+
+@dataclass(frozen=True)
+class BatchFailed:
+    """A fragment has failed; `why` is the text to show, with the traceback if the user's code raised."""
+
+    fragment: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ChangeGivenUp:
+    """The user has ended the trial."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class OutcomeRecorded:
+    """How the change has ended is durable."""
+
+
+Event: TypeAlias = (
+    ChangeProposed
+    | ChangeResumed
+    | VersionRecorded
+    | RecordingFailed
+    | BatchBegan
+    | BatchCommitted
+    | FragmentEnded
+    | BatchFailed
+    | ChangeGivenUp
+    | OutcomeRecorded
+)
+
+# -- effects ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecordVersion:
+    """Make the version of the change durable, in one step."""
+
+    change: Change
+
+
+@dataclass(frozen=True)
+class UseVersion:
+    """Have a fragment use a version from its next batch on."""
+
+    fragment: str
+    number: int
+
+
+@dataclass(frozen=True)
+class RecordOutcome:
+    """Make durable how the change has ended; of one that is rolled back, `fragment` has failed, if any."""
+
+    change: Change
+    outcome: Outcome
+    fragment: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class TellEnd:
+    """Tell whoever asked for the change how it has ended."""
+
+    change: Change
+    outcome: Outcome
+    fragment: str | None = None
+    why: str | None = None
+
+
+Effect: TypeAlias = RecordVersion | UseVersion | RecordOutcome | TellEnd
+
+
+@dataclass
+class _Trial:
+    """What is known of the change that is under way."""
+
+    change: Change
+    began: dict[str, int] = field(default_factory=dict)
+    committed: set[str] = field(default_factory=set)
+    failed: str | None = None
+    why: str | None = None
+
+
+class LiveChange:
+    """The change that is under way in one application, if any; see the module's table.
+
+    >>> change = LiveChange()
+    >>> change.step(ChangeProposed(Change(2, 1, frozenset({"counts"}))))[0].change.number
+    2
+    >>> change.step(VersionRecorded())
+    [UseVersion(fragment='counts', number=2)]
+    """
+
+    def __init__(self) -> None:
+        self.stage = Stage.IDLE
+        self._trial: _Trial | None = None
+        self._recorded = False
+
+    @property
+    def change(self) -> Change | None:
+        """The change that is under way."""
+        return None if self._trial is None else self._trial.change
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The touched fragments that have not committed a batch with the new version yet, sorted."""
+        trial = self._trial
+        return () if trial is None else tuple(sorted(trial.change.touched - trial.committed))
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take an event; the effects are to be done in order. Raises InternalError if it is illegal."""
+        take = _TABLE.get((self.stage, type(event)))
+        if take is None:
+            raise InternalError(f"{type(event).__name__} while a change is {self.stage}")
+        effects = take(self, event)
+        self.check()
+        return effects
+
+    def check(self) -> None:
+        """Raise InternalError if an invariant does not hold."""
+        trial = self._trial
+        if (trial is None) is not (self.stage is Stage.IDLE):
+            raise InternalError(f"a change is {self.stage}, and the change is {trial}")
+        if trial is None:
+            return
+        if not {*trial.began, *trial.committed} <= trial.change.touched:
+            raise InternalError(f"fragments that it does not touch take part in a change: {trial}")
+        if self.stage is Stage.SETTLING and self.awaited:
+            raise InternalError(f"a change is done without {', '.join(self.awaited)}")
+        if self.stage is Stage.GOING_BACK and trial.failed is not None and trial.failed not in trial.began:
+            raise InternalError(f"{trial.failed} ends a trial that it has not begun")
+        if self.stage is not Stage.PROPOSED and not self._recorded:
+            raise InternalError("a change takes effect before it is recorded")
+
+    # -- transitions -----------------------------------------------------------------------------------
+
+    def _proposed(self, event: ChangeProposed) -> list[Effect]:
+        self._trial, self._recorded, self.stage = _Trial(event.change), False, Stage.PROPOSED
+        return [RecordVersion(event.change)]
+
+    def _resumed(self, event: ChangeResumed) -> list[Effect]:
+        self._trial, self._recorded = _Trial(event.change), True
+        return self._begin_trial()
+
+    def _version_recorded(self, _: VersionRecorded) -> list[Effect]:
+        self._recorded = True
+        return self._begin_trial()
+
+    def _begin_trial(self) -> list[Effect]:
+        self.stage = Stage.ON_TRIAL
+        return [*self._use(self._under_way.change.number), *self._settle()]
+
+    def _recording_failed(self, event: RecordingFailed) -> list[Effect]:
+        return [TellEnd(self._end(), Outcome.REFUSED, None, event.why)]
+
+    def _began(self, event: BatchBegan) -> list[Effect]:
+        self._require_touched(event.fragment)
+        self._under_way.began.setdefault(event.fragment, event.batch_id)
+        return []
+
+    def _committed(self, event: BatchCommitted) -> list[Effect]:
+        if event.fragment not in self._under_way.began:
+            raise InternalError(f"{event.fragment} commits a batch that it has not begun")
+        self._under_way.committed.add(event.fragment)
+        return self._settle()
+
+    def _ended(self, event: FragmentEnded) -> list[Effect]:
+        self._require_touched(event.fragment)
+        self._under_way.committed.add(event.fragment)
+        return self._settle()
+
+    def _settle(self) -> list[Effect]:
+        if self.awaited:
+            return []
+        self.stage = Stage.SETTLING
+        return [RecordOutcome(self._under_way.change, Outcome.DONE)]
+
+    def _failed(self, event: BatchFailed) -> list[Effect]:
+        trial = self._under_way
+        if event.fragment not in trial.began:
+            return []  # the old version has failed, or one that the change does not touch
+        trial.failed, trial.why, self.stage = event.fragment, event.why, Stage.GOING_BACK
+        return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, event.fragment, event.why)]
+
+    def _given_up(self, event: ChangeGivenUp) -> list[Effect]:
+        trial = self._under_way
+        trial.why, self.stage = event.why, Stage.GOING_BACK
+        return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, None, event.why)]
+
+    def _settled(self, _: OutcomeRecorded) -> list[Effect]:
+        return [TellEnd(self._end(), Outcome.DONE)]
+
+    def _went_back(self, _: OutcomeRecorded) -> list[Effect]:
+        trial = self._under_way
+        back = self._use(trial.change.before)
+        return [*back, TellEnd(self._end(), Outcome.ROLLED_BACK, trial.failed, trial.why)]
+
+    # -- parts -----------------------------------------------------------------------------------------
+
+    @property
+    def _under_way(self) -> _Trial:
+        assert self._trial is not None
+        return self._trial
+
+    def _use(self, number: int) -> list[Effect]:
+        return [UseVersion(fragment, number) for fragment in sorted(self._under_way.change.touched)]
+
+    def _end(self) -> Change:
+        change = self._under_way.change
+        self._trial, self.stage = None, Stage.IDLE
+        return change
+
+    def _require_touched(self, fragment: str) -> None:
+        if fragment not in self._under_way.change.touched:
+            raise InternalError(f"the change does not touch {fragment}")
+
+
+_TABLE: Final[dict[tuple[Stage, type], Callable[..., list[Effect]]]] = {
+    (Stage.IDLE, ChangeProposed): LiveChange._proposed,
+    (Stage.IDLE, ChangeResumed): LiveChange._resumed,
+    (Stage.PROPOSED, VersionRecorded): LiveChange._version_recorded,
+    (Stage.PROPOSED, RecordingFailed): LiveChange._recording_failed,
+    (Stage.ON_TRIAL, BatchBegan): LiveChange._began,
+    (Stage.ON_TRIAL, BatchCommitted): LiveChange._committed,
+    (Stage.ON_TRIAL, FragmentEnded): LiveChange._ended,
+    (Stage.ON_TRIAL, BatchFailed): LiveChange._failed,
+    (Stage.ON_TRIAL, ChangeGivenUp): LiveChange._given_up,
+    (Stage.SETTLING, OutcomeRecorded): LiveChange._settled,
+    (Stage.GOING_BACK, OutcomeRecorded): LiveChange._went_back,
+}

@@ -1,0 +1,85 @@
+"""The version of the graph that a fragment's query runs, and the version that it changes to.
+
+Problem: branches have no state, so they can be replaced between two batches while Spark's query keeps
+running. But a batch that has begun keeps its version, even after a crash, and the sinks that a version drops
+must be finished before the next version begins.
+
+Design: a `BranchSet` holds the branches of one fragment, after its trunk, in one version. `before_batch` is
+called in Spark's thread, with the query's turn, before each batch: it changes to the wanted set if the batch
+may run with it, and records the version of the batch (`runtime.batch_versions`).
+
+What if we die here: dropped sinks are finished first, then the batch's version is recorded, then the batch
+runs. A process that starts in between begins with the recorded version, and changes at the same batch.
+
+Invariants:
+
+1. A whole batch runs with one set.
+2. A batch that a crash interrupted runs again with its recorded version, if the version's code is there.
+
+Called by `micro_batch_query`; `spark.run.live_changes` chooses the wanted set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.spark.batch.branches import Branches
+from drivetrain.spark.checkpoints.publishing import finish_rolling
+
+
+@dataclass(frozen=True)
+class BranchSet:
+    """The branches of one fragment, after its trunk, in version `number`."""
+
+    number: int
+    plan: Plan
+    fragment: Fragment
+    branches: Branches
+
+
+class QueryVersions:
+    """The sets of one query: the one that runs, and the one that is wanted.
+
+    `replay_until` is the last batch that may have run before this query. With `on_trial` set, a batch is
+    computed whole before any output gets something of it.
+    """
+
+    def __init__(self, record: BatchVersions, first: BranchSet, replay_until: int) -> None:
+        self.running: BranchSet = first
+        self.wanted: BranchSet = first
+        self.on_trial = False
+        self._record: Final = record
+        self._replay_until: Final = replay_until
+        self._began: dict[int, int] = {}
+
+    def want(self, wanted: BranchSet) -> None:
+        """Have the query go over to a set before its next batch."""
+        self.wanted = wanted
+
+    def began(self, number: int) -> int | None:
+        """The first batch that began with a version since it was last asked for; None: none yet."""
+        return self._began.get(number)
+
+    def before_batch(self, batch_id: int) -> BranchSet:
+        """The set that a batch is to run with; the version is noted.
+
+        Raises InputError when the record is damaged, and DiskFullError when it cannot be written.
+        """
+        wanted = self.wanted
+        is_bound = batch_id <= self._replay_until and self._record.version_of(batch_id) is not None
+        if wanted is not self.running and not is_bound:
+            staying = list(wanted.branches.sinks.values())
+            finish_rolling(sink for sink in self.running.branches.sinks.values() if sink not in staying)
+            if wanted.number != self.running.number:
+                self._began.pop(self.running.number, None)
+            self.running = wanted
+        self._record.note(batch_id, self.running.number)
+        self._began.setdefault(self.running.number, batch_id)
+        return self.running
+
+    def failed(self, batch_id: int) -> None:
+        """A batch has failed, or was not begun: any version may run it."""
+        self._record.note_free(batch_id)

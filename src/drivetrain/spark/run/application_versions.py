@@ -1,0 +1,220 @@
+"""The versions of an application's graph in one process: loaded, and compiled for the queries that run.
+
+Problem: branches of another version are needed in three places: when the application changes while it runs,
+when a batch that began with an earlier version runs again after a crash, and when the messages of an old
+batch are recomputed. Each needs the version's graph, its sinks, and its branches after a trunk that is
+compiled already.
+
+Design: a version is loaded once, from a given graph or from the code in the state directory. It shares sinks
+and tables that are the same with the version in force. Its channels must keep their schemas, because their
+readers are compiled for them.
+
+Called by `embedded`, which creates it, and by `execution`, `live_changes` and `spark.repair.recovery`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.core.change.difference import has_same_trunk, touched
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.errors import DrivetrainError, InputError, UserError
+from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.spark.batch.branches import Branches
+from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
+from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.graph_code import graph_from_code
+from drivetrain.spark.prepare.opened_sinks import open_sinks, refuse_shared_targets
+from drivetrain.spark.prepare.replay_filter import replay_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivetrain.api.graph import Graph
+    from drivetrain.runtime.run_directory import RunDirectory
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
+    from drivetrain.spark.batch.query_engine import QueryEngine
+    from drivetrain.spark.connector.sink import SinkWriter
+    from drivetrain.spark.prepare.opened_sinks import OpenSinks
+
+
+@dataclass(frozen=True)
+class LoadedVersion:
+    """A version whose graph is in this process; `sinks` are keyed by processor id."""
+
+    record: GraphVersion
+    context: CompileContext
+    sinks: Mapping[str, SinkWriter]
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+        return self.context.plan
+
+
+class Changing(Protocol):
+    """An application that can change; new versions are compiled with its `context`."""
+
+    context: CompileContext
+    sinks: OpenSinks
+    engine: QueryEngine
+
+    @property
+    def rundir(self) -> RunDirectory:
+        """Its state directory."""
+        ...
+
+
+class ApplicationVersions:
+    """The versions of the application `execution`; `record` is the one that it was prepared with."""
+
+    def __init__(self, execution: Changing, record: GraphVersion) -> None:
+        self.notices: Final[deque[str]] = deque()
+        """What the user should know, oldest first; whoever shows it takes it out."""
+        self.rundir: Final = execution.rundir
+        self._execution: Final = execution
+        self._versions: Final = execution.rundir.versions
+        self.in_force: LoadedVersion = LoadedVersion(record, execution.context, execution.sinks)
+        self._loaded: Final = {record.number: self.in_force}
+        self._compiling: Final = threading.Lock()
+
+    # -- versions --------------------------------------------------------------------------------------
+
+    def load(self, record: GraphVersion, graph: Graph) -> LoadedVersion:
+        """A version from its graph: planned, its sinks open, nothing compiled; raises what is wrong."""
+        own = self.in_force.context
+        plan = make_plan(graph, own.config[run_keys.LATENCY], own.config[run_keys.DELIVERY])
+        refuse_shared_targets(plan)
+        same = _same_processors(self.in_force.record, record)
+        context = CompileContext(
+            own.spark,
+            plan,
+            own.rundir,
+            own.config,
+            run_id=own.run_id,
+            replay=replay_in(graph, own.rundir.life),
+            schemas=dict(own.schemas),
+            tables={id: df for id, df in own.tables.items() if id in same},
+            transactional=own.transactional,
+        )
+        known = {id: sink for id, sink in self.in_force.sinks.items() if id in same & plan.graph.nodes.keys()}
+        return LoadedVersion(record, context, open_sinks(plan, own.rundir, own.config, known))
+
+    def recorded(self, loaded: LoadedVersion, record: GraphVersion) -> LoadedVersion:
+        """A loaded version was recorded, and has its number now."""
+        self._loaded[record.number] = dataclasses.replace(loaded, record=record)
+        return self._loaded[record.number]
+
+    def of_number(self, number: int) -> LoadedVersion:
+        """A version that was recorded; raises InputError when its code is not there or cannot be loaded."""
+        if number not in self._loaded:
+            record, code = self._versions.version(number), self._versions.code(number)
+            if code is None:
+                raise InputError(
+                    f"the code of version {number} was not kept",
+                    where=self.rundir.app_id,
+                    remedy="update the application with the file that it was written in",
+                )
+            self._loaded[number] = self.load(record, graph_from_code(code, f"version {number}"))
+        return self._loaded[number]
+
+    def put_in_force(self, number: int) -> None:
+        """Have whatever is compiled from now on be of a version."""
+        self.in_force = self.of_number(number)
+        self._execution.context = self.in_force.context
+        self._execution.sinks.add(self.in_force.sinks)
+
+    # -- queries ---------------------------------------------------------------------------------------
+
+    def attach(self, query: FragmentQuery) -> None:
+        """Let a query that is not started go over to other versions.
+
+        It begins with the version that is noted of its last batch, if that is an earlier one.
+        """
+        if not isinstance(query, MicroBatchQuery):
+            return
+        noted = BatchVersions(query.directory)
+        number = self.in_force.record.number
+        own = BranchSet(number, query.plan, query.fragment, query.branches)
+        query.versions = QueryVersions(noted, own, query.replay_until)
+        last = noted.newest()
+        if last is not None and last != number:
+            earlier = self._earlier(last, query)
+            if earlier is not None:
+                query.versions.running = earlier
+                query.go_over(earlier)
+
+    def _earlier(self, number: int, query: MicroBatchQuery) -> BranchSet | None:
+        """The set of an earlier version, if the query can begin with it and it is another one."""
+        fragment = query.fragment.id
+        try:
+            record = self._versions.version(number)
+            if self._versions.is_rolled_back(number) or fragment not in touched(record, self.in_force.record):
+                return None
+            if not has_same_trunk(record, self.in_force.record, fragment):
+                return None
+            return self.branch_set(self.of_number(number), query)
+        except DrivetrainError as error:
+            notice = f"{fragment} began its last batch with version {number}, which cannot be loaded"
+            self.notices.append(f"{notice}; it continues with version {self.in_force.record.number}: {error}")
+            return None
+
+    def branch_set(self, version: LoadedVersion, query: MicroBatchQuery) -> BranchSet:
+        """What a version makes of a query's fragment behind its trunk, checked by Spark on no messages.
+
+        Raises the error of the operator that Spark refuses, UserError when a channel would carry something
+        else.
+        """
+        engine, before = self._execution.engine, query.branches
+        fragment = next(f for f in version.plan.fragments if f.id == query.fragment.id)
+        with self._compiling:
+            compiled = engine.branches(version.context, fragment, query.trunk)
+            branches = Branches(
+                version.context,
+                fragment,
+                compiled,
+                version.sinks,
+                before.stores,
+                before.letters,
+                query.counts,
+            )
+            for id, schema in branches.schemas().items():
+                carried = self.in_force.context.schemas[id]
+                if schema != carried:
+                    raise UserError(
+                        f"the messages of channel {id} would have other columns",
+                        where=f"fragment {fragment.id}",
+                        expected=carried.simpleString(),
+                        got=schema.simpleString(),
+                        remedy="whoever reads the channel has compiled the columns that it had: stop the "
+                        "application and run it with this graph",
+                    )
+        return BranchSet(version.record.number, version.plan, fragment, branches)
+
+    def context_of(self, fragment: str, batch_id: int) -> CompileContext:
+        """What a batch of a fragment was compiled with; what is in force, if that is not known any more."""
+        try:
+            noted = BatchVersions(self.rundir.fragment(fragment)).version_of(batch_id)
+            return self.in_force.context if noted is None else self.of_number(noted).context
+        except DrivetrainError as error:
+            notice = f"batch {batch_id} of {fragment} is computed again with the version in force"
+            self.notices.append(f"{notice}: {error}")
+            return self.in_force.context
+
+
+def _same_processors(one: GraphVersion, other: GraphVersion) -> set[str]:
+    """The processors that both versions define alike, whatever they read from."""
+    found = set()
+    for id in one.processors.keys() & other.processors.keys():
+        a, b = one.processors[id], other.processors[id]
+        if (a.shown, a.fingerprint) == (b.shown, b.fingerprint):
+            found.add(id)
+    return found

@@ -1,0 +1,334 @@
+"""Changes of an application while it runs embedded: the shell around `core.change.live_change`.
+
+Problem: a change is asked for in one thread, must be compiled before anything takes effect, takes effect
+between two batches of each fragment in threads of Spark, and is looked after by the thread that polls.
+
+Design: `propose` checks and compiles the change in the thread of whoever asks for it; if anything is wrong it
+raises, and nothing has changed. What is compiled waits for `step`, which the loop calls: it steps the core,
+does its effects in order, and sees to it that every fragment is to run the version that it should; a fragment
+that was restarted meanwhile is compiled again. `goes_back` is asked when a fragment fails.
+
+What if we die here: before `RecordVersion` the change is forgotten; after it the next process begins with the
+new version and resumes the trial; after `RecordOutcome` the trial is over.
+
+Invariants:
+
+1. A change that does not compile changes nothing.
+2. What a version that is rolled back gave to a new sink is removed, once no batch can give it more.
+
+Called by `embedded_loop` (`step`, `goes_back`) and `change_requests` (`propose`, `state`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.core.change.difference import touched
+from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.live_change import (
+    BatchBegan,
+    BatchCommitted,
+    BatchFailed,
+    Change,
+    ChangeGivenUp,
+    ChangeProposed,
+    ChangeResumed,
+    Effect,
+    Event,
+    FragmentEnded,
+    LiveChange,
+    Outcome,
+    OutcomeRecorded,
+    RecordingFailed,
+    RecordOutcome,
+    RecordVersion,
+    Stage,
+    TellEnd,
+    UseVersion,
+    VersionRecorded,
+)
+from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.checkpoints.publishing import abort_after
+from drivetrain.spark.run.change_proposal import Proposal, changing_query, checked
+from drivetrain.spark.run.change_state import ChangeState, ChangeUnderwayError, show_end
+
+if TYPE_CHECKING:
+    from drivetrain.api.graph import Graph
+    from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
+    from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.execution import Execution
+    from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+
+class LiveChanges:
+    """The changes of the application `execution`, whose fragments `drivers` drive, by id."""
+
+    def __init__(self, execution: Execution, drivers: Mapping[str, FragmentDriver]) -> None:
+        assert execution.versions is not None, "an application that cannot change"
+        self.versions: Final[ApplicationVersions] = execution.versions
+        self._execution: Final = execution
+        self._drivers: Final = drivers
+        self._core: Final = LiveChange()
+        self._wanted: dict[str, int] = {}
+        self._proposal: Proposal | None = None
+        self._proposed: Proposal | None = None  # compiled, and not taken by the loop yet
+        self._reserved = threading.Lock()  # held from the first look at a change until it has ended
+        self._rolled_back: set[int] = set()  # others may be in a batch with it yet, and fail too
+        self._to_clear: dict[str, LoadedVersion] = {}
+        self._given_up: int | None = None
+        self._ended: TellEnd | None = None
+        self._is_over = False
+
+    # -- for any thread --------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ChangeState:
+        """How things stand; may be a step old."""
+        change, ended, version = self._core.change, self._ended, self.versions.in_force.record.number
+        if change is not None:
+            return ChangeState(version, self._core.stage, change.number, change.before, self._core.awaited)
+        if self._proposed is not None:
+            return ChangeState(version, Stage.PROPOSED, self._proposed.change.number, version)
+        if ended is None:
+            return ChangeState(version)
+        number, before = ended.change.number, ended.change.before
+        return ChangeState(version, Stage.IDLE, number, before, (), ended.outcome, ended.fragment, ended.why)
+
+    def propose(
+        self, record: GraphVersion, graph: Graph, code: bytes | None, made_how: Made, against: int
+    ) -> int:
+        """Check and compile a change; the number of its version, once the loop takes it up.
+
+        `against` is the version that it was compared with. Raises ChangeUnderwayError, what keeps the
+        application from changing (UserError), and whatever does not compile.
+        """
+        if self._is_over:
+            raise UnavailableError(
+                "the application is stopping", remedy="run it with the new graph once it has stopped"
+            )
+        if not self._reserved.acquire(blocking=False):
+            raise self._underway()
+        try:
+            made = checked(self.versions, self._drivers, record, graph, code, made_how, against)
+        except BaseException:
+            self._reserved.release()
+            raise
+        self._proposed = made
+        return made.change.number
+
+    def give_up(self, number: int) -> None:
+        """Have the application go back from a version that is on trial; raises UserError if none is."""
+        state = self.state
+        if (state.number, state.stage) != (number, Stage.ON_TRIAL):
+            raise UserError(
+                f"version {number} is not on trial",
+                got=f"version {state.version} is in force",
+                remedy="drivetrain versions shows how it ended",
+            )
+        self._given_up = number
+
+    def _underway(self) -> ChangeUnderwayError:
+        state = self.state
+        awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
+        named = f"the change to version {state.number}" if state.number else "another change"
+        return ChangeUnderwayError(
+            "another change of the application is under way",
+            got=f"{named} is {state.stage}{awaited}" if state.number else f"{named} is being compiled",
+            remedy="wait until it has ended; drivetrain versions shows it",
+        )
+
+    # -- for the thread that polls -----------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Go on with the trial that an earlier process has left; before any query starts."""
+        record, versions = self.versions.in_force.record, self._execution.rundir.versions
+        if record.made_how == "run" or versions.ending(record.number) is not None:
+            return
+        try:
+            before = versions.version(record.follows)
+        except DrivetrainError:
+            return  # there is nothing to go back to
+        self._reserved.acquire()
+        self._take(ChangeResumed(Change(record.number, before.number, touched(before, record))))
+        self._see_to_versions()
+
+    def step(self) -> None:
+        """Look once after the change that is under way; raises what it cannot record."""
+        proposal = self._proposed
+        if proposal is not None and self._core.stage is Stage.IDLE:
+            self._proposal = proposal
+            self._take(ChangeProposed(proposal.change))
+            self._proposed = None
+        self._look_whether_given_up()
+        self._look()
+        self._see_to_versions()
+        self._clear_sinks()
+
+    def close(self) -> None:
+        """The run ends: no change is taken any more."""
+        self._is_over = True
+
+    def goes_back(self, driver: FragmentDriver, error: BaseException) -> bool:
+        """Whether a fragment failed by a version that is, or was, on trial; it runs the one before then."""
+        versions = driver.query.versions
+        if versions is None or not isinstance(error, Exception) or isinstance(error, RestoreNeededError):
+            return False
+        number = versions.running.number
+        if number not in self._rolled_back and not self._end_trial(driver.fragment, versions, error):
+            return False
+        driver.start_again(lambda query: self._execution.fragment(query.fragment.id, counts=query.counts))
+        self._see_to_versions()
+        return True
+
+    def _end_trial(self, fragment: str, versions: QueryVersions, error: Exception) -> bool:
+        """Go back to the version before, if the fragment has failed by the version that is on trial."""
+        change, number = self._core.change, versions.running.number
+        if change is None or self._core.stage is not Stage.ON_TRIAL or number != change.number:
+            return False
+        began = versions.began(number)
+        if began is None or fragment not in change.touched or not self._can_load(change.before):
+            return False
+        self._take(BatchBegan(fragment, began))
+        self._take(BatchFailed(fragment, _why(error)))
+        return True
+
+    def _can_load(self, number: int) -> bool:
+        try:
+            self.versions.of_number(number)
+        except DrivetrainError as error:
+            self.versions.notices.append(f"the application cannot go back to version {number}: {error}")
+            return False
+        return True
+
+    def _look_whether_given_up(self) -> None:
+        change, number, self._given_up = self._core.change, self._given_up, None
+        if change is None or number != change.number or self._core.stage is not Stage.ON_TRIAL:
+            return
+        if self._can_load(change.before):
+            self._take(ChangeGivenUp("the change was given up"))
+
+    def _look(self) -> None:
+        change = self._core.change
+        for fragment in () if change is None else sorted(change.touched):
+            if self._core.stage is not Stage.ON_TRIAL or change is None:
+                return
+            driver = self._drivers[fragment]
+            began = None
+            if driver.query.versions is not None and not driver.is_recovering:
+                began = driver.query.versions.began(change.number)
+            if began is not None:
+                self._take(BatchBegan(fragment, began))
+                query = driver.query
+                if query.batch_id > began or (query.batch_id == began and query.is_committed()):
+                    self._take(BatchCommitted(fragment))
+            elif driver.is_finished:
+                self._take(FragmentEnded(fragment))
+
+    def _see_to_versions(self) -> None:
+        """Have every fragment go over to the version that it should run."""
+        change = self._core.change
+        for fragment, number in self._wanted.items():
+            driver = self._drivers[fragment]
+            versions: QueryVersions | None = driver.query.versions
+            if versions is None or driver.is_recovering or driver.is_finished:
+                continue
+            versions.on_trial = change is not None and number == change.number
+            if versions.wanted.number != number:
+                versions.want(self._set(fragment, number))
+
+    def _set(self, fragment: str, number: int) -> BranchSet:
+        query, proposal = changing_query(self._drivers, fragment), self._proposal
+        made = None if proposal is None or proposal.change.number != number else proposal.sets.get(fragment)
+        # A query that was started again writes to its channels as another incarnation of their producer.
+        if made is not None and made.branches.stores is query.branches.stores:
+            return made
+        return self.versions.branch_set(self.versions.of_number(number), query)
+
+    # -- effects -----------------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        for effect in self._core.step(event):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case RecordVersion():
+                self._record_version()
+            case UseVersion(fragment, number):
+                self._wanted[fragment] = number
+            case RecordOutcome(change, outcome, fragment, why):
+                reached(CrashPoint.BEFORE_OUTCOME)
+                self._execution.rundir.versions.note_ending(change.number, outcome, fragment, why)
+                reached(CrashPoint.AFTER_OUTCOME)
+                if outcome is Outcome.ROLLED_BACK:
+                    self._put_back(change)
+                self._take(OutcomeRecorded())
+            case TellEnd() as ended:
+                self._ended, self._proposal = ended, None
+                self.versions.notices.append(show_end(ended))
+                self._reserved.release()
+
+    def _record_version(self) -> None:
+        proposal = self._proposal
+        assert proposal is not None
+        reached(CrashPoint.BEFORE_VERSION)
+        try:
+            record = self._execution.rundir.versions.note(
+                proposal.loaded.record, proposal.made_how, proposal.code
+            )
+        except DrivetrainError as error:
+            self._take(RecordingFailed(str(error)))
+            return
+        reached(CrashPoint.AFTER_VERSION)
+        self.versions.recorded(proposal.loaded, record)
+        self.versions.put_in_force(record.number)
+        waits = ", ".join(sorted(proposal.change.touched))
+        notice = f"version {record.number} is in force, and on trial until a batch of {waits}"
+        self.versions.notices.append(notice)
+        context = proposal.loaded.context
+        if makes_checkpoints(context.plan, context.config) and not context.transactional:
+            notice = "checkpoints begin with the next start; until then every sink shows each batch alone"
+            self.versions.notices.append(notice)
+        self._take(VersionRecorded())
+
+    def _put_back(self, change: Change) -> None:
+        failed = self.versions.in_force
+        self._rolled_back.add(change.number)
+        self.versions.put_in_force(change.before)
+        if self._proposal is not None:
+            self._to_clear = dict.fromkeys(self._proposal.new_sinks, failed)
+
+    def _clear_sinks(self) -> None:
+        """Remove what a version that was rolled back gave to new sinks, once no batch runs with it."""
+        for id, version in list(self._to_clear.items()):
+            driver = self._drivers[version.plan.fragment_of(id).id]
+            if not driver.query.turn.acquire(blocking=False):
+                continue
+            try:
+                del self._to_clear[id]
+                sink = version.sinks[id]
+                if version.context.transactional:
+                    abort_after(sink, None)
+                else:
+                    sink.check_fresh()
+                    sink.fresh()
+            except DrivetrainError as error:
+                self.versions.notices.append(
+                    f"what version {version.record.number} gave to {id} stays: {error}"
+                )
+            finally:
+                driver.query.turn.release()
+
+
+def _why(error: Exception) -> str:
+    """The error in words, with the user's traceback if there is one."""
+    if not isinstance(error, DrivetrainError):
+        return f"{type(error).__name__}: {error}"
+    summary = error.what if error.where is None else f"{error.where}: {error.what}"
+    more = (error.got, getattr(error, "user_traceback", None))
+    return "\n".join([summary, *(part for part in more if part)])

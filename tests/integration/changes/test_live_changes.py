@@ -1,0 +1,177 @@
+"""Changes of an application while messages flow, on real Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import Harness
+from pyspark.sql import SparkSession
+from shop import Feed, Stream, marks, program, rows, shop, wait_until
+
+from drivetrain import start
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.plan.planner import plan
+from drivetrain.crash_points import VARIABLE, CrashPoint
+from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.run.change_requests import ask_change, asked_state
+from drivetrain.spark.run.change_state import ChangeUnderwayError, RolledBackError
+from drivetrain.spark.run.running_application import RunningApplication
+
+TIMEOUT = "5 min"
+
+
+def of_state(drive: Harness) -> RunDirectory:
+    return RunDirectory(str(drive.directory / "state"), "shop", {})
+
+
+def run_ids(spark: SparkSession) -> dict[str, str]:
+    return {str(query.name): str(query.runId) for query in spark.streams.active}
+
+
+def finish(drive: Harness, feed: Feed, running: RunningApplication) -> dict[int, int]:
+    """Have all messages processed, stop the application; the versions of the messages.
+
+    The windows that have ended hold what a count of all messages says, whatever was changed.
+    """
+
+    def is_shown() -> bool:
+        hours = rows(drive.directory / "hourly")
+        return len(marks(drive.directory)) == feed.count and len(hours) == (feed.count - 1) // 2
+
+    wait_until(is_shown, lambda: running.is_running)
+    running.stop()
+    running.wait(TIMEOUT)
+    assert {row["n"] for row in rows(drive.directory / "hourly")} == {2}
+    return marks(drive.directory)
+
+
+def test_branches_are_swapped_while_messages_flow_and_the_query_goes_on(
+    drive: Harness, spark: SparkSession
+) -> None:
+    feed = Feed(drive.directory)
+    feed.put(9)
+    with start(shop(drive.directory, 1), drive.config()) as running, Stream(feed) as stream:
+        wait_until(lambda: len(marks(drive.directory)) >= 9, lambda: running.is_running)
+        before = run_ids(spark)
+        assert running.update(shop(drive.directory, 2, more=True), TIMEOUT) == 2
+        assert running.update(shop(drive.directory, 3), TIMEOUT) == 3
+        assert running.version == 3
+        assert run_ids(spark) == before, "a query was started again"
+        with pytest.raises(UserError, match="nothing changes"):
+            running.update(shop(drive.directory, 3), TIMEOUT)
+        stream.is_over.set()
+        stream.thread.join()
+        versions = finish(drive, feed, running)
+    assert list(versions) == list(range(feed.count)), "every message is there"
+    assert set(versions.values()) == {1, 2, 3}
+    assert list(versions.values()) == sorted(versions.values()), (
+        "each version has the messages of its batches"
+    )
+    even = [file.read_text().splitlines() for file in (drive.directory / "even").glob("*.csv")]
+    shown = {int(line.split(",")[1]) for lines in even for line in lines if not line.startswith("at")}
+    assert shown == {n for n, version in versions.items() if version == 2 and n % 2 == 0}
+
+
+def test_code_that_fails_is_rolled_back_and_its_batch_runs_with_the_version_before(drive: Harness) -> None:
+    feed = Feed(drive.directory)
+    feed.put(6)
+    with start(shop(drive.directory, 1), drive.config()) as running, Stream(feed) as stream:
+        with pytest.raises(RolledBackError, match="version 2 has failed") as failed:
+            running.update(shop(drive.directory, 2, fails=True, more=True), TIMEOUT)
+        assert "cannot be marked" in str(failed.value.user_traceback)
+        assert failed.value.where == "fragment read"
+        assert running.version == 1
+        assert running.update(shop(drive.directory, 3), TIMEOUT) == 3
+        stream.is_over.set()
+        stream.thread.join()
+        versions = finish(drive, feed, running)
+    assert list(versions) == list(range(feed.count))
+    assert set(versions.values()) == {1, 3}
+    assert not list((drive.directory / "even").glob("*.csv")), "a version that failed has published something"
+    ending = of_state(drive).versions.ending(2)
+    assert ending is not None
+    assert ending.outcome is Outcome.ROLLED_BACK
+
+
+def test_what_cannot_change_changes_nothing_and_a_second_change_names_the_first(drive: Harness) -> None:
+    feed = Feed(drive.directory)
+    feed.put(6)
+    rundir = of_state(drive)
+    with start(shop(drive.directory, 1), drive.config()) as running:
+        wait_until(lambda: len(marks(drive.directory)) == 6, lambda: running.is_running)
+        other = shop(drive.directory, 1)
+        other.name = "other"
+        with pytest.raises(UserError, match="name of an application"):
+            running.update(other)
+        graph = shop(drive.directory, 2).graph()
+        record = version_of(plan(graph), fingerprint)
+        with pytest.raises(UserError, match="meanwhile"):
+            ask_change(rundir, record, graph_as_code(graph), against=7)
+        assert ask_change(rundir, record, graph_as_code(graph), against=1) == 2  # no message comes: on trial
+        with pytest.raises(ChangeUnderwayError, match="under way") as refused:
+            running.update(shop(drive.directory, 3))
+        assert "version 2" in str(refused.value.got)
+        feed.put(3)
+        wait_until(lambda: asked_state(rundir).outcome is Outcome.DONE, lambda: running.is_running)
+        versions = finish(drive, feed, running)
+    assert versions == {**dict.fromkeys(range(6), 1), **dict.fromkeys(range(6, 9), 2)}
+    with pytest.raises(UnavailableError, match="does not run"):
+        asked_state(rundir)
+
+
+@pytest.mark.parametrize(
+    ("point", "in_force"),
+    [(CrashPoint.BEFORE_VERSION, 1), (CrashPoint.AFTER_VERSION, 2), (CrashPoint.BEFORE_OUTCOME, 2)],
+)
+def test_after_a_kill_between_two_stages_the_application_is_wholly_one_version(
+    drive: Harness, point: CrashPoint, in_force: int
+) -> None:
+    feed, rundir = Feed(drive.directory), of_state(drive)
+    feed.put(6)
+    process = run_killed_at(drive, point)
+    try:
+        wait_until(lambda: len(marks(drive.directory)) == 6, lambda: process.poll() is None)
+        graph = shop(drive.directory, 2).graph()
+        try:
+            ask_change(rundir, version_of(plan(graph), fingerprint), graph_as_code(graph), against=1)
+        except DrivetrainError as error:
+            assert isinstance(error, UnavailableError), error  # noqa: PT017 - it may die before it answers
+        feed.put(3)
+        assert process.wait(300) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
+    version = rundir.versions.in_force()
+    assert version is not None
+    assert version.number == in_force
+    with start(shop(drive.directory, in_force), drive.config()) as running:
+        feed.put(3)
+        versions = finish(drive, feed, running)
+        assert running.version == in_force
+    assert list(versions) == list(range(feed.count))
+    assert list(versions.values()) == sorted(versions.values())
+    assert versions[0] == 1
+    assert versions[feed.count - 1] == in_force
+    noted = BatchVersions(rundir.fragment("read"))
+    assert noted.newest() == in_force
+
+
+def run_killed_at(drive: Harness, point: CrashPoint) -> subprocess.Popen[bytes]:
+    """The application of version 1 in a process of its own, which dies at a point."""
+    line = [sys.executable, "-m", "drivetrain.cli", "run", str(program(drive.directory, 1))]
+    line += ["--state-dir", str(drive.directory / "state"), "--set", "spark.master=local[2]"]
+    line += ["--set", "spark.driver-memory=1 GiB"]
+    output = Path(drive.directory / "output").open("wb")  # noqa: SIM115 - the process writes to it
+    return subprocess.Popen(
+        line, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, VARIABLE: f"{point}:1"}
+    )

@@ -1,0 +1,186 @@
+"""`drivetrain update` and `drivetrain rollback`, as far as they go without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import Result
+
+from drivetrain.code.application_file import load_application
+from drivetrain.core.change.live_change import Outcome, Stage
+from drivetrain.core.plan.planner import plan
+from drivetrain.runtime.control_socket import ControlSocket
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.run.change_requests import asked_state
+from drivetrain.spark.run.change_state import ChangeState
+
+SHOP = """
+from drivetrain import Application, agg, sinks, sources
+
+app = Application("shop")
+least = app.setting("least", 5)
+orders = app.read(sources.json("in", schema="item string, n bigint"), name="orders")
+orders.filter(f"n > {least}", name="large").sink(sinks.json("large"), name="large_out")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """The state of an application that has begun, with one version; its file is `shop.py`."""
+    monkeypatch.chdir(tmp_path)
+    Path("shop.py").write_text(SHOP)
+    application = load_application("shop.py", {"least": "7"})
+    rundir = RunDirectory(".drivetrain", application.name, application.naming_settings)
+    rundir.acquire()
+    rundir.begin(plan(application.graph()), code=graph_as_code(application.graph()))
+    rundir.release()
+    Path("new.py").write_text(SHOP.replace("n > {", "n >= {"))
+    return rundir
+
+
+@contextmanager
+def running(rundir: RunDirectory, *states: ChangeState) -> Iterator[list[dict[str, object]]]:
+    """Somebody answers in place of the application, with one state after the other; what was asked."""
+    asked: list[dict[str, object]] = []
+    left = [ChangeState(1), *states]
+
+    def answer(line: bytes) -> bytes:
+        request = msgspec.json.decode(line)
+        asked.append(request)
+        if request["ask"] == "change":
+            return msgspec.json.encode({"number": 2})
+        state = left.pop(0) if len(left) > 1 else left[0]
+        return msgspec.json.encode({"state": state})
+
+    rundir.acquire()
+    control = ControlSocket(rundir.path, answer)
+    try:
+        yield asked
+    finally:
+        control.close()
+        rundir.release()
+
+
+def test_a_dry_run_shows_what_would_change_with_the_settings_that_run(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    result = command("update", "shop", "new.py", "--dry-run")
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "large swapped its arguments have changed filter n > 7 filter n >= 7" in text
+    compared = command("plan", "new.py", "--against", "shop", "--set", "least=7")
+    assert result.stdout == compared.stdout, "what plan says is what update does"
+
+
+def test_an_application_that_does_not_run_is_a_clear_error(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    result = command("update", "shop", "new.py", "--yes")
+    assert result.exit_code == 4
+    assert "does not run embedded here" in result.stderr
+    assert shop.versions.numbers() == [1]
+
+
+def test_what_a_running_application_cannot_take_ends_with_code_2(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    Path("new.py").write_text(SHOP.replace("item string, n", "n"))
+    result = command("update", "shop", "new.py", "--yes")
+    assert result.exit_code == 2
+    assert "orders after a stop its definition has changed" in " ".join(result.stdout.split())
+    assert "stop it, and run it with this file" in " ".join(result.stdout.split())
+    Path("new.py").write_text(SHOP.replace("orders.filter", "orders.cut().filter"))
+    result = command("update", "shop", "new.py", "--yes")
+    assert result.exit_code == 2
+    assert "cannot continue with its state" in " ".join(result.stdout.split())
+
+
+def test_another_application_is_refused(shop: RunDirectory, command: Callable[..., Result]) -> None:
+    Path("new.py").write_text(SHOP.replace('"shop"', '"shops"'))
+    result = command("update", "shop", "new.py", "--yes")
+    assert result.exit_code == 2
+    assert "another application" in result.stderr
+    result = command("update", "shop", "shop.py", "--set", "least=8", "--yes")
+    assert result.exit_code == 2
+    assert "another application" in result.stderr
+
+
+def test_nobody_is_asked_where_there_is_no_terminal(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    result = command("update", "shop", "new.py")
+    assert result.exit_code == 2
+    assert "say --yes" in result.stderr
+
+
+def test_the_end_of_the_change_is_told_and_is_the_exit_code(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    trial = ChangeState(2, Stage.ON_TRIAL, 2, 1, ("orders",))
+    done = ChangeState(2, Stage.IDLE, 2, 1, (), Outcome.DONE)
+    failed = ChangeState(1, Stage.IDLE, 2, 1, (), Outcome.ROLLED_BACK, "orders", "ZeroDivisionError: n")
+    with running(shop, trial, done) as asked:
+        result = command("update", "shop", "new.py", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "version 2 is in force" in result.stdout
+    assert [request["ask"] for request in asked] == ["state", "change", "state", "state"]
+    assert asked[1]["against"] == 1
+    assert not list((shop.path / "versions").glob("proposed-*"))
+    with running(shop, trial, failed):
+        result = command("update", "shop", "new.py", "--json")
+    assert result.exit_code == 3
+    told = json.loads(result.stdout)
+    assert told["change"] == {
+        "version": 2,
+        "outcome": "rolled back",
+        "stage": "idle",
+        "awaited": [],
+        "fragment": "orders",
+        "why": "ZeroDivisionError: n",
+    }
+    with running(shop, trial):
+        result = command("update", "shop", "new.py", "--yes", "--timeout", "0 s")
+    assert result.exit_code == 0, result.output
+    assert "on trial: no batch of orders was committed yet" in " ".join(result.stdout.split())
+
+
+def test_a_rollback_gives_up_a_version_on_trial(shop: RunDirectory, command: Callable[..., Result]) -> None:
+    application = load_application("new.py", {"least": "7"})
+    shop.acquire()
+    shop.begin(plan(application.graph()))
+    shop.release()
+    trial = ChangeState(2, Stage.ON_TRIAL, 2, 1, ("orders",))
+    given_up = ChangeState(1, Stage.IDLE, 2, 1, (), Outcome.ROLLED_BACK, None, "given up")
+    with running(shop, trial, given_up) as asked:
+        asked_state(shop)  # the first state is that of version 1
+        result = command("rollback", "shop", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "version 2 was given up, version 1 continues" in result.stdout
+    assert [request["ask"] for request in asked] == ["state", "state", "give-up", "state"]
+    assert asked[2]["number"] == 2
+
+
+def test_a_rollback_takes_the_code_that_was_kept(shop: RunDirectory, command: Callable[..., Result]) -> None:
+    result = command("rollback", "shop", "--yes")
+    assert result.exit_code == 2
+    assert "there is no earlier version" in result.stderr
+    application = load_application("new.py", {"least": "7"})
+    shop.acquire()
+    shop.begin(plan(application.graph()))
+    shop.release()
+    Path("shop.py").unlink()
+    with running(shop, ChangeState(3, Stage.IDLE, 3, 2, (), Outcome.DONE)) as asked:
+        result = command("rollback", "shop", "--dry-run")
+        assert "filter n >= 7 filter n > 7" in " ".join(result.stdout.split())
+        assert asked == []
+    result = command("rollback", "shop", "9", "--yes")
+    assert "there is no version 9 to go back to" in result.stderr
+    assert "1, 2" in result.stderr
+    result = command("rollback", "shop", "2", "--dry-run")
+    assert "nothing changes" in result.stdout

@@ -1,0 +1,125 @@
+"""Versions of a graph in the state directory: which one is in force, and what is kept of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from drivetrain.api import Application, sinks, sources
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.plan.planner import plan
+from drivetrain.errors import InputError
+from drivetrain.runtime.batch_versions import FILE, BatchVersions
+from drivetrain.runtime.graph_versions import GraphVersions
+
+
+def version(least: int) -> GraphVersion:
+    app = Application("shop")
+    read = app.read(sources.text("in"), name="read")
+    read.filter(f"length(value) > {least}", name="long").sink(sinks.none(), name="out")
+    return version_of(plan(app.graph()), lambda _: "")
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> GraphVersions:
+    return GraphVersions(tmp_path)
+
+
+def in_force(versions: GraphVersions) -> int:
+    found = versions.in_force()
+    return 0 if found is None else found.number
+
+
+def test_the_newest_that_was_not_rolled_back_is_in_force(versions: GraphVersions) -> None:
+    assert in_force(versions) == 0
+    versions.note(version(1), code=b"one")
+    second = versions.note(version(2), "update", b"two")
+    assert (second.number, second.follows, second.made_how) == (2, 1, "update")
+    assert in_force(versions) == 2
+    versions.note_ending(2, Outcome.ROLLED_BACK, "read", "why")
+    assert in_force(versions) == 1
+    assert versions.is_rolled_back(2)
+    third = versions.note(version(3), "update")
+    assert (third.number, third.follows) == (3, 1)
+    versions.note_ending(3, Outcome.DONE)
+    assert in_force(versions) == 3
+    assert [versions.code(number) for number in versions.numbers()] == [b"one", b"two", None]
+
+
+def test_the_graph_in_force_is_not_noted_again_but_one_that_was_rolled_back_is(
+    versions: GraphVersions,
+) -> None:
+    versions.note(version(1))
+    assert versions.note(version(1), code=b"one").number == 1
+    assert versions.code(1) == b"one"
+    versions.note(version(2), "update")
+    versions.note_ending(2, Outcome.ROLLED_BACK, "read", "why")
+    assert versions.next_number(version(1)) == 1
+    assert versions.note(version(2), "update").number == 3
+
+
+def test_a_damaged_outcome_is_an_error_that_says_what_to_do(versions: GraphVersions, tmp_path: Path) -> None:
+    versions.note(version(1))
+    (tmp_path / "versions" / "1.outcome").write_text("torn")
+    with pytest.raises(InputError, match="outcome of version 1"):
+        versions.in_force()
+    assert versions.note(version(1)).number == 2, "a run does not need it"
+
+
+def test_a_proposal_is_taken_once(versions: GraphVersions) -> None:
+    id = "0" * 32
+    versions.propose(id, version(1), b"code")
+    assert versions.numbers() == []
+    assert versions.proposal(id) == (version(1), b"code")
+    with pytest.raises(InputError, match="cannot be read"):
+        versions.proposal(id)
+
+
+def test_a_very_long_reason_is_cut(versions: GraphVersions) -> None:
+    versions.note(version(1))
+    versions.note_ending(1, Outcome.ROLLED_BACK, "read", "x" * 1_000_000)
+    ending = versions.ending(1)
+    assert ending is not None
+    assert len(str(ending.why)) < 100_000
+
+
+def test_batches_have_the_version_that_was_noted_before_them(tmp_path: Path) -> None:
+    noted = BatchVersions(tmp_path)
+    assert noted.version_of(0) is None
+    assert noted.newest() is None
+    noted.note(0, 1)
+    noted.note(1, 1)
+    noted.note(5, 2)
+    again = BatchVersions(tmp_path)
+    assert [again.version_of(batch) for batch in (0, 4, 5, 9)] == [1, 1, 2, 2]
+    assert again.newest() == 2
+    again.note(3, 3)  # after the fragment went back to a checkpoint
+    assert [again.version_of(batch) for batch in (2, 3, 5)] == [1, 3, 3]
+
+
+def test_a_batch_that_failed_may_run_with_any_version_until_it_runs_again(tmp_path: Path) -> None:
+    noted = BatchVersions(tmp_path)
+    noted.note(0, 1)
+    noted.note_free(0)
+    assert BatchVersions(tmp_path).version_of(0) is None
+    assert BatchVersions(tmp_path).newest() == 1
+    BatchVersions(tmp_path).note(0, 1)
+    assert BatchVersions(tmp_path).version_of(0) == 1
+
+
+def test_most_batches_write_nothing(tmp_path: Path) -> None:
+    noted = BatchVersions(tmp_path)
+    noted.note(0, 1)
+    (tmp_path / FILE).unlink()
+    noted.note(1, 1)
+    noted.note(2, 1)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_damaged_record_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(msgspec.json.encode({"since": 1}))
+    with pytest.raises(InputError, match="which version of the graph"):
+        BatchVersions(tmp_path).newest()
