@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prepares this checkout on a Debian-like machine that has Python 3.11 or later: a virtual environment in .venv with
 # the pinned packages and this one, Java for Spark, and with --browser what the checks need besides: the Chromium that
-# the browser tests drive, PostgreSQL's server, and the jars of Kafka's broker and of Spark's connector to it.
+# the browser tests drive, tsc for the types of the dashboard's modules, PostgreSQL's server, and the jars of Kafka's
+# broker and of Spark's connector to it.
 # Whatever is there already is used as it is, so a second run takes no time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -138,7 +139,8 @@ install_browser() {
   local missing=()
   command -v chromium >/dev/null || missing+=(chromium)
   command -v chromedriver >/dev/null || missing+=(chromium-driver)
-  [ "${#missing[@]}" = 0 ] || apt_install "a browser for the browser tests" "${missing[@]}"
+  command -v tsc >/dev/null || missing+=(node-typescript)
+  [ "${#missing[@]}" = 0 ] || apt_install "what the tests of the dashboard need" "${missing[@]}"
 }
 
 install_postgres() { # tests start servers of their own: the one that Debian's package sets up is not used
@@ -154,7 +156,7 @@ for argument in "$@"; do
 done
 
 warm_up() { # the checks start Spark dozens of times
-  say "keeping Spark's Java classes for faster starts (drivetrain warm-up: up to a minute, once, 170 MB of the cache)"
+  say "making Spark start faster on this machine (drivetrain warm-up: up to a minute, once, 170 MB of the cache)"
   "$VENV/bin/drivetrain" warm-up || say "that did not work; everything runs without it, only slower"
 }
 
@@ -172,8 +174,9 @@ install_java
 if [ "$want_browser" = yes ]; then
   install_browser
   install_postgres
-  "$VENV/bin/python" -c 'import sys; from drivetrain.spark.session.class_archive import archive_path as a; sys.exit(not a().is_file())' ||
-    warm_up
+  "$VENV/bin/python" -c 'import sys
+from drivetrain.spark.session import class_archive, local_files
+sys.exit(not (local_files.usable_jar() and class_archive.archive_path().is_file()))' || warm_up
   fetch_kafka
 fi
 say "ready: $("$VENV/bin/python" -V), $("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | head -n 1)"

@@ -1,0 +1,77 @@
+"""`drivetrain console`: the console of a cluster, for browsers and programs, until Ctrl-C.
+
+Called by `cli.main`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import Annotated, Final
+
+import typer
+
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
+from drivetrain.cli.cluster_access import MastersOption, cluster_sets
+from drivetrain.config import Config, split_sets
+from drivetrain.config.catalog import console as keys
+from drivetrain.config.references import log_to_standard_error
+from drivetrain.terminal import print_line
+
+TOKEN_VARIABLE: Final = "_DRIVETRAIN_CONSOLE_TOKEN"  # noqa: S105 - the name of the variable
+"""Where the process that starts a console says with which token to sign in."""
+
+
+def console_command(
+    masters: MastersOption = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen at; sets console.host.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65_535, help="Port to listen at; sets console.port."),
+    ] = None,
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the console of a cluster: pages, REST, events and metrics; its address is printed."""
+    from drivetrain.console.requirements import require_packages
+
+    require_packages()
+    given = cluster_sets(sets, masters)
+    if host is not None:
+        given[keys.HOST.name] = host
+    if port is not None:
+        given[keys.PORT.name] = str(port)
+    split_sets(given, ())
+    from drivetrain.cluster.parent import tie_to_parent
+
+    tie_to_parent()
+    config = load_config(config_file, given)
+    log_to_standard_error()
+    asyncio.run(_until_signal(config, as_json))
+
+
+async def _until_signal(config: Config, as_json: bool) -> None:
+    from drivetrain.console.server import serve
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    # Of `drivetrain local`, which prints the address itself; then the token is in no log.
+    given = os.environ.pop(TOKEN_VARIABLE, None)
+
+    def ready(address: str, token: str | None) -> None:
+        if given is not None:
+            print_line(f"console: {address}", flush=True)
+            return
+        entry = address if token is None else f"{address}?token={token}"
+        started = {"address": address, "token": token, "entry": entry}
+        print_line(json.dumps(started) if as_json else f"console: {entry}", flush=True)
+
+    await serve(config, stop, ready, given)

@@ -1,0 +1,51 @@
+"""Applications: in a list, and one as it is now.
+
+Called by `console.handlers.applications` and `console.watching.snapshots`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from drivetrain.console.answers.diagnosis import Diagnosis
+from drivetrain.console.answers.progress import Job
+
+
+class ApplicationLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary of an application; `submitted_ms`, `ended_ms` and `clock_ms` are points in time.
+
+    `state` is pending, active, succeeded, failed or killed. `epoch` counts its application masters; `worker`
+    runs the current one. `why` is the reason for its end, or what it waits for.
+    """
+
+    app_id: str
+    name: str
+    state: str
+    epoch: int
+    submitted_ms: int
+    ended_ms: int | None
+    worker: str | None
+    why: str | None
+    clock_ms: int | None
+    graph_version: int
+    priority: str
+    file: str
+
+
+class ApplicationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Applications, the newest first; `next` is the cursor of the next page, null on the last."""
+
+    applications: tuple[ApplicationLine, ...]
+    next: str | None
+
+
+class ApplicationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """All of an application at the moment `now_ms`, on the clock of the console.
+
+    `job` is what its application master reported; null while none answers, and for one that never started.
+    """
+
+    now_ms: int
+    application: ApplicationLine
+    diagnosis: Diagnosis
+    job: Job | None

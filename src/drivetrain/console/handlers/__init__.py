@@ -1,0 +1,1 @@
+"""What the routes do: a call in, an answer out."""

@@ -1,0 +1,70 @@
+"""Requests about the cluster, and about the console itself.
+
+Called by `console.routes.table`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.responses import PlainTextResponse, Response
+
+from drivetrain.cluster.client import NoLeaderError
+from drivetrain.console.answers.cluster import (
+    Cluster,
+    Configuration,
+    ConfigurationValue,
+    Masters,
+    Workers,
+)
+from drivetrain.console.routes.route import Call
+from drivetrain.console.watching.snapshots import cluster_of, master_of, worker_of
+
+
+async def cluster(call: Call) -> Cluster:
+    """The cluster in short; works without a leader, if any master answers."""
+    client = call.services.client
+    masters = await client.masters()
+    try:
+        workers, lines = await asyncio.gather(client.workers(), client.applications())
+    except NoLeaderError:
+        workers, lines = (), ()
+    return cluster_of(masters, workers, lines, time.time_ns() // 1_000_000)
+
+
+async def masters(call: Call) -> Masters:
+    """All masters."""
+    return Masters(masters=tuple(map(master_of, await call.services.client.masters())))
+
+
+async def workers(call: Call) -> Workers:
+    """All workers."""
+    return Workers(workers=tuple(map(worker_of, await call.services.client.workers())))
+
+
+async def configuration(call: Call) -> Configuration:
+    """The configuration of this console, with secrets blotted out."""
+    return Configuration(
+        values=tuple(
+            ConfigurationValue(
+                key=setting.key.name,
+                value=setting.shown,
+                default=setting.key.parse.show(setting.key.default_value),
+                origin=setting.place,
+                description=setting.key.doc,
+            )
+            for setting in call.services.config
+        )
+    )
+
+
+async def healthz(call: Call) -> Response:
+    """The console answers."""
+    return PlainTextResponse("ok\n")
+
+
+async def readyz(call: Call) -> Response:
+    """The console reaches a leading master; 503 otherwise."""
+    await call.services.client.workers()
+    return PlainTextResponse("ready\n")

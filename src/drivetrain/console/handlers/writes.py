@@ -1,0 +1,93 @@
+"""Requests that change an application that is there: kill, restart, replay, savepoint.
+
+Called by `console.routes.table`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+
+from drivetrain.cluster.client import AlreadyOverError, ApplicationOverError
+from drivetrain.cluster.messages.applications import ApplicationView
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.console.answers.operations import Kind, Operation, Operations, Replay, Savepoint
+from drivetrain.console.routes.route import V1, Call, Reply
+
+
+async def kill(call: Call) -> Reply:
+    """End an application; the operation has succeeded once the registry says so."""
+    client, view = call.services.client, await _view(call)
+    if view.state.is_over:
+        raise AlreadyOverError("the application has already ended", where=view.app_id, got=view.state.value)
+
+    async def doing() -> Mapping[str, str]:
+        return {"state": (await client.kill(view.app_id)).state.value}
+
+    return _begun(call, "kill", view, doing())
+
+
+async def restart(call: Call) -> Reply:
+    """Start an application again, with its state."""
+    client, view = call.services.client, await _view(call)
+
+    async def doing() -> Mapping[str, str]:
+        return {"epoch": str((await client.restart(view.app_id)).epoch)}
+
+    return _begun(call, "restart", view, doing())
+
+
+async def replay(call: Call) -> Reply:
+    """Have an application process messages again, from a moment on."""
+    client, view, body = call.services.client, await _view(call), call.body
+    assert isinstance(body, Replay)
+
+    async def doing() -> Mapping[str, str]:
+        return {"epoch": str((await client.replay(view.app_id, body.replay_from)).epoch)}
+
+    return _begun(call, "replay", view, doing())
+
+
+async def savepoint(call: Call) -> Reply:
+    """Have an application write a savepoint below its state directory."""
+    client, view, body = call.services.client, await _view(call), call.body
+    assert isinstance(body, Savepoint)
+    if view.state.is_over:
+        raise ApplicationOverError(
+            "the application has ended, so it can take no savepoint",
+            where=view.app_id,
+            got=view.state.value,
+            remedy="`drivetrain savepoint` with --state-dir takes one from its state directory",
+        )
+    name = body.name or f"{view.app_id}-{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}"
+    state = Config.load(None, {}, view.spec.config)[run_keys.STATE_DIR]
+    place = Path(view.spec.directory, state, "savepoints", name)
+
+    async def doing() -> Mapping[str, str]:
+        return {"place": str(await client.savepoint(view.app_id, place, body.timeout))}
+
+    return _begun(call, "savepoint", view, doing())
+
+
+async def operation(call: Call) -> Operation:
+    """An operation as it is now."""
+    return call.services.operations.operation(call.path["operation"])
+
+
+async def operations(call: Call) -> Operations:
+    """The latest operations."""
+    return Operations(operations=tuple(call.services.operations.newest()))
+
+
+async def _view(call: Call) -> ApplicationView:
+    call.services.operations.require_room()
+    return await call.services.client.application(call.path["app"])
+
+
+def _begun(call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]) -> Reply:
+    path = call.request.url.path
+    begun = call.services.operations.begin(kind, view.app_id, call.caller.name, doing, path)
+    root = call.request.scope.get("root_path", "")
+    return Reply(begun, 202, {"Location": f"{root}{V1}/operations/{begun.operation_id}"})

@@ -1,0 +1,1 @@
+"""Metrics in OpenMetrics: the status that is there, under names that stay."""

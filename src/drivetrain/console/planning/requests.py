@@ -1,0 +1,54 @@
+"""What the console asks of a planning process, and what it gets: files of JSON, in a directory of both.
+
+Called by `console.planning.planning` and `console.planning.program`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.console.answers.graph import Graph, PlannedUpload
+from drivetrain.console.answers.progress import ErrorReport
+
+REQUEST: Final = "request.json"
+OUTCOME: Final = "outcome.json"
+ARCHIVE: Final = "archive.zip"
+UPLOAD: Final = "upload"
+CODE: Final = "code"
+
+
+class PlanCode(msgspec.Struct, frozen=True, tag="code"):
+    """Plan the application of `spec`, whose files are unpacked in `directory`."""
+
+    directory: str
+    spec: ApplicationSpec
+
+
+class PrepareUpload(msgspec.Struct, frozen=True, tag="upload"):
+    """Plan the application of an upload as `drivetrain submit` does, and pack its code.
+
+    `file` is its file (or `file:name`): the name that the upload gets, or, of a zip, the path in it.
+    """
+
+    file: str
+    name: str | None
+    settings: dict[str, str]
+    configuration: dict[str, str]
+    fresh: bool
+    replay_from: str | None
+    savepoint: str | None
+    priority: str
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of it. `error` says why there is nothing, `exit_code` as of a command, by whose fault."""
+
+    graph: Graph | None = None
+    planned: PlannedUpload | None = None
+    spec: ApplicationSpec | None = None
+    sha256: str | None = None
+    error: ErrorReport | None = None
+    exit_code: int = 0

@@ -1,0 +1,45 @@
+"""What the handlers of the console work with.
+
+Called by `console.server`, which makes it; read by `console.handlers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drivetrain.cluster.client import Client
+from drivetrain.config import Config
+from drivetrain.console.access.access import Access
+from drivetrain.console.access.audit import Audit
+from drivetrain.console.metrics.collector import Metrics
+from drivetrain.console.operations import OperationBook
+from drivetrain.console.planning.planning import Planning
+from drivetrain.console.submissions import Submissions
+from drivetrain.console.watching.watch import Watch
+
+
+class OpenStreams:
+    """How many streams of events are open."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The client of the cluster, the watch over it, the plans of applications, who may, and the
+    configuration.
+    """
+
+    config: Config
+    client: Client
+    watch: Watch
+    planning: Planning
+    access: Access
+    audit: Audit
+    metrics: Metrics
+    document: bytes
+    """The OpenAPI document."""
+    operations: OperationBook = field(default_factory=OperationBook)
+    submissions: Submissions = field(default_factory=Submissions)
+    streams: OpenStreams = field(default_factory=OpenStreams)

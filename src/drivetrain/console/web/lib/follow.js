@@ -1,0 +1,105 @@
+// @ts-check
+// Follows the application that the address names, or the list of all, and keeps what the stream brings.
+
+import { get } from "./api.js";
+import { effect } from "./dom.js";
+import { fetchHistory } from "./history.js";
+import { follow, state } from "./live.js";
+import { route } from "./router.js";
+import { isSignedIn } from "./session.js";
+import * as store from "./store.js";
+
+/** A stream that continues no other one has told of every application within this time. */
+const WHOLE_LIST_MS = 5000;
+
+let followed = /** @type {string | null | undefined} */ (undefined);
+/** The applications that the present stream has told of. */
+let told = /** @type {Set<string>} */ (new Set());
+
+/** From now on follow what the address names, whenever it changes and somebody is signed in. */
+export function followTheAddress() {
+  effect(() => {
+    const { path } = route.value;
+    const app = path[0] === "apps" ? (path[1] ?? null) : null;
+    if (!isSignedIn.value) {
+      followed = undefined;
+      follow(null);
+      return;
+    }
+    if (app === followed) return;
+    followed = app;
+    store.forget();
+    follow({
+      path: ["events"],
+      query: { app },
+      onEvent: take,
+      onRefused: (problem) => {
+        if (problem.status === 404) store.isGone.value = true;
+      },
+    });
+  });
+}
+
+/**
+ * @param {string} event
+ * @param {any} data
+ */
+function take(event, data) {
+  if (event === "begin" && !data.continues) beginList();
+  else if (event === "snapshot") takeSnapshot(data);
+  else if (event === "cluster") store.cluster.value = data;
+  else if (event === "connection") store.connection.value = data;
+  else if (event === "application") {
+    told.add(data.app_id);
+    store.applications.value = new Map(store.applications.peek() ?? []).set(data.app_id, data);
+  } else if (event === "gone") {
+    keepApplications((id) => id !== data.app_id);
+    if (data.app_id === followed) store.isGone.value = true;
+  } else if (event === "tick") store.tick(data.now_ms);
+}
+
+/** @param {import("./store.js").Snapshot} data */
+function takeSnapshot(data) {
+  const { app_id, name } = data.application;
+  if (app_id !== followed && name !== followed) return;
+  const isNew = store.snapshot.peek() == null;
+  store.take(data);
+  if (isNew) void Promise.all([fetchGraph(app_id), beginCurves(app_id)]);
+}
+
+/** What an earlier stream told of applications holds until this one has had the time to tell of them. */
+function beginList() {
+  const mine = new Set();
+  told = mine;
+  setTimeout(() => {
+    if (told === mine && state.peek() === "live") keepApplications((id) => mine.has(id));
+  }, WHOLE_LIST_MS);
+}
+
+/** @param {(id: string) => boolean} isKept */
+function keepApplications(isKept) {
+  store.applications.value = new Map([...(store.applications.peek() ?? [])].filter(([id]) => isKept(id)));
+}
+
+/** @param {string} app */
+function isStillShown(app) {
+  return store.snapshot.peek()?.application.app_id === app;
+}
+
+/** @param {string} app */
+async function beginCurves(app) {
+  const history = await fetchHistory(app);
+  if (history && isStillShown(app)) store.begin(history);
+}
+
+/** @param {string} app */
+async function fetchGraph(app) {
+  try {
+    const found = await get(["applications", app, "graph"]);
+    if (isStillShown(app)) store.graph.value = found;
+  } catch {
+    // An application with a master of its own has no graph, and neither has one whose code cannot be planned here:
+    // the page of the graph is left out.
+    if (isStillShown(app)) store.graph.value = null;
+  }
+}

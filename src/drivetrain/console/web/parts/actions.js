@@ -1,0 +1,120 @@
+// @ts-check
+// What one can have an application do: each asks first, and shows what came of it.
+
+import { get, post } from "../lib/api.js";
+import { html, signal, useEffect, useState } from "../lib/dom.js";
+import { may } from "../lib/session.js";
+import { isOver, snapshot } from "../lib/store.js";
+import { Said, visible } from "../lib/text.js";
+import { Question } from "./dialog.js";
+import { ProblemBox } from "./problem.js";
+
+/** @typedef {import("../lib/answers").Operation} Operation */
+/** @typedef {"kill" | "restart" | "replay" | "savepoint"} Kind */
+
+const LOOK_MS = 700;
+
+/** The operation that was begun last on this page. */
+const latest = signal(/** @type {Operation | null} */ (null));
+
+/** @type {{kind: Kind, label: string, danger?: boolean, whenOver: boolean}[]} */
+const ACTIONS = [
+  { kind: "savepoint", label: "Savepoint", whenOver: false },
+  { kind: "restart", label: "Restart", whenOver: true },
+  { kind: "replay", label: "Replay", whenOver: true },
+  { kind: "kill", label: "Kill", danger: true, whenOver: false },
+];
+
+/** @param {{app: string}} props */
+export function Actions({ app }) {
+  const [asked, setAsked] = useState(/** @type {Kind | null} */ (null));
+  if (!may("user")) return null;
+  return html`<div class="actions">
+    ${ACTIONS.filter((one) => one.whenOver || !isOver.value).map(
+      (one) =>
+        html`<button key=${one.kind} class="action ${one.danger ? "danger" : ""}" type="button" onClick=${() => setAsked(one.kind)}>${one.label}${one.kind === "replay" || one.kind === "savepoint" ? " …" : ""}</button>`,
+    )}
+    ${asked ? html`<${Asked} key=${asked} kind=${asked} app=${app} onClose=${() => setAsked(null)} />` : null}
+  </div>`;
+}
+
+const TEXTS = /** @type {const} */ ({
+  kill: ["Kill this application?", "Kill it", "Its processes are ended. Its state stays: Restart continues from it."],
+  restart: [
+    "Restart this application?",
+    "Restart it",
+    "It continues from its state. Batches that were not committed run again; with exactly-once sinks nothing is written twice.",
+  ],
+  replay: [
+    "Replay messages",
+    "Replay",
+    "The application begins a new life of its state, and processes all messages from this time on again.",
+  ],
+  savepoint: [
+    "Make a savepoint",
+    "Make it",
+    "A checkpoint is made and copied below the application's state directory. The application keeps running.",
+  ],
+});
+
+/** @param {{kind: Kind, app: string, onClose: () => void}} props */
+function Asked({ kind, app, onClose }) {
+  const [title, does, about] = TEXTS[kind];
+  const [value, setValue] = useState("");
+  const act = async () => {
+    const body =
+      kind === "replay" ? { replay_from: value } : kind === "savepoint" ? (value ? { name: value } : {}) : undefined;
+    latest.value = await post(["applications", app, kind === "savepoint" ? "savepoints" : kind], body);
+  };
+  return html`<${Question} title=${title} does=${does} danger=${kind === "kill"} ready=${kind !== "replay" || value !== ""} onDo=${act} onClose=${onClose}>
+    <p>${about}</p>
+    <p><${Said} of=${app} class="mono" /></p>
+    ${
+      kind === "replay"
+        ? html`<label class="field stacked">From (UTC)<input required placeholder="2026-03-01T00:00:00" value=${value} onInput=${(/** @type {any} */ event) => setValue(event.target.value)} /></label>`
+        : null
+    }
+    ${
+      kind === "savepoint"
+        ? html`<label class="field stacked">Name (optional)<input pattern="[A-Za-z0-9][A-Za-z0-9_.\\-]*" maxlength="100" value=${value} onInput=${(/** @type {any} */ event) => setValue(event.target.value)} /></label>`
+        : null
+    }
+  <//>`;
+}
+
+const DOING = {
+  kill: "Killing it",
+  restart: "Restarting it",
+  replay: "Beginning the replay",
+  savepoint: "Making a savepoint",
+};
+const DONE = {
+  kill: "It has been killed",
+  restart: "It is being started again",
+  replay: "The replay begins",
+  savepoint: "The savepoint is complete",
+};
+
+/** What came of the latest action. */
+export function Outcome() {
+  const now = latest.value;
+  const mine = now != null && now.app_id === snapshot.value?.application.app_id ? now : null;
+  useEffect(() => {
+    if (mine?.state !== "running") return undefined;
+    const timer = setTimeout(async () => {
+      try {
+        latest.value = await get(["operations", mine.operation_id]);
+      } catch {
+        latest.value = { ...mine }; // a console that is away for a moment is asked again
+      }
+    }, LOOK_MS);
+    return () => clearTimeout(timer);
+  }, [mine]);
+  if (!mine) return null;
+  if (mine.state === "failed") return html`<${ProblemBox} of=${mine.problem} />`;
+  const place = mine.result["place"];
+  return html`<div class="outcome" role="status">
+    <span>${mine.state === "running" ? `${DOING[mine.kind]} …` : DONE[mine.kind]}${place ? html`: <code>${visible(place)}</code>` : null}</span>
+    ${mine.state === "running" ? null : html`<button class="icon-button" type="button" aria-label="Dismiss" onClick=${() => (latest.value = null)}>✕</button>`}
+  </div>`;
+}

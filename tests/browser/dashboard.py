@@ -1,0 +1,89 @@
+"""The dashboard as a person uses it: opens pages, waits for what they show, notes what must not happen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+
+@dataclass
+class Dashboard:
+    """A browser at a console; `address` ends with a slash, `entrance` is the address with the token."""
+
+    browser: Chrome
+    address: str
+    entrance: str = ""
+    patience_s: float = 120
+
+    def enter(self) -> None:
+        """Open the address that the console printed, which signs the browser in."""
+        self.browser.delete_all_cookies()
+        self.browser.get(self.entrance)
+        self.wait_for(".connection.live")
+
+    def open(self, page: str) -> None:
+        """Open a page, by what follows the "#", in a document of its own."""
+        self.browser.get("about:blank")
+        self.browser.get(f"{self.address}#{page}")
+        self.wait_for("main h1, main .panel")
+
+    def wait_for(self, selector: str, text: str = "") -> WebElement:
+        """The first element of the selector with this text in it, once there is one."""
+
+        def found(_: Chrome) -> WebElement | None:
+            # One call for all: elements that a live page replaces meanwhile are no matter.
+            element: WebElement | None = self.script(
+                "return [...document.querySelectorAll(arguments[0])]"
+                ".find((one) => one.textContent.includes(arguments[1])) ?? null",
+                selector,
+                text,
+            )
+            return element
+
+        return WebDriverWait(self.browser, self.patience_s).until(
+            found, f"{selector} with {text!r}: {self.text()[:800]}"
+        )
+
+    def wait_until(self, expression: str, *arguments: Any) -> Any:
+        """The value of an expression in JavaScript, once it is true."""
+        return WebDriverWait(self.browser, self.patience_s).until(
+            lambda _: self.script(f"return {expression}", *arguments), expression
+        )
+
+    def script(self, text: str, *arguments: Any) -> Any:
+        """What a script returns."""
+        return self.browser.execute_script(text, *arguments)
+
+    def text(self) -> str:
+        """All text that is seen."""
+        return self.browser.find_element(By.TAG_NAME, "body").text
+
+    def begin(self) -> None:
+        """Forget what happened before."""
+        self.browser.get_log("browser")
+        self.browser.get_log("performance")
+
+    def complaints(self) -> list[str]:
+        """What the browser wrote to its console since `begin`: errors, refused loads, scripts that ran."""
+        said = [f"{entry['level']}: {entry['message']}" for entry in self.browser.get_log("browser")]
+        if self.script("return window.attacked ?? null") is not None:
+            said.append("a script of the data ran")
+        return said
+
+    def hosts(self) -> set[str]:
+        """The hosts and ports that the page asked since `begin`."""
+        found = set()
+        for entry in self.browser.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                url = urlsplit(message["params"]["request"]["url"])
+                if url.scheme not in ("data", "about"):
+                    found.add(f"{url.scheme}://{url.netloc}/")
+        return found

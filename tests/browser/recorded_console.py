@@ -1,0 +1,136 @@
+"""A real console, in a process of its own, that asks a recorded cluster (`recorded_cluster`).
+
+    python tests/browser/recorded_console.py PORT DIRECTORY
+
+Prints its address once it listens. Everything but the cluster is real: routes, headers, the watch, the stream
+of events, the files of the dashboard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import recorded_cluster as recorded
+
+from drivetrain.cluster.client import Piece, Submission, UnknownApplicationError
+from drivetrain.cluster.messages.applications import (
+    ApplicationLine,
+    ApplicationSpec,
+    ApplicationState,
+    ApplicationView,
+    MasterView,
+    WorkerView,
+)
+from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.config import Config
+from drivetrain.config.catalog import console as keys
+from drivetrain.console import server
+from drivetrain.console.answers.graph import Graph
+from drivetrain.console.planning.answers import graph_of
+from drivetrain.console.planning.planning import Planning
+from drivetrain.core.job.history import NO_HISTORY, History
+
+
+class RecordedClient:
+    """What the console asks of `drivetrain.cluster.client.Client`, answered from the recording."""
+
+    def __init__(self) -> None:
+        self.system = self
+        self._applications = recorded.recorded()
+        self._began_s = time.monotonic()
+
+    async def masters(self) -> tuple[MasterView, ...]:
+        return recorded.masters()
+
+    async def workers(self) -> tuple[WorkerView, ...]:
+        return recorded.workers()
+
+    async def applications(self) -> list[ApplicationLine]:
+        return [recorded.line_of(one, self._now_ms()) for one in self._applications]
+
+    async def application(self, app: str) -> ApplicationView:
+        return recorded.view_of(self._named(app), self._now_ms())
+
+    async def job_status(self, view: ApplicationView) -> JobStatus | None:
+        return recorded.status_of(self._named(view.app_id), self._now_ms())
+
+    async def history(self, view: ApplicationView) -> History:
+        known = {one.app_id for one in recorded.recorded()}
+        return recorded.history_of(view.app_id) if view.app_id in known else NO_HISTORY
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    async def kill(self, app: str) -> ApplicationView:
+        one = self._named(app)
+        one.state = ApplicationState.KILLED
+        return await self.application(app)
+
+    async def submit(self, submission: Submission, *, submission_id: str | None = None) -> str:
+        """Accept it, and run something else in its place."""
+        app_id = f"{submission.spec.name}-{50 + len(self._applications)}"
+        self._applications.insert(0, recorded.Recorded(app_id, recorded.shop(), spec=submission.spec))
+        return app_id
+
+    async def follow_logs(self, app: str, process: str | None = None) -> AsyncIterator[Piece | None]:
+        """The lines that were written, then one a second, in pieces that end anywhere."""
+        data = recorded.log_of(self._named(app)).encode()
+        for start in range(0, len(data), 50_000):
+            yield Piece("executor-1", "worker-1", data[start : start + 50_000], start + 50_000)
+        number = 0
+        while True:
+            await asyncio.sleep(1)
+            number += 1
+            yield Piece("master", "worker-1", f"INFO still here, {number}\n".encode(), number)
+
+    def graph(self, spec: ApplicationSpec) -> Graph:
+        one = self._named(spec.name)
+        return recorded.renamed(graph_of(one.plan), one.renamed)
+
+    def _named(self, app: str) -> recorded.Recorded:
+        found = recorded.named(self._applications, app)
+        if found is None:
+            raise UnknownApplicationError(
+                "the cluster has no such application", where=app, remedy="drivetrain apps lists them"
+            )
+        return found
+
+    def _now_ms(self) -> int:
+        return recorded.NOW_MS + int((time.monotonic() - self._began_s) * 1000)
+
+
+class RecordedPlanning(Planning):
+    """Plans uploads in processes, as ever; the graphs of applications are recorded."""
+
+    def __init__(self, client: Any, masters: list[str], timeout_ms: int) -> None:
+        super().__init__(client, masters, timeout_ms)
+        self._client = client
+
+    async def graph(self, spec: ApplicationSpec) -> Graph:
+        return self._client.graph(spec)
+
+
+async def recorded_client(config: Config) -> RecordedClient:
+    """In place of `open_client`."""
+    return RecordedClient()
+
+
+def same_client(system: RecordedClient, masters: list[str], timeout_ms: int) -> RecordedClient:
+    """In place of another client of the same system."""
+    return system
+
+
+def say(address: str, token: str | None) -> None:
+    """Print where it listens, as `drivetrain console` does."""
+    print(f"{address}?token={token}", flush=True)
+
+
+if __name__ == "__main__":
+    put_in: Any = server
+    put_in.open_client, put_in.Client, put_in.Planning = recorded_client, same_client, RecordedPlanning
+    sets = {"cluster.masters": "127.0.0.1:1", keys.PORT.name: sys.argv[1], keys.DIRECTORY.name: sys.argv[2]}
+    asyncio.run(server.serve(Config.load(sets=sets), asyncio.Event(), say))

@@ -1,0 +1,173 @@
+"""The dashboard of a real cluster, with a real application: it names what is slow, and survives what dies.
+
+The tests share the cluster and its application, and run in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dashboard import Dashboard
+from selenium.webdriver import Chrome
+
+from free_ports import free_port
+from whole_cluster import APP_MASTER, WholeCluster, drivetrain, wait_for, whole_cluster
+
+HERE = Path(__file__).parent
+
+
+class ConsoleProcess:
+    """`drivetrain console` of a cluster; it can be killed, and started again at its port."""
+
+    def __init__(self, cluster: WholeCluster) -> None:
+        self._cluster = cluster
+        self._port = free_port()
+        self.entrance = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it and wait for its address."""
+        command = [
+            "console",
+            "--masters",
+            ",".join(self._cluster.masters),
+            "--port",
+            str(self._port),
+            "--json",
+        ]
+        with (self._cluster.directory / "console.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [*drivetrain(), *command],
+                cwd=self._cluster.directory,
+                env=self._cluster.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        told = self._process.stdout.readline()
+        assert told, (self._cluster.directory / "console.log").read_text()
+        self.entrance = json.loads(told)["entry"]
+
+    @property
+    def address(self) -> str:
+        return self.entrance.partition("?")[0]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeCluster]:
+    directory = tmp_path_factory.mktemp("cluster")
+    shutil.copy(HERE / "slow_sink_application.py", directory / "tills.py")
+    with whole_cluster(directory, masters=1, workers=1) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def console(cluster: WholeCluster) -> Iterator[ConsoleProcess]:
+    started = ConsoleProcess(cluster)
+    started.start()
+    yield started
+    started.kill()
+
+
+@pytest.fixture(scope="module")
+def app(cluster: WholeCluster) -> str:
+    """The application, which waits for its sink."""
+    given = ("channel.window-batches=2", "run.max-batch-rows=3000", "checkpoint.interval=1 h")
+    sets = [part for setting in (*given, f"go={cluster.directory / 'go'}") for part in ("--set", setting)]
+    accepted = cluster.submit("tills.py", "--detached", "--json", *sets)
+    assert accepted.returncode == 0, accepted.stderr
+    return str(json.loads(accepted.stdout)["app_id"])
+
+
+@pytest.fixture
+def dashboard(browser: Chrome, console: ConsoleProcess, app: str) -> Dashboard:
+    shown = Dashboard(browser, console.address, console.entrance, patience_s=240)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    shown.enter()
+    shown.begin()
+    return shown
+
+
+def test_the_page_names_the_sink_that_is_slow(dashboard: Dashboard, app: str) -> None:
+    dashboard.open("/")
+    dashboard.wait_for("tbody a", app)
+    dashboard.open(f"/apps/{app}")
+    dashboard.wait_for(".verdict.warning .sentence", "hourly must wait, because daily does not keep up")
+    dashboard.open(f"/apps/{app}/graph")
+    dashboard.wait_for(".graph-channel.blocked", "full for")
+    dashboard.wait_for(".graph-processor", "warehouse").click()
+    dashboard.wait_for(".graph-details", "tills.py:")
+    assert dashboard.complaints() == []
+    assert dashboard.hosts() == {dashboard.address}
+
+
+def test_logs_of_its_processes_are_followed(dashboard: Dashboard, app: str) -> None:
+    dashboard.open(f"/apps/{app}/logs")
+    dashboard.wait_for(".log .row")
+    assert dashboard.complaints() == []
+
+
+def test_an_application_master_that_dies_is_announced_and_the_page_goes_on(
+    dashboard: Dashboard, cluster: WholeCluster, app: str
+) -> None:
+    dashboard.open(f"/apps/{app}")
+    dashboard.wait_for(".facts", "number 1")
+    (master,) = cluster.processes(APP_MASTER)
+    os.kill(master, signal.SIGKILL)
+    dashboard.wait_for(".banner", "Its application master does not answer")
+    dashboard.wait_for(".facts", "number 2")
+    dashboard.wait_until("document.querySelector('.banner') === null")
+    dashboard.wait_for("[aria-label=Fragments] .badge", "running")
+    assert dashboard.complaints() == []
+
+
+def test_a_console_that_dies_leaves_the_page_with_its_age_and_comes_back(
+    dashboard: Dashboard, console: ConsoleProcess, app: str
+) -> None:
+    dashboard.open(f"/apps/{app}")
+    dashboard.wait_for("[aria-label=Fragments] tbody th", "daily")
+    console.kill()
+    dashboard.wait_for(".banner", "The console does not answer")
+    dashboard.wait_for("[aria-label=Fragments] tbody th", "daily")
+    console.start()
+    # Sessions end with the console: the page asks for the new address, and shows the same place with it.
+    dashboard.wait_for("main", "Open the address that drivetrain console printed")
+    dashboard.entrance = console.entrance
+    dashboard.enter()
+    dashboard.open(f"/apps/{app}")
+    dashboard.wait_for("[aria-label=Fragments] tbody th", "daily")
+
+
+def test_once_the_sink_writes_the_page_says_that_nothing_is_wrong(
+    dashboard: Dashboard, cluster: WholeCluster, app: str
+) -> None:
+    dashboard.open(f"/apps/{app}")
+    (cluster.directory / "go").touch()
+    dashboard.wait_until("document.querySelector('.verdict.warning, .verdict.critical') === null")
+    dashboard.wait_for(".verdict .sentence", "nothing is wrong")
+
+
+def test_an_application_is_killed_from_its_page(
+    dashboard: Dashboard, cluster: WholeCluster, app: str
+) -> None:
+    dashboard.open(f"/apps/{app}")
+    dashboard.wait_for(".head button.danger", "Kill").click()
+    dashboard.wait_for("dialog[open] button.danger", "Kill it").click()
+    dashboard.wait_for(".outcome", "It has been killed")
+    dashboard.wait_for(".head .badge", "killed")
+    wait_for(lambda: not cluster.processes(APP_MASTER), "its processes to end")
+    assert dashboard.complaints() == []
