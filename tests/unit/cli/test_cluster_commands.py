@@ -78,8 +78,8 @@ wc-2 active
 
  warning  lines → count: 2 losses found in the channel, 0 repaired so far: count waits for the rest
  warning  out: 4 of 37 messages came too late
+ warning  out: 2 messages could not be processed
  note  count: the clock stands still, so no window ends: count waits for lines (for 12.0 s)
- note  out: 2 messages could not be processed
 
  fragment   state     attempt   messages   messages/s   lag    batch   clock (UTC)           delay   executor
  ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,14 +205,23 @@ def test_explain_as_json_and_its_exit_code(running: ScriptedCluster, command) ->
     assert [finding["rule"] for finding in data["findings"]] == [
         "repair",
         "late",
-        "clock-stands",
         "dead-letters",
+        "clock-stands",
     ]
-    assert data["findings"][2]["chain"] == ["count waits for lines"]
+    assert data["findings"][0]["guide"] == "docs/guide/diagnosis.md#repair"
+    assert data["findings"][3]["chain"] == ["count waits for lines"]
     assert data["findings"][0]["severity"] == "warning"
     waiting = command("explain", "wc-3", "--masters", running.masters)
     assert waiting.exit_code == 0
     assert "no application master answers" in waiting.stdout
+
+
+def test_explain_without_a_leader_names_the_masters_that_are_missing(command) -> None:
+    with ScriptedCluster() as cluster:
+        cluster.world.lead(None)
+        told = command("explain", "wc", "--masters", cluster.masters, "--set", "client.timeout=1 s")
+    assert told.exit_code == 1
+    assert "masters: no master leads: 2 of 2 masters answer, 2 are needed" in " ".join(told.stdout.split())
 
 
 def test_show_as_json_names_every_field(running: ScriptedCluster, command) -> None:
@@ -220,6 +229,8 @@ def test_show_as_json_names_every_field(running: ScriptedCluster, command) -> No
     assert data["id"] == "wc-2"
     assert data["status"]["state"] == "running"
     assert data["status"]["fragments"][0]["attempt"] == 2
+    assert data["status"]["fragments"][0]["figures"]["counters"]["phases"]["sink_ms"] == 0
+    assert data["findings"][0]["rule"] == "repair"
     assert data["status"]["errors"][0]["user_traceback"].endswith("mine")
     assert data["status"]["accumulators"] == {"bad lines": 3, "seconds": 1.5}
 

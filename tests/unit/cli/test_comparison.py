@@ -105,8 +105,8 @@ def test_versions_lists_what_changed_each_time(shop: Path, command: Callable[...
     result = command("versions", "shop")
     assert result.exit_code == 0, result.output
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
-    assert next(line for line in lines if line.startswith("2")).endswith("6 1 started")
-    assert next(line for line in lines if line.startswith("3")).endswith("5 1 swapped, 1 stopped")
+    assert next(line for line in lines if line.startswith("2")).endswith("6 1 started replaced")
+    assert next(line for line in lines if line.startswith("3")).endswith("5 1 swapped, 1 stopped in force")
     told = json.loads(command("versions", "shop", "--json").stdout)["versions"]
     assert [version["changes"] for version in told] == [
         {},
@@ -122,7 +122,7 @@ def test_a_version_that_is_damaged_keeps_no_run_from_starting(
     (rundir.path / "versions" / "1").write_text("torn")
     begin(shop)
     assert rundir.versions.numbers() == [1, 2]
-    assert rundir.versions.newest() is not None
+    assert rundir.versions.in_force() is not None
     result = command("versions", "shop")
     assert "version 1 of an application's graph cannot be read" in result.stderr
 

@@ -16,11 +16,24 @@ from rich.cells import cell_len
 from scripted_cluster import world
 
 from drivetrain.api.graph import Graph
-from drivetrain.cli import apps, dead_letters, doctor, failure, logs, plan, run_summary, settings, show, state
+from drivetrain.cli import (
+    apps,
+    dead_letters,
+    doctor,
+    explain,
+    failure,
+    logs,
+    plan,
+    run_summary,
+    settings,
+    show,
+    state,
+)
 from drivetrain.cli.channel_view import channels_of
 from drivetrain.cli.finding import Finding, Verdict
 from drivetrain.cli.run_view import LineView, LiveView
 from drivetrain.cluster.client import Piece
+from drivetrain.cluster.client.situation import situation_of
 from drivetrain.cluster.messages.applications import ApplicationLine, ApplicationState, WorkerView
 from drivetrain.cluster.messages.following import ErrorView, ExecutorView, FragmentView, OutputView
 from drivetrain.config import Config
@@ -29,6 +42,8 @@ from drivetrain.connectors.in_process.plain_sinks import show_batch
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Action, Phase
+from drivetrain.core.diagnosis.diagnosis import diagnose
+from drivetrain.core.job.fragment_figures import Counters, FragmentFigures, LastBatch, Phases
 from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentProgressed,
@@ -77,6 +92,19 @@ def channel(text: str) -> ChannelProgress:
     return ChannelProgress(text, text, text, None, NUMBER, 9, losses=2, blocked_ms=5)
 
 
+def figures_of(text: str) -> FragmentFigures:
+    last = LastBatch(1, NUMBER, Phases(sink_ms=90_000), {text: 90_000})
+    return FragmentFigures(
+        Counters(3, blocked_ms={text: 5}),
+        last,
+        state_bytes=NUMBER,
+        latency_p50_ms=1,
+        latency_p99_ms=2,
+        partition_rows={text: NUMBER, "other": 1},
+        silent_partitions=(text,),
+    )
+
+
 def error_of(text: str) -> ErrorView:
     return ErrorView(text, text, text, text, text, text, user_traceback=text)
 
@@ -103,6 +131,7 @@ def view_of(text: str) -> Any:
 
 def status_of(text: str) -> Any:
     fragment = FragmentView(text, text, 1, text, text, 3, NUMBER, 1.0, 1, channels=(channel(text),))
+    fragment = msgspec.structs.replace(fragment, figures=figures_of(text))
     return world.status_of(
         fragments=(fragment,),
         executors=(ExecutorView(text, text, text, 1, 2, text, text),),
@@ -123,8 +152,14 @@ def show_apps(text: str, console: Console) -> None:
     apps.show_applications([line], [worker], console)
 
 
+def show_all(view: Any, status: Any, console: Console) -> None:
+    findings = diagnose(situation_of(view, status, WORKERS))
+    show.show_application(view, status, WORKERS, console, findings)
+    explain.show_findings(findings, console)
+
+
 def show_status(text: str, console: Console) -> None:
-    show.show_application(view_of(text), status_of(text), WORKERS, console)
+    show_all(view_of(text), status_of(text), console)
 
 
 def show_errors(text: str, console: Console) -> None:
@@ -133,7 +168,7 @@ def show_errors(text: str, console: Console) -> None:
         status.fragments[0], state="running", stalled_ms=9, waiting_for=text, blocked_by=text
     )
     status = msgspec.structs.replace(status, fragments=(stalled,), errors=(error_of(text),), printed=text)
-    show.show_application(view_of("wc"), status, WORKERS, console)
+    show_all(view_of("wc"), status, console)
 
 
 def show_channels(text: str, console: Console) -> None:

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from drivetrain.cli.picture import draw
-from drivetrain.cli.picture.lettering import fitted, text_width, wrapped
-from drivetrain.cli.picture.scene import Scene, place
-from drivetrain.cli.picture.shapes import Rectangle
+from drivetrain.core.picture.lettering import fitted, text_width, wrapped
+from drivetrain.core.picture.scene import Scene, place
+from drivetrain.core.picture.shapes import Rectangle
 from drivetrain.core.plan.plan import Plan
 from example_plans import PLANS
 
@@ -78,7 +78,7 @@ def test_every_edge_is_a_line_from_box_to_box(plan: Plan) -> None:
     scene = scene_of(plan)
     boxes = [box for placed in scene.fragments for box in placed.processors.values()]
     boxes += scene.channels.values()
-    for line in scene.lines + scene.channel_lines:
+    for line in (edge.line for edge in scene.lines + scene.channel_lines):
         (x, y), (to_x, to_y) = line[0], line[-1]
         assert any(
             box.x <= x <= box.x + box.width and y == pytest.approx(box.y + box.height) for box in boxes
@@ -91,7 +91,7 @@ def test_every_edge_is_a_line_from_box_to_box(plan: Plan) -> None:
 def test_lines_pass_beside_processors_not_through_them(plan: Plan) -> None:
     scene = scene_of(plan)
     for placed in scene.fragments:
-        for line in scene.lines + scene.channel_lines:
+        for line in (edge.line for edge in scene.lines + scene.channel_lines):
             for (x, top), (_, bottom) in zip(line[1::2], line[2::2], strict=False):
                 straight = Rectangle(x, top, 0.1, bottom - top)
                 assert not [id for id, box in placed.processors.items() if overlap(straight, box)]

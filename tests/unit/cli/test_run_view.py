@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import msgspec
 import pytest
 
-from drivetrain.cli.run_state import RunState
+from drivetrain.cli.run_situation import findings_of
 from drivetrain.cli.run_view import LineView, LiveView
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Action, Phase
 from drivetrain.core.figures import show_clock, show_count, show_rate, show_share, show_span
+from drivetrain.core.job.fragment_figures import FragmentFigures, LastBatch, Phases
 from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentProgressed,
@@ -21,6 +23,7 @@ from drivetrain.core.job.run_progress import (
     NoticeGiven,
     RunStarted,
 )
+from drivetrain.core.job.run_state import FragmentView, RunState
 from drivetrain.terminal import Console
 
 
@@ -202,3 +205,33 @@ def test_state_keeps_announced_order_and_the_share_never_decreases() -> None:
 )
 def test_figures_are_written_for_people(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+def test_both_views_say_why_something_takes_long_in_the_words_of_explain() -> None:
+    last = LastBatch(phases=Phases(computing_ms=5_000, sink_ms=55_000), sinks_ms={"to-db": 55_000})
+    slow = dataclasses.replace(
+        progressed("one", 10), lag_rows=None, batch_ms=60_000, figures=FragmentFigures(last=last)
+    )
+    clock, stream = Clock(), io.StringIO()
+    lines = LineView(stream, 1_000, clock)
+    console = Console(file=io.StringIO(), width=160, force_terminal=True)
+    live = LiveView(console, clock)
+    sentence = "one: its last batch took 1 min 0 s: results are late by that much"
+    for view in (lines, live):
+        view.on_event(RunStarted("app", ("one",)))
+        clock.now_s += 5
+        view.on_event(slow)
+    for rows in (20, 30):
+        clock.now_s += 5
+        lines.on_event(dataclasses.replace(slow, rows_total=rows))
+    console.print(live._draw())
+    assert sentence in console.file.getvalue()  # type: ignore[attr-defined]
+    assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()].count(sentence) == 1
+
+
+def test_what_has_ended_is_not_waited_for() -> None:
+    told = dataclasses.replace(progressed("one", 10), lag_rows=None, stalled_ms=5_000, blocked_by="two")
+    run = RunState("app", fragments=(FragmentView("one", FragmentState.RUNNING, progress=told),))
+    assert len(findings_of(run)) == 1
+    finished = FragmentView("one", FragmentState.FINISHED, progress=told)
+    assert findings_of(dataclasses.replace(run, fragments=(finished,))) == []

@@ -320,6 +320,6 @@ def test_ctrl_c_detaches_says_how_to_come_back_and_leaves_the_application_alone(
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert "detaching; the application goes on" in rest
+    assert "detaching; the application keeps running" in rest
     assert "drivetrain show count-1 --watch" in rest
     assert cluster.world.applications["count-1"].state is ApplicationState.ACTIVE

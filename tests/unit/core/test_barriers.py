@@ -158,7 +158,7 @@ def test_what_is_below_the_last_txid_is_acknowledged_and_not_forwarded(action: A
 def test_prepare_before_initialisation_fails_and_forwards_nothing() -> None:
     core = Participant("f", "xy", life=1)
     effects = arrive(core, PREPARE)
-    assert effects == [Hold("x"), Refuse(PREPARE, "it was not told yet where to begin")]
+    assert effects == [Hold("x"), Refuse(PREPARE, "it has not been initialised yet")]
 
 
 def test_who_was_saved_for_a_round_and_started_again_is_not_saved_for_it_twice() -> None:

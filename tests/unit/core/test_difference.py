@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from drivetrain.api import windows
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Operation
-from drivetrain.core.change.difference import Difference, Fate, difference
+from drivetrain.core.change.difference import Difference, Fate, difference, has_same_trunk, touched
 from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
 from drivetrain.core.plan.planner import plan
 
@@ -60,7 +60,9 @@ def test_a_branch_is_swapped_for_its_kind_its_arguments_its_code_or_its_input() 
     assert fates(difference(version(shop()), version(shop(through=filter_()))))["shown"] is Fate.SWAPPED
     coded = version_of(plan(shop()), lambda operation: kind_of(operation) + "!")
     by_code = difference(version(shop()), coded)
-    assert set(fates(by_code).values()) == {Fate.SWAPPED}
+    assert {id for id, fate in fates(by_code).items() if fate is Fate.SWAPPED} == {"shown", "out"}
+    assert {change.id for change in by_code.after_stop} == {"read", "counted"}
+    assert not by_code.refused
     assert "its state stays" in next(c.why for c in by_code.changes if c.id == "counted")
     elsewhere = shop(node("more", write(), "shown"))
     moved = difference(version(shop(node("more", write(), "counted"))), version(elsewhere))
@@ -116,3 +118,40 @@ def test_a_version_survives_json_and_lines_do_not_make_another_graph(any_graph: 
     moved = {id: msgspec.structs.replace(record, line="x:99") for id, record in made.processors.items()}
     assert made.is_same_graph(msgspec.structs.replace(made, processors=moved, number=7))
     assert dataclasses.is_dataclass(difference(made, again))
+
+
+def test_code_of_a_trunk_and_of_a_table_that_it_reads_changes_only_after_a_stop() -> None:
+    def by(id: str) -> GraphVersion:
+        made = version(shop())
+        record = made.processors[id]
+        changed = msgspec.structs.replace(record, fingerprint="another")
+        return msgspec.structs.replace(made, processors={**made.processors, id: changed})
+
+    of_state = difference(version(shop()), by("counted"))
+    assert [change.id for change in of_state.after_stop] == ["counted"]
+    assert "its state stays" in of_state.after_stop[0].why
+    assert difference(version(shop()), by("shown")).after_stop == ()
+    assert touched(version(shop()), by("shown")) == {"counted"}
+    assert has_same_trunk(version(shop()), by("shown"), "counted")
+    assert not has_same_trunk(version(shop()), by("counted"), "counted")
+    assert not has_same_trunk(version(shop()), version(shop()), "elsewhere")
+
+
+def test_a_sink_that_publishes_with_checkpoints_changes_only_after_a_stop() -> None:
+    together = version_of(plan(shop()), kind_of, has_checkpoints=True)
+    assert together.together == ("out",)
+    less = (node("read", read()), node("counted", aggregate(), "read"), node("other", write(), "counted"))
+    without = version(graph(*less))
+    found = difference(together, without)
+    assert [change.id for change in found.after_stop] == ["out"]
+    assert difference(version(shop()), without).after_stop == ()
+    more = difference(together, version(shop(node("more", write(), "counted"))))
+    assert more.after_stop == ()
+
+
+def test_a_fragment_is_touched_by_what_is_in_it_and_not_by_lines() -> None:
+    assert touched(version(shop()), version(shop())) == frozenset()
+    moved = version(shop())
+    lines = {id: msgspec.structs.replace(record, line="else.py:1") for id, record in moved.processors.items()}
+    assert touched(version(shop()), msgspec.structs.replace(moved, processors=lines)) == frozenset()
+    assert touched(version(shop()), version(shop(node("more", write(), "counted")))) == {"counted"}

@@ -106,7 +106,7 @@ def test_a_host_takes_first_what_nobody_else_who_asked_has() -> None:
     assert assigner.next(("y", 1), "c") == Split(0, "shared", ("a", "b"))
     assigner.fail(("y", 1))
     assigner.begin(("y", 2))
-    assigner._hear_of("b")
+    assigner._host_asks("b")
     assert assigner.next(("x", 1), "a") == Split(1, "only a", ("a",))
     assert assigner.next(("y", 2), "b") == Split(0, "shared", ("a", "b"))
     assert (assigner.local_given, assigner.remote_given) == (2, 1)

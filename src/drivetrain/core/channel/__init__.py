@@ -1,1 +1,1 @@
-"""The log of a channel and what follows from it."""
+"""The log of a channel, its lag, its retention and its losses."""

@@ -1,22 +1,22 @@
-"""How much of what waits the next batch of a fragment takes.
+"""How much of the waiting input the next batch of a fragment takes.
 
-Problem: a batch costs the same whether it holds one message or a million, so a fragment that lags should
-take much at once; but a batch that holds everything that waits takes as long as a slow sink likes, and
-nothing stops, drains or acknowledges in between.
+Problem: a batch has a fixed cost, whether it holds one message or a million, so a fragment that lags should
+take many at once. But a batch that takes everything may last as long as a slow sink needs, and the fragment
+cannot stop, drain or acknowledge in the meantime.
 
-Design: Spark begins a batch as soon as there is anything, so whoever keeps up has small batches at once,
-without our doing. What is decided here is the most that a batch may take, as a share of its largest size.
-It starts at the whole, since a backlog on a fast pipeline is done soonest in full batches, and comes down
-by measurement alone: a batch that took longer than the target says how much the target has time for. It
-grows again when batches that were held back by it take less than the target. Time in which a batch waited
-for its subscribers counts: there is no use in making more in one go than those behind can take.
+Design: Spark starts a batch as soon as there is input, so a fragment that keeps up has small batches anyway.
+This module only limits a batch, to a share of the largest size. The share starts at 1, because a fast
+pipeline clears a backlog soonest with full batches. It falls when a batch takes longer than the target, to
+what would have fitted into the target. It rises again when batches at the limit take less than the target.
+Time in which a batch waited for its subscribers counts: larger batches are useless if the next fragments
+cannot keep up.
 
 Invariants, checked by `check()`:
 
 1. The share lies between the floor and 1.
-2. A batch that kept within the target never lowers it; one that was not held back by it never raises it.
-3. One measurement raises it at most fourfold: a short batch is mostly overhead and says little of a long
-   one.
+2. A batch within the target never lowers the share; a batch below its limit never raises it.
+3. One measurement raises the share at most fourfold: a short batch is mostly overhead and predicts little
+   about a long one.
 
 Called by: `drivetrain.spark.batch.batch_limit`, after each batch.
 """
@@ -26,7 +26,7 @@ from __future__ import annotations
 from drivetrain.errors import InternalError
 
 GROWTH = 4.0
-_HELD_BACK = 0.8  # of its limit: what a batch takes is cut at the border of a file or an entry
+_HELD_BACK = 0.8  # of its limit: a batch ends at the border of a file or an entry
 
 
 class BatchSize:
@@ -39,7 +39,7 @@ class BatchSize:
         self.share = 1.0
 
     def took(self, share: float, duration_ms: float) -> float:
-        """A batch took that share of the largest (the most of any input); returns the new share."""
+        """Record the duration of a batch that took `share` of the largest size; returns the new share."""
         if share < 0 or duration_ms < 0:
             raise InternalError(f"a batch took {share} of the largest in {duration_ms} ms")
         fits = share * self.target_ms / max(duration_ms, 1.0)

@@ -1,10 +1,9 @@
-"""How much of a channel its subscriber has not taken, and how much the channel keeps.
+"""How much of a channel its subscriber has not read yet, and how much the channel keeps.
 
-Problem: lag is asked for several times a second, of channels that may hold a hundred thousand entries;
-reading or adding them up anew each time would cost more than the work that it watches.
+Problem: lag is queried several times a second, for channels that may hold a hundred thousand entries. Reading
+or summing them each time would cost more than the work being observed.
 
-Design: a running account. Every entry is added once, passed once and trimmed once; a look at the sums costs
-nothing.
+Design: running sums. Every entry is added once, passed once and trimmed once; reading the sums costs nothing.
 
 Invariants, verified by `check`:
 
@@ -24,7 +23,7 @@ from drivetrain.errors import InternalError
 
 
 class EntrySize(NamedTuple):
-    """What is counted of an entry; `newest_ms` is its largest timestamp, None without messages."""
+    """The sizes of an entry; `newest_ms` is its largest timestamp, None without messages."""
 
     rows: int
     bytes: int
@@ -32,7 +31,7 @@ class EntrySize(NamedTuple):
 
 
 class ChannelLag:
-    """The account of one channel and one subscriber; `start` is the number of the oldest retained entry."""
+    """The lag of one subscriber on one channel; `start` is the number of the oldest retained entry."""
 
     def __init__(self, start: int = 0) -> None:
         self.start = start
@@ -41,7 +40,7 @@ class ChannelLag:
         self.lag_bytes = 0
         self.kept_bytes = 0
         self.newest_ms: int | None = None
-        """The largest timestamp that is known of the channel."""
+        """The largest known timestamp in the channel."""
         self.newest_taken_ms: int | None = None
         """The largest timestamp below the position."""
         self._passed: Final[deque[EntrySize]] = deque()
@@ -53,7 +52,7 @@ class ChannelLag:
         return self.position + len(self._waiting)
 
     def add(self, size: EntrySize) -> None:
-        """Entry `end` is there. Raises InternalError for a negative size."""
+        """Add entry `end`. Raises InternalError for a negative size."""
         if size.rows < 0 or size.bytes < 0:
             raise InternalError(f"entry {self.end} has a negative size: {size}")
         self._waiting.append(size)
@@ -63,7 +62,8 @@ class ChannelLag:
         self.newest_ms = _later(self.newest_ms, size.newest_ms)
 
     def take(self, position: int) -> None:
-        """The subscriber has taken the entries below `position`; one that it had passed already says nothing.
+        """The subscriber has read the entries below `position`; a position that it had already passed changes
+        nothing.
 
         Raises InternalError for a position beyond the end.
         """
@@ -78,7 +78,7 @@ class ChannelLag:
             self.newest_taken_ms = _later(self.newest_taken_ms, size.newest_ms)
 
     def trim(self, start: int) -> None:
-        """The entries below `start` are gone, whether they were taken or not, or even added."""
+        """The entries below `start` are deleted, whether or not they were read, or even added here."""
         while self.start < start and self._passed:
             self.kept_bytes -= self._passed.popleft().bytes
             self.start += 1

@@ -1,12 +1,12 @@
-"""The log of a channel: which entries exist, which may follow, which may go.
+"""The log of a channel: which entries exist, which may follow, which may be deleted.
 
-Problem: a fragment hands its results to others across crashes and replays. Whoever writes may write
-the same batch twice, come back from the dead, or stop between two files; whoever reads must see
-every message once, with a clock that only moves forward.
+Problem: a fragment passes its results to others across crashes and replays. A producer may write the same
+batch twice, continue after it was replaced, or stop between two files; a subscriber must read every message
+once, with a clock that only moves forward.
 
-Design: a channel is a sequence of numbered entries. An entry names the segment files of one batch
-and says how far the producer's clock was after it. This module decides and validates; the files are
-the store's business (`drivetrain.runtime.channel.store`). Everything here is a value: no I/O.
+Design: a channel is a sequence of numbered entries. An entry names the segment files of one batch and holds
+the producer's clock after it. This module decides and validates; the store
+(`drivetrain.runtime.channel.store`) handles the files. Everything here is a value: no I/O.
 
 Positions count like slices: a reader at position `n` has passed the entries below `n` and reads
 entry `n` next.
@@ -18,8 +18,8 @@ Invariants:
 2. Entry numbers are dense: entry `n + 1` follows entry `n`.
 3. An entry's clock is never below that of the entry before it.
 4. A segment may be deleted only when every subscriber and the oldest restorable checkpoint have
-   passed its entry. The last entry always stays: it holds what a restarted producer must know.
-5. The incarnation never decreases: what an older life of the producer sends is refused.
+   passed its entry. The last entry always stays: a restarted producer continues from it.
+5. The incarnation never decreases: appends of an older incarnation are refused.
 
 Called by: the channel store, to validate appends and trims; flow control and checkpoints.
 
@@ -60,10 +60,10 @@ class Segment(msgspec.Struct, frozen=True):
 class Entry(msgspec.Struct, frozen=True):
     """One step of a channel: a batch's segments and the producer's clock after it.
 
-    `batch_id` is the producer's last batch at or before this entry, so that the last entry alone
-    tells what a replay must skip. `clock_ms` is `NO_CLOCK_MS` while the producer has no clock. `barrier` is a
-    PREPARE: what is before it belongs to that checkpoint. Such an entry has neither messages nor news of the
-    clock.
+    `batch_id` is the producer's last batch at or before this entry, so the last entry alone determines which
+    batches a replay skips. `clock_ms` is `NO_CLOCK_MS` while the producer has no clock. `barrier` is a
+    PREPARE: the messages before it belong to that checkpoint. Such an entry has no messages and leaves the
+    clock unchanged.
     """
 
     number: int
@@ -85,25 +85,25 @@ class Entry(msgspec.Struct, frozen=True):
         return sum(segment.bytes for segment in self.segments)
 
     def may_hold(self, ts_ms: int) -> bool:
-        """True if a message with a timestamp at or after `ts_ms` can be in it."""
+        """True if a message with a timestamp at or after `ts_ms` can be in the entry."""
         return any(segment.max_ts_ms >= ts_ms for segment in self.segments)
 
 
 class StaleIncarnationError(PeerViolationError):
-    """An older life of the producer tried to append; a newer one has taken over."""
+    """An older incarnation of the producer tried to append; a newer one has taken over."""
 
     code = "stale-incarnation"
 
 
 class ClockMovedBackError(DrivetrainError):
-    """A producer's clock was below the clock that its channel already promised."""
+    """A producer's clock was below the clock that its channel already holds."""
 
     code = "clock-moved-back"
     exit_code = InternalError.exit_code
 
 
 class TrimmedError(UserError):
-    """The wanted entry is gone: every known subscriber had passed it, and it was trimmed."""
+    """The requested entry is gone: every known subscriber had passed it, and it was trimmed."""
 
     code = "channel-trimmed"
 
@@ -111,7 +111,7 @@ class TrimmedError(UserError):
 class ChannelLog:
     """The state of one channel: its retained entries, in order.
 
-    It may start at any number (what came before was trimmed, or was not needed). `entries` must
+    It may start at any number (earlier entries were trimmed, or were not needed). `entries` must
     continue one another; see the module's invariants for what else holds.
     """
 
@@ -123,7 +123,7 @@ class ChannelLog:
             self._validate(entry)
             self._push(entry)
 
-    # -- what is there -------------------------------------------------------------------------
+    # -- the entries ----------------------------------------------------------------------------
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -154,7 +154,7 @@ class ChannelLog:
         first = bisect_left(self._highest_ts_ms, ts_ms)
         return [entry for entry in self._entries[first:] if entry.may_hold(ts_ms)]
 
-    # -- what may follow -----------------------------------------------------------------------
+    # -- appending -----------------------------------------------------------------------------
 
     def next_entry(
         self,
@@ -168,10 +168,10 @@ class ChannelLog:
     ) -> Entry | None:
         """The entry that this append would add, or None if it adds nothing; changes nothing.
 
-        A batch id at or below the fragment's last one is a replay. `batch_id` None is a move of the
-        clock without a batch, or a barrier: it takes no segment, and adds nothing if neither clock nor
-        barrier is new. Raises StaleIncarnationError, ClockMovedBackError, or InternalError for segments
-        without a batch and for a barrier with anything else.
+        A batch id at or below the fragment's last one is a replay. With `batch_id` None the append only moves
+        the clock, or is a barrier: it takes no segment, and adds nothing if neither clock nor barrier is new.
+        Raises StaleIncarnationError, ClockMovedBackError, or InternalError for segments without a batch and
+        for a barrier with anything else.
         """
         last = self.last
         if last is not None and incarnation < last.incarnation:
@@ -205,19 +205,19 @@ class ChannelLog:
         return entry
 
     def add(self, entry: Entry) -> None:
-        """Take an entry that is durable now; raises, and changes nothing, if it cannot follow."""
+        """Add an entry that is durable; raises, and changes nothing, if it cannot follow."""
         self._validate(entry)
         self._push(entry)
 
-    # -- what may go ---------------------------------------------------------------------------
+    # -- trimming ------------------------------------------------------------------------------
 
     def trimmable(
         self, subscribers: Mapping[SubscriberId, int], checkpoint: int | None = None
     ) -> list[Entry]:
-        """The entries that everybody has passed, oldest first (invariant 4).
+        """The entries that all subscribers have passed, oldest first (invariant 4).
 
         `subscribers` maps each to its position; `checkpoint` is the position of the oldest restorable
-        checkpoint, None if there is none. Without any subscriber nothing may go: the first one has
+        checkpoint, None if there is none. Without any subscriber nothing may be deleted: the first one has
         not read anything yet.
         """
         if not subscribers:
@@ -234,7 +234,7 @@ class ChannelLog:
         del self._entries[: len(entries)]
         self._highest_ts_ms = _prefix_maxima(self._entries)
 
-    # -- what always holds ---------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------
 
     def check(self) -> None:
         """Verify the invariants over the whole log; raises InternalError with the entries at fault."""

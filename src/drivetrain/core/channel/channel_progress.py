@@ -1,15 +1,16 @@
-"""How far a channel and its subscriber have come: what users are shown of it.
+"""The progress of a channel and its subscriber, as users see it.
 
-Problem: the engine of an embedded run, the executors of a cluster and whoever shows an application must
-mean the same by lag, by unacknowledged and by blocked.
+Problem: the engine of an embedded run, the executors of a cluster and the programs that show an application
+must mean the same by lag, unacknowledged and blocked.
 
-Design: one frozen record a channel, as the process that runs its subscriber sees it. A record may be sent.
+Design: one frozen record per channel, made by the process that runs its subscriber. It can be sent as a
+message.
 
 Invariants, checked by `check`:
 
 1. No count is negative.
-2. What is unacknowledged was sent: a channel without a subscriber that was ever heard has its whole log
-   unacknowledged.
+2. Unacknowledged messages were sent: if no subscriber has ever acknowledged anything, the channel's whole log
+   is unacknowledged.
 
 Made by layer `spark`; carried in a fragment's progress; shown by the command line.
 """
@@ -24,12 +25,13 @@ from drivetrain.errors import InternalError
 class ChannelProgress(msgspec.Struct, frozen=True, array_like=True):
     """One channel at one moment.
 
-    `clock_ms` is the clock that its last entry says (None: none yet). Lag is what the subscriber has not
-    committed: in messages, bytes, and event time (the channel's clock minus the subscriber's; behind the end
-    of the input, the newest timestamp instead of the clock). Unacknowledged is what the producer has sent and
-    not heard of; at `window_rows` or `window_bytes` it is blocked, since `blocked_ms` milliseconds (0: it is
-    not). `losses` counts damaged or missing segments and entries that were found, `replays` the entries that
-    were made again, both since the application began. `kept_bytes` is what the channel takes on disk.
+    `clock_ms` is the clock of its last entry (None: no entry yet). Lag is what the subscriber has not
+    committed: in messages, bytes, and event time (the channel's clock minus the subscriber's; after the end
+    of the input, the newest timestamp instead of the clock). Unacknowledged counts what the producer has sent
+    without receiving an acknowledgement; at `window_rows` or `window_bytes` the producer is blocked, for
+    `blocked_ms` milliseconds so far (0: it is not blocked). `losses` counts damaged or missing segments and
+    entries, `replays` the repaired entries, both since the application began. `kept_bytes` is the channel's
+    size on disk.
     """
 
     channel: str

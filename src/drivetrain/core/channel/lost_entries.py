@@ -1,22 +1,22 @@
-"""Which batches were in entries of a channel that cannot be read any more.
+"""Which batches were in the unreadable entries of a channel.
 
-Problem: an entry says which batch of its producer it holds. When the entry itself is damaged or missing,
-that must be known from the entries around it, or messages would be left out, or made twice.
+Problem: an entry holds the number of its producer's batch. When the entry itself is damaged or missing, the
+number must be derived from the entries around it; otherwise messages would be left out or duplicated.
 
-Design: entries carry the producer's batch ids, which grow one by one: every batch has an entry, also one
-without messages, except that a fragment with results at the end only is silent until its last batch.
+Design: entries carry the producer's batch ids, which are consecutive: every batch has an entry, even one
+without messages, except that a fragment with results only at the end writes none until its last batch.
 Between batches there may be entries that only move the clock; they repeat the batch id. So the batches that
-the entries around a gap do not account for were in the gap, in order. An entry behind the gap without
-messages may be a batch or a move of the clock; then its batch is taken for lost if there is room for it in
-the gap: made again it has no messages if it was there already.
+the entries around a gap do not account for were in the gap, in order. An entry after the gap without messages
+may be a batch or a move of the clock. Its batch is assumed lost if the gap has an entry for it: if it was not
+lost, the repaired entry simply has no messages.
 
 Invariants:
 
 1. Every batch with messages that is in no readable entry is placed in a lost one.
 2. No batch whose messages are in a readable entry is placed.
-3. Placed batches stand in ascending order.
+3. Placed batches are in ascending order.
 
-Called by layer `spark`, when it makes lost entries again.
+Called by layer `spark`, when it repairs lost entries.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from drivetrain.errors import InternalError
 def lost_batches(
     lost: Sequence[int], before: Entry | None, after: Entry | None, committed: int = NO_BATCH
 ) -> dict[int, int | None]:
-    """The batch of each lost entry, by its number; None for one that can only have moved the clock.
+    """The batch of each lost entry, by its number; None for an entry that can only have moved the clock.
 
-    `lost` are neighbouring numbers, ascending. `before` and `after` are the entries around them: None before
-    entry 0, and behind the end of the log, where `committed` is the newest batch that the producer's entries
+    `lost` are consecutive numbers, ascending. `before` and `after` are the entries around them: None before
+    entry 0, and after the end of the log, where `committed` is the newest batch that the producer's entries
     must reach. Raises InternalError when these are not neighbours.
     """
     _check_neighbours(lost, before, after)
@@ -41,8 +41,8 @@ def lost_batches(
     last = committed if after is None else after.batch_id - 1 if after.segments else after.batch_id
     batches: list[int | None] = list(range(first, last + 1))
     if len(batches) > len(lost) and after is not None and not after.segments:
-        batches.pop()  # no room: the entry behind is that batch itself
-    batches = batches[-len(lost) :]  # what came before was silent
+        batches.pop()  # the gap is too short: the entry after it is that batch itself
+    batches = batches[-len(lost) :]  # earlier batches wrote no entry
     batches += [None] * (len(lost) - len(batches))
     return dict(zip(lost, batches, strict=True))
 

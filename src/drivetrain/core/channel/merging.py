@@ -1,20 +1,21 @@
-"""Which of many small pieces of a log are merged, so that there are few and none is written often.
+"""Which small pieces of a log to merge, so that there are few pieces and no record is rewritten often.
 
-The problem: something is appended for every batch, each time a file of its own. After a month there are
-millions. To merge all of them now and then writes the whole log again each time.
+The problem: every batch appends a file of its own; after a month there are millions. Merging all of them
+now and then would rewrite the whole log each time.
 
-The design: pieces have a level. Once `fan` neighbours have the same one they become one piece of the next, so
-each record is written once per level, and the levels are few: logarithmic in the number of appends. A piece
-of half the largest size is final. What lies before it can grow no more, and is merged as far as sizes allow.
+The design: pieces have a level. Once `fan` neighbours have the same level, they become one piece of the next,
+so each record is rewritten once per level, and the number of levels is logarithmic in the number of appends.
+A piece of half the largest size is final. The pieces before it can grow no more, and are merged as far as
+sizes allow.
 
 Invariants:
 
 1. Only neighbours are merged, so order stays.
 2. No merged piece is larger than `most`; nothing final is merged again.
-3. When nothing is to be merged, there are fewer than `fan` pieces of a level behind the last final one, and
-   before it no two neighbours fit into one piece.
+3. When nothing is to be merged, there are fewer than `fan` pieces of a level after the last final one, and
+   before it no two neighbours fit into one.
 
-Called by the file log and by the dead letters, which do what it says, one merge at a time.
+Called by the file log and by the dead letters, which carry out one merge at a time.
 Source: log-structured merge trees (O'Neil et al., 1996), with sizes bounded.
 """
 
@@ -34,13 +35,13 @@ class Piece:
     size: int
 
     def holds(self, other: Piece) -> bool:
-        """Whether `other` was merged into this one."""
+        """Whether this piece contains `other`."""
         within = self.first <= other.first and other.end <= self.end
         return within and (self.level, self.end - self.first) > (other.level, other.end - other.first)
 
 
 def counting(pieces: Iterable[Piece]) -> list[Piece]:
-    """The pieces that count, in order: those that no other one holds."""
+    """The effective pieces, in order: those that no other piece contains."""
     kept: list[Piece] = []
     for piece in sorted(pieces, key=lambda one: (one.first, -one.end, -one.level)):
         if not (kept and kept[-1].holds(piece)):
@@ -49,9 +50,9 @@ def counting(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def next_merge(pieces: Sequence[Piece], *, fan: int, most: int) -> list[Piece]:
-    """Neighbours that are to become one piece, of `merged_level`; none when there is nothing to do.
+    """Neighbours to merge into one piece, of `merged_level`; empty when there is nothing to do.
 
-    `pieces` are those that count, in order.
+    `pieces` are those that `counting` returns.
     """
     section: list[Piece] = []
     for piece in pieces:
@@ -71,12 +72,12 @@ def next_merge(pieces: Sequence[Piece], *, fan: int, most: int) -> list[Piece]:
 
 
 def merged_level(run: Sequence[Piece]) -> int:
-    """The level of what `run` is merged to."""
+    """The level of the piece that `run` is merged into."""
     return max(piece.level for piece in run) + 1
 
 
 def _fitting(section: Sequence[Piece], most: int) -> list[Piece]:
-    """The first neighbours of which several fit into one piece."""
+    """The first two or more neighbours that fit into one piece."""
     for start in range(len(section) - 1):
         if len(run := _prefix(section[start:], most)) > 1:
             return run

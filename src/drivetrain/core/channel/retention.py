@@ -1,19 +1,19 @@
-"""What a channel keeps, and when that is too much.
+"""How much a channel keeps, and when it is full.
 
-Problem: a channel's entries are deleted when everybody has passed them, and not before: losing messages is
-no way to save space. So a subscriber that does not go on would fill the disk, or leave a producer to pile
-up results that are too old to be of use by the time somebody reads them.
+Problem: a channel's entries are deleted only when all subscribers have passed them, because losing messages
+is no way to save space. So a stopped subscriber would fill the disk, or leave its producer accumulating
+results that are too old to be useful by the time they are read.
 
-Design: an account of the retained entries, with their sizes and when they were appended. A channel is full
-when it keeps as many bytes as it may, or when its oldest unread entry is older than it may be; who appends
-must then wait, or fail. It is never full while everything in it is read: what is retained then waits for
-others than its subscriber (to be made again from), and nobody could make room by going on. Barriers do
-not count as unread: they are taken together with what follows them.
+Design: a record of the retained entries, with their sizes and when they were appended. A channel is full when
+it keeps as many bytes as it may, or when its oldest unread entry is older than it may be; its producer must
+then wait, or fail. A channel is never full when everything in it has been read: the entries that are left are
+kept for repairs and checkpoints, and waiting for the subscriber would free nothing. Barriers do not count as
+unread: a subscriber takes them together with the entry after them.
 
 Invariants, checked by `check()`:
 
 1. The bytes kept are those of the entries from `start` to `end`.
-2. With everything but barriers acknowledged a channel is not full.
+2. A channel in which everything but barriers is acknowledged is not full.
 
 Called by: `drivetrain.spark.flow.flow_book`, for the producer of each channel.
 """
@@ -29,14 +29,14 @@ from drivetrain.errors import InternalError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a channel keeps, in bytes, and the age in ms of what is unread; 0: any."""
+    """The most that a channel keeps, in bytes, and the largest age in ms of unread entries; 0: no limit."""
 
     bytes: int = 0
     age_ms: int = 0
 
 
 class Retention:
-    """The retained entries of one channel; `start` is the number of the first that is added."""
+    """The retained entries of one channel; `start` is the number of the first entry that will be added."""
 
     def __init__(self, limits: Limits, start: int = 0) -> None:
         self.limits = limits
@@ -64,7 +64,7 @@ class Retention:
             self._start += 1
 
     def excess(self, position: int, now_ms: int) -> str | None:
-        """Why the channel is full for a subscriber at `position`, in words; None when it is not."""
+        """Why the channel is full for a subscriber at `position`, as a phrase; None when it is not full."""
         unread = itertools.islice(self._entries, max(0, position - self._start), None)
         oldest_ms = next((appended_ms for _, appended_ms, is_barrier in unread if not is_barrier), None)
         if oldest_ms is None:

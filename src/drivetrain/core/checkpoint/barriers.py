@@ -1,48 +1,50 @@
-"""One fragment in a checkpoint: it waits for its inputs, is saved between two batches, and tells the next.
+"""One fragment in a checkpoint: it aligns its inputs, is saved between two batches, and forwards the barrier.
 
-Problem: the barrier of a checkpoint reaches a fragment by one input earlier than by another. What is behind
-it must not be in the snapshot, what is before it must. Copies of what it was told come late, twice, or from a
-try that was given up; the fragment itself dies and is back without a memory.
+Problem: the barrier of a checkpoint arrives on one input earlier than on another. Messages after it must not
+be in the snapshot, those before it must. Copies of a command arrive late, twice, or from an abandoned round;
+and the fragment's process may die and start again without its memory.
 
-Design: a `Command` comes by every input: by each channel from the fragment that writes it, and from the
-coordinator to a fragment with sources. A PREPARE stands in the channel as a barrier; the input is **held** in
-front of it until all have come this far. (Sources are not held: their barrier is wherever they are when the
-channels' have come.) The others are messages along the same edges, that overtake held inputs. A command is
-handled when its last copy has come, and only then goes on along the outputs: so when a fragment hears that
-the application goes back to a record, all that it reads from has done so already.
+Design: a `Command` arrives on every input: on each channel from the fragment that writes it, and from the
+coordinator if the fragment has sources. A PREPARE is a barrier in the channel; the input is **held** in front
+of it until all inputs have reached it. (Sources are not held: their barrier is wherever they are when the
+channels' barriers have arrived.) The other commands are messages along the same edges, and overtake held
+inputs. A command is handled when its last copy has arrived, and only then forwarded to the outputs. So when a
+fragment learns that the application goes back to a record, all fragments that it reads from have already done
+so.
 
-| all copies have come | effects | then |
+| all copies have arrived | effects | then |
 |---|---|---|
-| PREPARE, not initialised for its life | `Refuse` | forwarded by nobody |
-| PREPARE of a round for which an earlier process was saved | `Refuse` | forwarded by nobody |
+| PREPARE, not initialised for its life | `Refuse` | not forwarded |
+| PREPARE of a round for which an earlier process was saved | `Refuse` | not forwarded |
 | PREPARE | `TakeSnapshot`; when taken `Forward`, `Release`, `Acknowledge` | last txid = txid |
 | COMMIT | `Publish`, `Forward`, `Release`, `Acknowledge` | last txid = txid |
 | ROLLBACK | `RollBack`, `Forward`, `Release`, `Acknowledge` | last txid = txid − 1 |
 | INITSTATE of a later life | `Restore`, `Forward`, `Release`, `Acknowledge` | last txid = txid, initialised |
-| INITSTATE of this life, whose state is lost | `TellLost` | forwarded by nobody |
+| INITSTATE of this life, whose state is lost | `TellLost` | not forwarded |
 | INITSTATE of this life | the first time `Resume`; `Forward`, `Release`, `Acknowledge` | the same |
 
-A command below the last txid, or of an earlier round or life, and a PREPARE whose round is decided, is stale:
-acknowledged, and not forwarded. All may come again: what is repeated changes nothing. A copy is known by its
-input, so two copies by one input never stand for one by each of two.
+A command below the last txid, or of an earlier round or life, and a PREPARE whose round is decided, are
+stale: they are acknowledged and not forwarded. Every command may arrive again; repetition changes nothing.
+Copies are identified by input, so two copies on one input never count as one on each of two inputs.
 
 What a participant must remember is durable elsewhere: its batches in Spark's checkpoint, its barriers in the
-channels, in which **life** it began, and the newest round for which it was **saved**: a process that did not
-live to tell may have been, others may stand at its barrier, and a second snapshot for the same round would be
-of another cut. The shell gives life and round to the constructor, and tells again of barriers that inputs
-stand at. On `Restore` it does everything else first, and notes the new life last: a crash in between leaves
-the old one, and the whole is done again. `ROLLBACK` undoes the transaction, not the batches: their results
-stay prepared, and the next transaction publishes them. Only `Restore` aborts them.
+channels, the **life** in which it began, and the newest round for which it was **saved**. An earlier process
+may have saved a snapshot and died before it acknowledged it. Others may already stand at its barrier, and a
+second snapshot for the same round would be of another cut. The shell passes life and round to the
+constructor, and repeats the barriers that inputs stand at. On `Restore` it does everything else first, and
+records the new life last: after a crash in between the old life is still recorded, and the whole restore is
+repeated. `ROLLBACK` undoes the transaction, not the batches: their results stay prepared, and the next
+transaction publishes them. Only `Restore` aborts them.
 
 Invariants, checked by `check()`:
 
 1. Inputs are held only for the newest round, until it has its snapshot or is decided.
-2. A snapshot is taken once for a round, and only by who is initialised.
-3. Copies are kept of the newest round and life only; a round that is decided is not prepared.
+2. A snapshot is taken once per round, and only by an initialised participant.
+3. Copies are kept of the newest round and life only; a decided round is not prepared.
 
-Called by the shell of a fragment's query, which does the effects in order, at a boundary of batches: no batch
-begins between the arrival of the last barrier and `Release`. One that was planned before a crash and is not
-committed runs again before the snapshot: the outputs may have it already.
+Called by the shell of a fragment's query, which performs the effects in order, between batches: no batch
+begins between the arrival of the last barrier and `Release`. A batch that was planned before a crash and is
+not committed runs again before the snapshot: the outputs may have it already.
 
 Source: Apache Storm's bolts in checkpoint transactions, with partial counts cleared; barrier alignment as in
 Apache Flink.
@@ -70,7 +72,7 @@ NO_LIFE: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class CommandArrived:
-    """A copy of a command came by an input; of a PREPARE by a channel: all before its barrier is taken."""
+    """A copy of a command arrived on an input; everything before the barrier of a PREPARE is taken."""
 
     input: str
     command: Command
@@ -78,14 +80,14 @@ class CommandArrived:
 
 @dataclass(frozen=True, slots=True)
 class InputEnded:
-    """Nothing more comes by an input, it was read to its end: nobody waits for a barrier in it."""
+    """An input was read to its end: nothing more arrives, and no barrier in it is awaited."""
 
     input: str
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """What `TakeSnapshot` asked for is durable."""
+    """The requested snapshot is durable."""
 
     round: int
     snapshot: Snapshot
@@ -93,7 +95,7 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFailed:
-    """What `TakeSnapshot` asked for cannot be had; `reason` is for people."""
+    """The requested snapshot cannot be taken; `reason` is text for users."""
 
     round: int
     reason: str
@@ -104,28 +106,28 @@ Event: TypeAlias = CommandArrived | InputEnded | SnapshotTaken | SnapshotFailed
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Read no further by this input."""
+    """Stop reading this input."""
 
     input: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Barriers up to this round hold no input any more."""
+    """Barriers up to this round no longer hold any input."""
 
     round: int
 
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
-    """Save the fragment as it is now, prepare what its sinks have, and say `SnapshotTaken`."""
+    """Save the fragment as it is now, prepare its sinks' results, and then send `SnapshotTaken`."""
 
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish what the sinks have up to this snapshot (None: of this fragment is none); again is nothing."""
+    """Publish the sinks' results up to this snapshot (None: this fragment has none); idempotent."""
 
     command: Command
     snapshot: Snapshot | None
@@ -133,7 +135,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """Drop what was saved for this try; the batches and what they prepared stay."""
+    """Drop what was saved for this round; the batches and their prepared results stay."""
 
     txid: int
     round: int
@@ -141,9 +143,10 @@ class RollBack:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Go back to this snapshot (None: to the beginning), in a new life, which is noted last.
+    """Go back to this snapshot (None: to the beginning), in a new life, which is recorded last.
 
-    Output channels are cut behind the barrier of `command.record`, what sinks prepared behind it is aborted.
+    Output channels are cut after the barrier of `command.record`; results that sinks prepared after it are
+    aborted.
     """
 
     command: Command
@@ -152,28 +155,28 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on from the last committed batch."""
+    """Continue after the last committed batch."""
 
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Tell this by every output: a PREPARE as a barrier behind the last batch, others as a message."""
+    """Forward this to every output: a PREPARE as a barrier after the last batch, others as messages."""
 
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Tell the coordinator that it is done."""
+    """Report to the coordinator that the command is done."""
 
     ack: ActionAcked
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Tell the coordinator that it cannot be done (`ActionFailed`)."""
+    """Report to the coordinator that the command cannot be done (`ActionFailed`)."""
 
     command: Command
     reason: str
@@ -181,7 +184,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class TellLost:
-    """Tell the coordinator that the state of this life is lost (`StateLost`)."""
+    """Report to the coordinator that the state of this life is lost (`StateLost`)."""
 
     life: int
 
@@ -202,10 +205,12 @@ Effect: TypeAlias = (
 
 
 class Participant:
-    """One life of one fragment's process. `inputs` are its channels, and COORDINATOR if it has sources.
+    """The checkpoint protocol in one process of one fragment.
 
-    `life` is the newest that the fragment has begun, `lost` says that its state of it cannot be used. `saved`
-    is the newest round of which an earlier process has left a snapshot (0: none).
+    `inputs` are its channels, and COORDINATOR if it has sources.
+
+    `life` is the newest one that the fragment has begun; with `lost`, the fragment's state of that life
+    cannot be used. `saved` is the newest round for which an earlier process left a snapshot (0: none).
     """
 
     def __init__(
@@ -224,24 +229,24 @@ class Participant:
         self.is_initialised = False
         self.held: set[str] = set()
         self._saved: Final = saved
-        self._round = 0  # the newest that was heard of
-        self._decided = 0  # the newest that was committed or rolled back
+        self._round = 0  # the newest known one
+        self._decided = 0  # the newest one that was committed or rolled back
         self._copies: dict[tuple[Action, int, int, int], tuple[Command, set[str]]] = {}
         self._ended: set[str] = set()
-        self._preparing: Command | None = None  # all inputs have come to it
+        self._preparing: Command | None = None  # all inputs have reached its barrier
         self._snapshot: Snapshot | None = None
         if not self.inputs:
             raise InternalError("a fragment without inputs cannot take part in checkpoints", where=fragment)
 
     @property
     def may_run(self) -> bool:
-        """Whether it may run batches: a fragment that has begun its life goes on without being told."""
+        """Whether it may run batches: a fragment that has begun its life continues without a command."""
         return self.life > NO_LIFE and not self.lost
 
     # -- events --------------------------------------------------------------------------------------
 
     def step(self, event: Event) -> list[Effect]:
-        """Take an event; what is to be done, in order. Raises InternalError for an input that it has not."""
+        """Handle an event; returns the effects, in order. Raises InternalError for an unknown input."""
         input = getattr(event, "input", None)
         if input is not None and input not in self.inputs:
             raise InternalError(f"{input} is none of the inputs {sorted(self.inputs)}", where=self.fragment)
@@ -256,13 +261,13 @@ class Participant:
                 return self._not_taken(round, reason)
 
     def _arrived(self, input: str, command: Command) -> list[Effect]:
-        effects = self._hear_of(command)
+        effects = self._note_round(command)
         if self._is_stale(command):
             if command.action is Action.PREPARE and input != COORDINATOR:
                 effects.append(Release(command.round))
             return [*effects, self._acknowledge(command)]
         if self._is_prepared(command):
-            # Told again: somebody did not hear that it is done. The barrier is in the outputs already.
+            # Repeated: an acknowledgement was lost. The barrier is in the outputs already.
             return [*effects, self._acknowledge(command, self._snapshot)]
         _, copies = self._copies.setdefault(command.key, (command, set()))
         copies.add(input)
@@ -274,8 +279,8 @@ class Participant:
             effects += self._handle(command)
         return effects
 
-    def _hear_of(self, command: Command) -> list[Effect]:
-        """A newer round is there: the older ones are decided, although nobody has told so here."""
+    def _note_round(self, command: Command) -> list[Effect]:
+        """A newer round has begun, so older ones are decided, even without a command about them here."""
         if command.round <= self._round:
             return []
         effects: list[Effect] = [Release(command.round - 1)] if self.held else []
@@ -292,7 +297,7 @@ class Participant:
         return self._snapshot is not None and self._preparing == command
 
     def _missing(self, command: Command, copies: set[str]) -> frozenset[str]:
-        # Who has ended still tells what is no barrier: only its channel is at the end, not the fragment.
+        # An ended input still sends commands other than barriers: its channel has ended, not the fragment.
         return self.inputs - copies - (self._ended if command.action is Action.PREPARE else frozenset())
 
     def _handle(self, command: Command) -> list[Effect]:
@@ -309,11 +314,11 @@ class Participant:
 
     def _prepare(self, command: Command) -> list[Effect]:
         if not self.is_initialised or command.life != self.life:
-            return [Refuse(command, "it was not told yet where to begin")]
+            return [Refuse(command, "it has not been initialised yet")]
         if command.round <= self._saved:
             return [Refuse(command, "it was saved for that before it started again")]
         if self._preparing is not None:
-            return []  # the snapshot is on its way
+            return []  # the snapshot is being taken
         self._preparing = command
         self.last_txid = command.txid
         return [TakeSnapshot(command)]
@@ -330,7 +335,7 @@ class Participant:
         command = self._preparing
         if command is None or command.round != round or self._snapshot is not None:
             return []
-        self._preparing = None  # inputs stay where they are until the rollback comes
+        self._preparing = None  # inputs stay where they are until the rollback arrives
         return [Refuse(command, reason)]
 
     def _input_ended(self, input: str) -> list[Effect]:
@@ -361,7 +366,7 @@ class Participant:
         return [Forward(command), Release(self._decided), self._acknowledge(command)]
 
     def _forget_round(self) -> None:
-        """No copies are kept of what was given up, or a retried action would be handled early."""
+        """Drop the copies of abandoned rounds; otherwise a retried action would be handled too early."""
         self._copies.clear()
         self.held.clear()
         self._preparing = self._snapshot = None

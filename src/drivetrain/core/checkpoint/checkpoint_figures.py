@@ -1,14 +1,14 @@
-"""What people are told of checkpoints: the last one, how long it took, how large it is, and what failed.
+"""Figures about checkpoints: the last one, its duration and size, and recent failures.
 
 Problem: a checkpoint that becomes slow, or fails again and again, must be seen before it is needed.
 
-Design: the coordinator notes what happens here; whoever shows it takes `CheckpointFigures`, which is data.
-Failures are kept as far as they fit a screen.
+Design: the coordinator records what happens here; programs that show it read `CheckpointFigures`, which is
+data. Only the newest failures are kept, as many as fit a screen.
 
 Invariants:
 
-1. A duration is from the start of PREPARE to the acknowledgement of the last COMMIT, one of a fragment from
-   there to its PREPARE acknowledged.
+1. A checkpoint's duration is from the start of PREPARE to the acknowledgement of the last COMMIT; a
+   fragment's is from the start of PREPARE to its own acknowledgement of it.
 2. No more than `KEPT_FAILURES` failures are kept; all are counted.
 
 Called by `core.checkpoint.coordinator`.
@@ -27,7 +27,7 @@ KEPT_FAILURES: Final = 10
 
 
 class CheckpointDone(msgspec.Struct, frozen=True):
-    """A committed checkpoint; `fragment_ms` is how long each fragment took to be prepared.
+    """A committed checkpoint; `fragment_ms` is how long each fragment took to prepare.
 
     `as_of_ms` is the application time of its record.
     """
@@ -41,7 +41,7 @@ class CheckpointDone(msgspec.Struct, frozen=True):
 
 
 class CheckpointFailure(msgspec.Struct, frozen=True):
-    """A try that failed; `fragments` are those that failed, or that had not answered in time."""
+    """A failed checkpoint; `fragments` are those that failed, or that had not answered in time."""
 
     txid: int
     action: Action | None
@@ -51,7 +51,10 @@ class CheckpointFailure(msgspec.Struct, frozen=True):
 
 
 class CheckpointFigures(msgspec.Struct, frozen=True):
-    """Checkpoints of one application; `running_ms` is how long the present one has been running, if any."""
+    """Checkpoints of one application; `running_ms` is the age of the one that is running, if any.
+
+    `interval_ms` is the time between two checkpoints; None: the application makes them only on request.
+    """
 
     txid: int
     phase: Phase
@@ -61,10 +64,11 @@ class CheckpointFigures(msgspec.Struct, frozen=True):
     failed: int
     last: CheckpointDone | None
     failures: tuple[CheckpointFailure, ...]
+    interval_ms: int | None = None
 
 
 class CheckpointHistory:
-    """Collects what `CheckpointFigures` tells; only of the life of one coordinator."""
+    """Collects `CheckpointFigures`, over the lifetime of one coordinator."""
 
     def __init__(self) -> None:
         self.completed = 0
@@ -85,7 +89,7 @@ class CheckpointHistory:
             self._fragment_ms.setdefault(fragment, now_ms - self.started_ms)
 
     def committed(self, record: CheckpointRecord, now_ms: int) -> None:
-        """All have committed; of a transaction that an earlier coordinator began there is no duration."""
+        """All have committed; a transaction that an earlier coordinator began has no duration."""
         self.completed += 1
         if self.started_ms is not None:
             duration_ms = now_ms - self.started_ms
@@ -100,10 +104,10 @@ class CheckpointHistory:
         self.started_ms = None
 
     def rolled_back(self) -> None:
-        """The present one is given up."""
+        """The current one was abandoned."""
         self.started_ms = None
 
     def failure(self, failure: CheckpointFailure) -> None:
-        """Something failed."""
+        """Record a failure."""
         self.failed += 1
         self.failures.append(failure)

@@ -1,11 +1,12 @@
 """The coordinator of checkpoints: one transaction over all fragments at a time, through any crash.
 
-Problem: all fragments must be saved as of the same barrier, and all sinks publish exactly what is before it,
-or nothing of it. Every process can die at any moment, the coordinator too, and words are lost, late or
-repeated.
+Problem: all fragments must be saved as of the same barrier, and all sinks must publish exactly the results
+before it, or none of them. Every process can die at any moment, the coordinator too, and messages are lost,
+late or repeated.
 
-Design: Storm's state machine, one `Transaction` that is persisted at each of its steps. What is to be told in
-which state, and what follows when everybody has acknowledged it, is `TABLE` in `core.checkpoint.transaction`:
+Design: Storm's state machine, one `Transaction` that is persisted at each of its steps. `TABLE` in
+`core.checkpoint.transaction` has the command of each state, and what follows when all fragments have
+acknowledged:
 
 | state | normal: action → all acknowledged | recovering: action → all acknowledged |
 |---|---|---|
@@ -14,27 +15,28 @@ which state, and what follows when everybody has acknowledged it, is `TABLE` in 
 | COMMITTING(n) | COMMIT → COMMITTED(n) | COMMIT(n) → COMMITTED(n) |
 
 A coordinator begins in recovery. A failure, or a step that takes longer than the timeout, leads there too. A
-checkpoint is due when more than the interval has passed since the last one *started*, at once when there was
-none yet or somebody asks for one (a savepoint, the end). The record is written in the one write by which
-PREPARING becomes COMMITTING: before it the transaction can only be rolled back, after it only committed.
+checkpoint is due when more than the interval has passed since the last one *started*, and immediately when
+there was none yet or one is requested (by a savepoint, or at the end). The record is written in the same
+write that turns PREPARING into COMMITTING: before it the transaction can only be rolled back, after it only
+committed.
 
-| event | what comes of it |
+| event | result |
 |---|---|
-| `TimePassed` | what is not in flight is told (again); a timeout is noticed; a checkpoint may be due |
-| `ActionAcked` of the step in flight | counted by fragment; the last one makes the step above |
-| `ActionAcked` of another transaction | the step is not in flight any more: it is told again |
+| `TimePassed` | a command not in flight is sent (again); a timeout is noticed; a checkpoint may be due |
+| `ActionAcked` of the step in flight | counted by fragment; the last one completes the step, see above |
+| `ActionAcked` of another transaction | the step is no longer in flight: its command is sent again |
 | `ActionAcked` of this one, of another step, round or life | nothing: it is late |
 | `ActionFailed` | recovering |
-| `StateLost` in the present life | recovering, in the next life: all go back to the record at INITSTATE |
-| `ParticipantsChanged` | recovering: nobody waits for who is gone, and who is new is initialised |
+| `StateLost` in the current life | recovering, in the next life: all go back to the record at INITSTATE |
+| `ParticipantsChanged` | recovering: removed fragments are no longer awaited, new ones are initialised |
 | `CheckpointWanted` | the next one is due |
 
-What is told again is answered again by everybody, and an answer that is late enough is one of another
-transaction, so that the present step is told again. Left alone that feeds itself. So a step is told again
-only after the interval has passed, then twice the interval, and so on.
+All fragments answer a repeated command, and an answer that is late enough belongs to another transaction, so
+the current command is sent again. Unlimited, that loop feeds itself. So a command is repeated only after the
+interval has passed, then after twice the interval, and so on.
 
-Effects are done in order, each before the next: `Persist` returns when the value is durable. If that fails,
-the coordinator must be given up, and another made from what is there.
+Effects are performed in order, each before the next: `Persist` returns when the value is durable. If it
+fails, the coordinator must be discarded, and a new one created from the persisted state.
 
 Invariants; `check()` verifies the first three, the fourth is the order of effects:
 
@@ -42,10 +44,10 @@ Invariants; `check()` verifies the first three, the fourth is the order of effec
    COMMITTED(n), and of an earlier one in PREPARING(n), each with every fragment's snapshot.
 2. Round and life never fall; each start of PREPARE has a new round.
 3. One step is in flight at a time; it waits for participants only.
-4. Nobody is told what is not persisted.
+4. Nothing is sent before it is persisted.
 
 Called by the actor `checkpoints` of an application. Source: Apache Storm's CheckpointSpout. Unlike there,
-tries are told apart (`round`), and the whole application can go back to a record (`life`).
+tries are distinguished (`round`), and the whole application can go back to a record (`life`).
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ DEFAULT_TIMEOUT_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Time goes on; told at least every tenth of the interval."""
+    """Time has passed; sent at least every tenth of the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class ParticipantsChanged:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWanted:
-    """Somebody wants a checkpoint as soon as there can be one."""
+    """A checkpoint is requested as soon as possible."""
 
 
 Event: TypeAlias = (
@@ -107,21 +109,21 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write this atomically where the next coordinator finds it, and wait until it is durable."""
+    """Write this atomically to where the next coordinator reads it, and wait until it is durable."""
 
     transaction: Transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Tell every fragment that has sources; they tell the others."""
+    """Send this to every fragment that has sources; they forward it to the others."""
 
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """This transaction is committed everywhere: what is only needed by older ones may be deleted."""
+    """This transaction is committed everywhere: data that only older ones need may be deleted."""
 
     record: CheckpointRecord
 
@@ -131,9 +133,9 @@ Effect: TypeAlias = Persist | Emit | Completed
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """How often, and how long a step may take; raises ConfigError for times that make no sense.
+    """How often, and how long a step may take; raises ConfigError for times out of range.
 
-    Unless it is `periodic`, checkpoints are only made when they are wanted.
+    Unless it is `periodic`, checkpoints are only taken on request.
     """
 
     interval_ms: int = DEFAULT_INTERVAL_MS
@@ -151,7 +153,7 @@ class CheckpointPolicy:
 
 
 class CheckpointCoordinator:
-    """Of one application; `saved` is what was persisted last, None at the very first start."""
+    """The checkpoints of one application; `saved` is the persisted transaction, None at the first start."""
 
     def __init__(
         self, fragments: Iterable[str], policy: CheckpointPolicy, saved: Transaction | None = None
@@ -163,15 +165,15 @@ class CheckpointCoordinator:
         self.history: Final = CheckpointHistory()
         self._in_flight: Command | None = None
         self._acked: dict[str, Snapshot | None] = {}
-        self._step_since_ms: int | None = None  # when the present step was first told
-        self._told_ms = 0  # when it was told last
-        self._patience_ms = 0  # how long from there until it may be told again
+        self._step_since_ms: int | None = None  # when the command of the current step was first sent
+        self._sent_ms = 0  # when it was last sent
+        self._patience_ms = 0  # how long from then until it may be sent again
         self._started_ms: int | None = None
         self._wanted = False
         self._now_ms: int | None = None
         self.check()
 
-    # -- what there is -------------------------------------------------------------------------------
+    # -- state ----------------------------------------------------------------------------------------
 
     @property
     def record(self) -> CheckpointRecord | None:
@@ -180,11 +182,11 @@ class CheckpointCoordinator:
 
     @property
     def waits_for(self) -> frozenset[str]:
-        """The fragments that have not acknowledged the present step."""
+        """The fragments that have not acknowledged the current step."""
         return self.participants - self._acked.keys() if self._step_since_ms is not None else frozenset()
 
     def figures(self, now_ms: int) -> CheckpointFigures:
-        """What people are told."""
+        """The figures about checkpoints for users."""
         began = self.history.started_ms
         return CheckpointFigures(
             txid=self.transaction.txid,
@@ -195,15 +197,17 @@ class CheckpointCoordinator:
             failed=self.history.failed,
             last=self.history.last,
             failures=tuple(self.history.failures),
+            interval_ms=self.policy.interval_ms if self.policy.periodic else None,
         )
 
     # -- events --------------------------------------------------------------------------------------
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take an event; what is to be done, in order.
+        """Handle an event; returns the effects, in order.
 
-        Raises, and changes nothing: PeerViolationError for an answer to what was never told, InternalError
-        for a time that goes back. Fragments that are none of the application's (any more) are not heard.
+        Raises, and changes nothing: PeerViolationError for an answer to a command that was never sent,
+        InternalError for a time that goes back. Events of fragments that no longer belong to the application
+        are ignored.
         """
         self._refuse(event, now_ms)
         self._now_ms = now_ms
@@ -232,13 +236,13 @@ class CheckpointCoordinator:
     def _refuse(self, event: Event, now_ms: int) -> None:
         if self._now_ms is not None and now_ms < self._now_ms:
             raise InternalError(f"time went back from {self._now_ms} to {now_ms} ms", where="checkpoints")
-        present = self.transaction
-        told = getattr(event, "round", 0), getattr(event, "life", 0)
-        if told[0] > present.round or told[1] > present.life:
+        current = self.transaction
+        round, life = getattr(event, "round", 0), getattr(event, "life", 0)
+        if round > current.round or life > current.life:
             raise PeerViolationError(
                 "a fragment answered a message that was never sent",
                 where="checkpoints",
-                expected=f"at most round {present.round} in life {present.life}",
+                expected=f"at most round {current.round} in life {current.life}",
                 got=repr(event),
             )
 
@@ -246,7 +250,7 @@ class CheckpointCoordinator:
         if ack.fragment not in self.participants:
             return  # it has left the application meanwhile
         if ack.txid != self.transaction.txid:
-            self._in_flight = None  # the step is told again when time passes
+            self._in_flight = None  # the command is sent again when time passes
             return
         if self._step_since_ms is None:
             return
@@ -263,7 +267,7 @@ class CheckpointCoordinator:
             self._go_on(now_ms, effects)
 
     def _finish_step(self, now_ms: int, effects: list[Effect]) -> None:
-        """Everybody has acknowledged the action of the present state."""
+        """All fragments have acknowledged the command of the current state."""
         before, row = self.transaction, self._row()
         snapshots = {f: s for f, s in self._acked.items() if s is not None}
         self._forget_step()
@@ -285,7 +289,7 @@ class CheckpointCoordinator:
             self.history.rolled_back()
 
     def _go_on(self, now_ms: int, effects: list[Effect]) -> None:
-        """Tell what is to be told now, if it is not in flight."""
+        """Send the command of the current state, unless it is in flight."""
         if self._in_flight is not None or not self.participants:
             return
         if not self.recovering and self.transaction.phase is Phase.COMMITTED:
@@ -294,20 +298,20 @@ class CheckpointCoordinator:
             self._prepare(now_ms, effects)
         if self._step_since_ms is None:
             self._step_since_ms, self._patience_ms = now_ms, self.policy.interval_ms
-        elif now_ms - self._told_ms < self._patience_ms:
+        elif now_ms - self._sent_ms < self._patience_ms:
             return
         else:
             self._patience_ms *= 2
-        self._told_ms, self._in_flight = now_ms, self._command()
+        self._sent_ms, self._in_flight = now_ms, self._command()
         effects.append(Emit(self._in_flight))
 
     def _prepare(self, now_ms: int, effects: list[Effect]) -> None:
-        present = self.transaction
+        current = self.transaction
         begun = msgspec.structs.replace(
-            present,
-            txid=present.txid + 1,
+            current,
+            txid=current.txid + 1,
             phase=Phase.PREPARING,
-            round=present.round + 1,
+            round=current.round + 1,
         )
         self._persist(begun, effects)
         self._started_ms = now_ms
@@ -341,26 +345,26 @@ class CheckpointCoordinator:
         return TABLE[self.transaction.phase, self.recovering]
 
     def _command(self) -> Command:
-        present, action = self.transaction, self._row().action
+        current, action = self.transaction, self._row().action
         return Command(
             action,
-            present.txid,
-            present.round,
-            present.life,
-            present.record if action in (Action.COMMIT, Action.INITSTATE) else None,
+            current.txid,
+            current.round,
+            current.life,
+            current.record if action in (Action.COMMIT, Action.INITSTATE) else None,
         )
 
     def check(self) -> None:
         """Raise InternalError when an invariant of the module does not hold."""
-        present = self.transaction
-        expected = present.txid - 1 if present.phase is Phase.PREPARING else present.txid
-        if (NO_TXID if present.record is None else present.record.txid) != expected:
-            raise InternalError(f"checkpoint invariant 1: the record of another transaction in {present}")
-        if present.round < (0 if present.record is None else present.record.round) or present.life < 1:
-            raise InternalError(f"checkpoint invariant 2: {present}")
+        current = self.transaction
+        expected = current.txid - 1 if current.phase is Phase.PREPARING else current.txid
+        if (NO_TXID if current.record is None else current.record.txid) != expected:
+            raise InternalError(f"checkpoint invariant 1: the record of another transaction in {current}")
+        if current.round < (0 if current.record is None else current.record.round) or current.life < 1:
+            raise InternalError(f"checkpoint invariant 2: {current}")
         if self._step_since_ms is None and (self._in_flight is not None or self._acked):
             raise InternalError("checkpoint invariant 3: no step, but fragments have answered")
         if not self._acked.keys() <= self.participants:
             raise InternalError(f"checkpoint invariant 3: {sorted(self._acked)} have answered")
         if self._in_flight is not None and self._in_flight != self._command():
-            raise InternalError(f"checkpoint invariant 3: {self._in_flight} is in flight in {present}")
+            raise InternalError(f"checkpoint invariant 3: {self._in_flight} is in flight in {current}")

@@ -1,17 +1,17 @@
-"""How far a transactional sink has published, although it may die anywhere.
+"""How far a transactional sink has published, although it may die at any point.
 
-The problem: a batch is published by a transaction at a target elsewhere, and this side's own note of it
-cannot be written in the same instant. After a crash between the two, the batch comes again, and it must be
-known whether it is out there.
+The problem: a batch is published by a transaction at an external target, and the local record of it cannot be
+written in the same instant. After a crash between the two, the batch is processed again, and Drivetrain must
+know whether it was published.
 
 The design: the transaction leaves a **marker** at the target: who published (a token that was drawn when
-the sink's state began) and the last batch. The note on this side holds the token, the last batch that is
-known to be published, and the batch whose transaction may have been committed. Where there is a marker it
-decides. Targets may forget markers after some time (Kafka after a week without a commit, by default); then
-the note decides, as long as it leaves no doubt, and else nobody guesses: the user is asked.
+the sink's state began) and the last batch. The local note holds the token, the last batch that is known to be
+published, and the batch whose transaction may have been committed. If there is a marker, it decides. Targets
+may forget markers after some time (by default, Kafka after a week without a commit); then the note decides if
+it is unambiguous. Otherwise Drivetrain does not guess, and the user must decide.
 
-    note                     marker            what is true
-    any                      another's token   the results there are not of this state: refused
+    note                     marker            result
+    any                      another's token   the results there belong to another state: refused
     published p              none              the batches up to p
     published p, begun n     none              not known whether n is: refused
     published p, begun n     batch m           the batches up to max(p, m)
@@ -21,7 +21,7 @@ Invariants:
 1. Batches are published in growing order, each once.
 2. `published` never falls, and `begun` is above it.
 3. A batch begins only when the one before it is settled.
-4. A marker is left at the target before the first batch begins, so that a missing one was forgotten.
+4. A marker is left at the target before the first batch begins, so a missing marker was forgotten.
 
 Called by the Kafka sink. Source: the recovery of two-phase commits in Apache Flink's sinks, and Apache
 Storm's rule that a commit is repeated without effect.
@@ -39,7 +39,7 @@ NONE = -1
 
 @dataclass(frozen=True)
 class Marker:
-    """What the target says: who published there, and the last batch of it."""
+    """The marker at the target: who published there, and the last published batch."""
 
     token: str
     batch: int
@@ -47,7 +47,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class Publication:
-    """What this side knows; every event gives a new one, and an illegal event raises and changes nothing."""
+    """The local note; every event returns a new one, and an illegal event raises and changes nothing."""
 
     token: str
     published: int = NONE
@@ -68,10 +68,10 @@ class Publication:
         return Publication(self.token, batch)
 
     def resolved(self, marker: Marker | None, where: str, note: str) -> Publication:
-        """What is true after a start, when no transaction of ours is open any more.
+        """The note after a start, when no transaction of ours is open any more.
 
-        `where` names the target and `note` the file with this note, for the errors: `OutputError` for
-        another's marker, and where nobody can know.
+        `where` names the target and `note` the file of this note, for the errors: `OutputError` for
+        another state's marker, and when it cannot be known what was published.
         """
         if marker is None:
             if self.begun is None:

@@ -1,20 +1,21 @@
-"""The words of a checkpoint: what coordinator and participants say to each other, and what is kept.
+"""The messages of a checkpoint between coordinator and participants, and the transaction that is persisted.
 
-Problem: one transaction goes over many processes and a lot of time. A word may come late, twice, or after
-whoever said it has died. Each must say of itself what it is about, and what is written must be enough to go
-on from, alone.
+Problem: one transaction spans many processes and a long time. A message may arrive late, twice, or after its
+sender has died. Each must identify what it is about, and the persisted value alone must be enough to
+continue.
 
 Design: plain data. A `Command` goes from the coordinator to the fragments with sources and from there along
-the graph; a PREPARE as a **barrier** in the channels. Everybody answers the coordinator itself. Three numbers
-tell words apart:
+the graph; a PREPARE as a **barrier** in the channels. All fragments answer the coordinator directly. Three
+numbers identify a message:
 
-- `txid`, the transaction. As in Storm, a transaction that was rolled back is tried again by the same number.
-- `round`, which is new for each try. A barrier stays in a channel although its try was rolled back; by its
-  round nobody takes it for one of the next try, and no answer to the one counts for the other.
-- `life`, which is new whenever the whole application goes back to a record, because a state was lost.
+- `txid`, the transaction. As in Storm, a transaction that was rolled back is tried again with the same
+  number.
+- `round`, which is new for each try. A barrier stays in a channel although its try was rolled back;
+  its round distinguishes it from a barrier of the next try, and likewise the answers to the two.
+- `life`, which is new whenever the whole application goes back to a record because a state was lost.
 
-`Transaction` is what the coordinator writes, atomically, before it tells anybody: where it stands, and the
-newest `CheckpointRecord` to which it may be necessary to go back. `TABLE` is the state machine.
+`Transaction` is what the coordinator writes, atomically, before it sends anything: where it stands, and the
+newest `CheckpointRecord` to which the application may have to go back. `TABLE` is the state machine.
 
 Called by `core.checkpoint.coordinator` and `core.checkpoint.barriers`. Source: Apache Storm's checkpoint
 stream.
@@ -35,11 +36,11 @@ from drivetrain.core.state.picture_times import PictureTimes, common_times
 NO_TXID: Final = -1
 """The committed transaction before the first one."""
 COORDINATOR: Final = "coordinator"
-"""The input by which a fragment with sources hears of actions."""
+"""The input on which a fragment with sources receives commands."""
 
 
 class Action(StrEnum):
-    """What participants are told to do."""
+    """The actions that a command asks of participants."""
 
     PREPARE = "prepare"
     COMMIT = "commit"
@@ -57,7 +58,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The action of a state; when all have acknowledged it: the next phase, and what the txid changes by."""
+    """The action of a state; once all have acknowledged it, the next phase, and how the txid changes."""
 
     action: Action
     after: Phase
@@ -73,16 +74,16 @@ TABLE: Final[Mapping[tuple[Phase, bool], Row]] = MappingProxyType(
         (Phase.COMMITTED, True): Row(Action.INITSTATE, Phase.COMMITTED),
     }
 )
-"""By (phase, recovering). COMMITTED and not recovering has none: what is due there begins PREPARING."""
+"""By (phase, recovering). COMMITTED and not recovering has none: a due checkpoint begins PREPARING."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One fragment at its barrier, which is between two of its batches.
+    """One fragment at its barrier, between two of its batches.
 
     `batch_id` is the last batch before it, `sources` the offsets by source as Spark writes them, `channels`
-    the positions by input channel (the barrier: the first entry that it has not taken), `sinks` by sink the
-    last batch that COMMIT publishes, `bytes` the size of what was saved for it, `pictures` the application
-    times as of which what was saved gives its states exactly (None: its states are not kept by time).
+    the positions by input channel (the barrier: the first entry not taken), `sinks` the last batch that
+    COMMIT publishes, by sink, `bytes` the size of what was saved for it, `pictures` the application times for
+    which the saved states are exact (None: its states are not kept by time).
     """
 
     batch_id: int
@@ -102,20 +103,20 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
 
     @property
     def as_of_ms(self) -> int | None:
-        """Its application time: the newest as of which all states that are kept by time can be asked for.
+        """Its application time: the newest for which all states that are kept by time can be queried.
 
-        None when no state is, or no time suits all of them.
+        None when no state is kept by time, or they have no such time in common.
         """
         common = common_times(s.pictures for s in self.fragments.values() if s.pictures is not None)
         return None if common is None else common.newest_ms
 
     @property
     def bytes(self) -> int:
-        """The size of all that was saved for it."""
+        """The total size of the snapshots."""
         return sum(snapshot.bytes for snapshot in self.fragments.values())
 
     def channel_positions(self) -> dict[str, int]:
-        """By channel, the barrier: entries before it may go, on a restore it must, and all behind it."""
+        """By channel, the barrier: earlier entries may go; a restore deletes it and all later ones."""
         return {
             channel: position
             for snapshot in self.fragments.values()
@@ -124,9 +125,9 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """What the coordinator keeps on disk, as one value; see the module for the numbers.
+    """The coordinator's state on disk, as one value; see the module for the numbers.
 
-    `record` is that of the newest transaction that is decided to be committed (COMMITTING or COMMITTED).
+    `record` belongs to the newest transaction that is decided to commit (COMMITTING or COMMITTED).
     """
 
     txid: int = NO_TXID
@@ -137,7 +138,7 @@ class Transaction(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """An action; `record` comes with COMMIT and INITSTATE (None: there has been no transaction)."""
+    """An action; `record` comes with COMMIT and INITSTATE (None: no transaction has committed)."""
 
     action: Action
     txid: int
@@ -147,12 +148,12 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[Action, int, int, int]:
-        """What tells it from other commands."""
+        """Identifies the command."""
         return self.action, self.txid, self.round, self.life
 
 
 class ActionAcked(msgspec.Struct, frozen=True):
-    """A fragment has done an action (or has nothing to do for it any more: a PREPARE without a snapshot)."""
+    """A fragment has handled a command; a PREPARE without a snapshot was stale, and nothing was saved."""
 
     fragment: str
     action: Action
@@ -163,14 +164,14 @@ class ActionAcked(msgspec.Struct, frozen=True):
 
 
 class ActionFailed(msgspec.Struct, frozen=True):
-    """A fragment could not do an action, or has died; `reason` is for people."""
+    """A fragment could not do an action, or has died; `reason` is text for users."""
 
     fragment: str
     reason: str
 
 
 class StateLost(msgspec.Struct, frozen=True):
-    """A fragment cannot go on from what it has of a life: the application must go back to its record."""
+    """A fragment's state of a life cannot be used: the application must go back to its record."""
 
     fragment: str
     life: int
@@ -179,10 +180,10 @@ class StateLost(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BatchesRan:
-    """A fragment has run batches since it last said so: there is something new to save."""
+    """A fragment has run batches since it last reported: there is something new to save."""
 
     fragment: str
 
 
 ParticipantEvent: TypeAlias = ActionAcked | ActionFailed | StateLost | BatchesRan
-"""What a fragment tells the coordinator."""
+"""The events that a fragment reports to the coordinator."""

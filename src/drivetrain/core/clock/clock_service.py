@@ -1,16 +1,16 @@
 """The application's clock: the smallest of its fragments' clocks, which never moves back.
 
 Problem: no fragment alone knows how far the application has come. Fragments report their clocks, late, twice
-or not at all; they restart, fall back and replay; the service itself dies and begins anew. Whoever was told
-"everything before T has been processed" must never hear less afterwards. And when the clock stands still,
-somebody must say which fragment it waits for, and why.
+or not at all; they restart, fall back and replay; the service itself dies and starts again. Once it has
+announced "everything before T has been processed", it must never announce less. And when the clock stands
+still, it must name the fragment that it waits for, and the reason.
 
-Design: a fragment's clock, as it reports it, already is the smallest of the clocks of its inputs and of its
-state, after a batch that is committed; what waits in a channel is not below the clock that was read from it
+Design: the clock that a fragment reports already is the smallest of the clocks of its inputs and of its
+state, after a committed batch; messages waiting in a channel are not below the clock that was read from it
 (invariant 3 of channels). So the service keeps one number for each fragment, in a tournament (`minimum`): a
-report costs the logarithm of their number. The smallest is *persisted before it is told*: then no restart of
-the service can tell less. That happens at most once in `persist_ms`, and at once when somebody waits for a
-time that has been reached, or at the end.
+report costs the logarithm of their number. The smallest is *persisted before it is announced*, so a restarted
+service cannot announce less. It is persisted at most once in `persist_ms`, but immediately at the end, and
+when a waiter's time has been reached.
 
 | event | effects |
 |---|---|
@@ -19,24 +19,24 @@ time that has been reached, or at the end.
 | `FragmentReported` by a newer attempt: its clock is reset to the application's, then moves up | the same |
 | `FragmentReported` by an older attempt | |
 | `FragmentRestarted`: its clock is reset to the application's | |
-| `ClockWanted`: somebody waits for that time | `PersistClock` when it has been reached |
-| `ClockPersisted` of a clock that was asked for | `TellClock` when it is news |
-| `ClockPersisted` of another, which a service before this one asked for | |
+| `ClockWanted`: a process waits for that time | `PersistClock` when it has been reached |
+| `ClockPersisted` of a clock that was requested | `TellClock` when it has moved |
+| `ClockPersisted` of another, which an earlier service requested | |
 | `TimePassed` | `PersistClock` when it is time; `TellStalls` when others stall than before |
 
-A fragment *stalls* when its clock has not reached a new height for `stall_ms`; a restart does not begin that
-time anew. It waits for what it reported, else for its start, for its slowest upstream that stalls as well,
-for data of its source, or for its own work.
+A fragment *stalls* when its clock has not moved up for `stall_ms`; a restart does not reset that time. It
+waits for what it reported, else for its start, for its slowest upstream that stalls as well, for data of its
+source, or for its own work.
 
 Invariants, checked by `check`:
 
-1. The clock that is told never moves back; this service asked for it to be persisted, and it was.
-2. `lowest_ms` is the smallest clock of all fragments (a full scan says the same), and never below the clock
-   that is told, unless a fragment restarted while that was being persisted.
+1. The announced clock never moves back, and was persisted first, at this service's request.
+2. `lowest_ms` is the smallest clock of all fragments (as a full scan finds it), and never below the announced
+   clock, unless a fragment restarted while that was being persisted.
 3. Reports of an attempt that was replaced, and of fragments that are gone, change nothing.
-4. Fragments stand behind their upstreams.
+4. Fragments are ordered after their upstreams.
 
-An event that contradicts them raises and changes nothing. `now_ms` is a clock that does not go back.
+An event that contradicts them raises and changes nothing. `now_ms` comes from a clock that does not go back.
 
 Driven by `runtime.clock_actor`. Source: Apache Gearpump's ClockService (min clock, start clock, stalling
 processors in topological order).
@@ -81,7 +81,7 @@ class FragmentReported:
 
 @dataclass(frozen=True, slots=True)
 class FragmentRestarted:
-    """Attempts before this one are over: the fragment goes on from its last committed batch."""
+    """Attempts before this one are over: the fragment continues after its last committed batch."""
 
     fragment: str
     attempt: int
@@ -89,21 +89,21 @@ class FragmentRestarted:
 
 @dataclass(frozen=True, slots=True)
 class ClockWanted:
-    """Somebody waits until the clock is this far."""
+    """A process waits until the clock has reached this time."""
 
     clock_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClockPersisted:
-    """This clock survives whatever happens."""
+    """This clock is durable."""
 
     clock_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Time goes on; told now and then."""
+    """Time has passed; sent periodically."""
 
 
 Event: TypeAlias = (
@@ -113,21 +113,21 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class PersistClock:
-    """Write this clock where a restart finds it, then say `ClockPersisted`; it is asked for again if not."""
+    """Write this clock where a restart finds it, then send `ClockPersisted`; repeated without that."""
 
     clock_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class TellClock:
-    """The application's clock is this now."""
+    """Announce the application's clock."""
 
     clock_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A fragment whose clock has stood for `stalled_ms`; `waiting_for` fits behind "waiting for"."""
+    """A fragment whose clock has stood for `stalled_ms`; `waiting_for` completes "waiting for ..."."""
 
     fragment: str
     clock_ms: int | None
@@ -137,7 +137,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class TellStalls:
-    """These fragments stall now, in topological order; none: the clock moves again."""
+    """Announce the fragments that stall now, in topological order; empty: the clock moves again."""
 
     stalls: tuple[Stall, ...]
 
@@ -145,10 +145,10 @@ class TellStalls:
 Effect: TypeAlias = PersistClock | TellClock | TellStalls
 
 _RETRY_MS: Final = 1_000
-"""How long who waits for what has been reached waits for a persisted clock that does not come."""
+"""How long to wait for `ClockPersisted` before asking again, while a process waits for that clock."""
 
 _MOST_UNDER_WAY: Final = 100
-"""How many clocks that were asked for are remembered; an answer to an older one changes nothing."""
+"""How many requested clocks are remembered; a confirmation of an older one changes nothing."""
 
 START: Final = "its start"
 DATA: Final = "data of its source"
@@ -167,14 +167,14 @@ class _Fragment:
 
 
 class ClockService:
-    """The clock of one application; `start_clock_ms` is what was persisted, None at the first start."""
+    """The clock of one application; `start_clock_ms` is the persisted one, None at the first start."""
 
     def __init__(self, now_ms: int, start_clock_ms: int | None, *, persist_ms: int, stall_ms: int) -> None:
         self._persisted_ms = NO_CLOCK_MS if start_clock_ms is None else start_clock_ms
         self._persist_ms: Final = persist_ms
         self._stall_ms: Final = stall_ms
-        self._asked_ms = now_ms - persist_ms  # when it was last asked to persist: the first may be at once
-        self._urged_ms = NO_CLOCK_MS  # what it was asked to persist out of turn
+        self._asked_ms = now_ms - persist_ms  # of the last request to persist: the first may be immediate
+        self._urged_ms = NO_CLOCK_MS  # the clock last requested out of turn
         self._under_way_ms: deque[int] = deque(
             maxlen=_MOST_UNDER_WAY
         )  # what it asked to persist, above what is
@@ -184,11 +184,11 @@ class ClockService:
         self._wanted: list[int] = []
         self._stalling: tuple[tuple[str, str], ...] = ()
 
-    # ---- what there is
+    # ---- state
 
     @property
     def clock_ms(self) -> int | None:
-        """The application's clock, as it may be told; None when there is none yet."""
+        """The application's clock as it may be announced; None when there is none yet."""
         return _known(self._persisted_ms)
 
     @property
@@ -198,7 +198,7 @@ class ClockService:
 
     @property
     def has_finished(self) -> bool:
-        """Whether every fragment's clock is at its maximum, and that was told."""
+        """Whether every fragment's clock is at its maximum, and that was announced."""
         return self._persisted_ms >= FINAL_CLOCK_MS
 
     def fragment_clock_ms(self, fragment: str) -> int | None:
@@ -221,7 +221,7 @@ class ClockService:
     # ---- events
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take an event; returns what is to be done, in order."""
+        """Handle an event; returns the effects, in order."""
         if now_ms < self._now_ms:
             raise InternalError(f"time went back from {self._now_ms} to {now_ms} ms", where="clock service")
         effects: list[Effect] = []
@@ -278,7 +278,7 @@ class ClockService:
         clocks = self._clocks
         assert clocks is not None
         if event.clock_ms is None or event.clock_ms <= clocks[fragment.position]:
-            return  # an older report of the same attempt, that came late
+            return  # an older report of the same attempt that arrived late
         clocks.put(fragment.position, event.clock_ms)
         if event.clock_ms > fragment.highest_ms:
             fragment.highest_ms, fragment.moved_ms = event.clock_ms, now_ms
@@ -305,7 +305,7 @@ class ClockService:
             return
         lowest_ms = self._clocks.smallest
         is_urgent = lowest_ms >= FINAL_CLOCK_MS or bool(self._wanted and self._wanted[0] <= lowest_ms)
-        # What is urgent was perhaps asked for already and is under way, or was lost.
+        # An urgent clock may have been requested already; the request is under way, or was lost.
         patience_ms = min(self._persist_ms, _RETRY_MS) if is_urgent else self._persist_ms
         if now_ms - self._asked_ms >= patience_ms or (is_urgent and self._urged_ms != lowest_ms):
             self._urged_ms = lowest_ms if is_urgent else NO_CLOCK_MS
@@ -313,7 +313,7 @@ class ClockService:
             self._under_way_ms.append(lowest_ms)
             effects.append(PersistClock(lowest_ms))
 
-    # ---- who stalls
+    # ---- stalls
 
     def _pass_time(self, now_ms: int) -> list[Effect]:
         stalls = self.stalls(now_ms)

@@ -1,11 +1,10 @@
 """The smallest of many numbers that change one at a time.
 
-Problem: a clock service takes a report of one fragment at a time and must know the smallest clock of a
-thousand fragments after each; a scan would look at all of them, a heap would fill with numbers that are no
-longer true.
+Problem: a clock service receives one fragment's report at a time, and after each it must know the smallest
+clock of a thousand fragments. A scan would look at all of them, a heap would fill with outdated numbers.
 
 Design: a tournament. Leaves are the numbers in their order; each inner node holds the smaller of its two. A
-change plays the matches from its leaf upwards again and stops where the winner stays the same.
+change replays the matches from its leaf upwards and stops where the winner stays the same.
 
 Invariants, checked by `check`:
 
@@ -23,7 +22,7 @@ from typing import Final
 from drivetrain.errors import InternalError
 
 _NONE: Final = 1 << 63
-"""Above every clock: fills the leaves that stand for nothing."""
+"""Above every clock: fills unused leaves."""
 
 
 class Minimum:

@@ -1,32 +1,31 @@
 """The clock of a source whose messages come in partitions: each has its own, the smallest counts.
 
-Problem: within a partition messages come nearly in order; between partitions nothing is promised. The largest
-timestamp of all says nothing of a partition that is an hour behind: its messages would be late. But a
-partition that gives nothing at all must not hold the clock for ever.
+Problem: messages are nearly in order within a partition, but not between partitions. The largest timestamp of
+all ignores a partition that is an hour behind: its messages would be late. But a partition without any
+messages must not hold the clock for ever.
 
-Design: a partition's clock is the largest timestamp that it gave minus the disorder. The source's clock is
-the smallest of the partitions that are not *idle*. A partition is idle when the source was looked at
-`idle_ms` or more after the partition last gave a message, and it gave none. What counts is when the source
-was *looked at*, not what time it is: while a batch runs for minutes, or waits for room, nobody has looked,
-and nobody is idle. A look is a batch (as of when Spark planned it) or a query that says that it waits for
-data.
+Design: a partition's clock is its largest timestamp so far minus the disorder. The source's clock is the
+smallest of the partitions that are not *idle*. A partition is idle when the source was looked at `idle_ms` or
+more after the partition's last message, and it had none. It matters when the source was *looked at*, not what
+time it is: while a batch runs for minutes, or waits for its subscribers, nothing looks at the source, and no
+partition becomes idle. A look is a batch (as of when Spark planned it) or a query that reports that it waits
+for data.
 
-When all partitions are idle the clock stands: a source that is silent altogether may be out of reach, and its
-partitions will go on where they were. Those that spoke last hold it then, as they did until they became idle
-too: how often somebody looks in between makes no difference. Without a timeout (`idle_ms` None: a bounded
-source, whose messages are all there already) no partition is ever idle.
+When all partitions are idle the clock stands: a source without any messages may be unreachable, and its
+partitions will continue where they were. The partitions that gave messages last then hold the clock, as they
+did until they became idle too: how often the source is looked at in between makes no difference. Without a
+timeout (`idle_ms` None: a bounded source, whose messages all exist already) no partition is ever idle.
 
-A partition that was idle and gives messages again counts again. They may be late then, and are counted as
-such.
+An idle partition that gives messages again counts again. Those messages may be late, and are counted as late.
 
 Invariants, checked by `check`:
 
 1. The clock never moves back.
-2. When it moves it is the clock of a partition that is not idle, or was the last to become so, and no other
-one's of that kind is below.
-3. A partition that gave nothing yet, and is not idle, holds the clock.
+2. When it moves, it is the clock of a partition that is not idle, or was the last to become so, and the clock
+   of no other such partition is lower.
+3. A partition that has given nothing yet, and is not idle, holds the clock.
 
-Times are ms of a clock that does not go back. Called by `spark.batch.source_clock`. Source: Apache Flink's
+Times are ms of a clock that never goes back. Called by `spark.batch.source_clock`. Source: Apache Flink's
 watermarks per split and idleness; Apache Kafka's partitions.
 """
 
@@ -42,15 +41,17 @@ P = TypeVar("P", bound=Hashable)
 
 
 class SourceClocks(Generic[P]):
-    """The clocks of `partitions`, at least one; raises ConfigError for values that make no sense.
+    """The clocks of `partitions`, at least one; raises ConfigError for negative values.
 
-    `disorder_ms` is how far behind the newest message of its partition another may come.
+    `disorder_ms` is how much older than the newest message of its partition another may be.
     """
 
     def __init__(
         self, partitions: Iterable[P], *, disorder_ms: int, idle_ms: int | None, now_ms: int
     ) -> None:
-        self._gave: dict[P, int] = dict.fromkeys(partitions, now_ms)  # when it last gave, or we began
+        self._gave: dict[P, int] = dict.fromkeys(
+            partitions, now_ms
+        )  # when it last gave a message, or we began
         if not self._gave or disorder_ms < 0 or (idle_ms is not None and idle_ms < 1):
             raise ConfigError(
                 "the clocks of a source cannot be built",
@@ -65,7 +66,7 @@ class SourceClocks(Generic[P]):
 
     @property
     def clock_ms(self) -> int | None:
-        """No message below it is to come, unless late; None when a partition has said nothing yet."""
+        """No message below it is expected, unless late; None while a partition has no messages yet."""
         return self._clock_ms
 
     @property
@@ -80,7 +81,7 @@ class SourceClocks(Generic[P]):
 
     @property
     def holding(self) -> P | None:
-        """The partition that the clock waits for: the first that gave nothing yet, else the one behind."""
+        """The partition that the clock waits for: the first that gave nothing yet, else the slowest."""
         active = [p for p in self._gave if not self._is_idle(p)]
         unheard = [p for p in active if p not in self._newest]
         if unheard or not active:
@@ -88,9 +89,9 @@ class SourceClocks(Generic[P]):
         return min(active, key=lambda p: self._newest[p])
 
     def saw(self, newest_ms: Mapping[P, int], planned_ms: int, now_ms: int) -> None:
-        """A batch that was planned at `planned_ms` gave these largest timestamps by partition.
+        """A batch planned at `planned_ms` had these largest timestamps, by partition.
 
-        Raises InternalError, and changes nothing, for a partition that is not known.
+        Raises InternalError, and changes nothing, for an unknown partition.
         """
         unknown = [p for p in newest_ms if p not in self._gave]
         if unknown:
@@ -102,7 +103,7 @@ class SourceClocks(Generic[P]):
         self.looked(planned_ms)
 
     def looked(self, at_ms: int) -> None:
-        """Whoever reads the source has seen at that time that it has nothing more."""
+        """The reader of the source found at that time that it has nothing more."""
         self._looked_ms = max(at_ms, self._looked_ms)
         last_ms = max(self._gave.values())
         active = [p for p in self._gave if not self._is_idle(p)]
@@ -113,7 +114,7 @@ class SourceClocks(Generic[P]):
         self._clock_ms = clock_ms if self._clock_ms is None else max(self._clock_ms, clock_ms)
 
     def restore(self, clock_ms: int) -> None:
-        """Begin at a clock that was told in an earlier life."""
+        """Begin at a clock that was announced before a restart."""
         self._clock_ms = clock_ms if self._clock_ms is None else max(self._clock_ms, clock_ms)
 
     def _is_idle(self, partition: P) -> bool:

@@ -1,7 +1,7 @@
 """The ends of application time, which every layer must agree on (ms since the epoch, UTC).
 
-A message may have any timestamp of the years 1 to 9999. Those of the last day, from `FINAL_CLOCK_MS` on, mean
-"no end": they move no clock, and what they are in ends with the stream.
+A message may have any timestamp of the years 1 to 9999. Timestamps of the last day, from `FINAL_CLOCK_MS` on,
+mean "no end": they do not move the clock, and their windows end with the stream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_CLOCK_MS: Final = -62135596800000
 
 
 def clock_behind(newest_ms: int, disorder_ms: int) -> int:
-    """The clock of a source whose newest message has that timestamp: within the ends of time.
+    """The clock of a source whose newest message has that timestamp: within the bounds of application time.
 
     >>> clock_behind(5000, 1000), clock_behind(NO_CLOCK_MS, 1000) == NO_CLOCK_MS
     (4000, True)
@@ -30,7 +30,8 @@ def clock_behind(newest_ms: int, disorder_ms: int) -> int:
 
 
 def ended_by(clock_ms: int) -> int:
-    """By when something must end to have ended at a clock: by any time when the stream has ended.
+    """The time by which something must end to have ended at a clock; after the stream's end, any time will
+    do.
 
     >>> ended_by(5000), ended_by(FINAL_CLOCK_MS) > LAST_MS
     (5000, True)
@@ -39,5 +40,5 @@ def ended_by(clock_ms: int) -> int:
 
 
 def known_clock(clock_ms: int) -> int | None:
-    """A clock, or None for what stands for none."""
+    """The clock, or None for `NO_CLOCK_MS`."""
     return clock_ms if clock_ms > NO_CLOCK_MS else None

@@ -1,1 +1,1 @@
-"""What the masters agree on: election, registry, applications, slots."""
+"""The protocols of the masters: election, registry, applications, slots."""

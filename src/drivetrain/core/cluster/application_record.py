@@ -1,8 +1,8 @@
-"""An application as the registry of the masters keeps it, its states, and what may follow what.
+"""An application in the registry of the masters: its states, and the permitted transitions.
 
-What an event does to a state stands in `TRANSITIONS`; everything else is refused with `RefusedError`.
+`TRANSITIONS` lists what each event does to a state; every other event is refused with `RefusedError`.
 
-Called by `applications`, and by masters and clients, who read records.
+Called by `applications`, and by masters and clients, which read records.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ApplicationState(Enum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether no part of it runs any more."""
         return self in (ApplicationState.SUCCEEDED, ApplicationState.FAILED, ApplicationState.KILLED)
 
 
 class RefusedError(DrivetrainError):
-    """A request does not fit the registry; `reason` is the stable code that the asker gets."""
+    """A request does not fit the registry; `reason` is the stable code in the answer."""
 
     code = "application-refused"
     exit_code = 2
@@ -53,11 +53,11 @@ class RefusedError(DrivetrainError):
 
 
 class ApplicationRecord(msgspec.Struct, frozen=True, array_like=True):
-    """All that is kept of an application; `spec` is opaque here. Times are ms since the Unix epoch.
+    """The registry's record of an application; `spec` is opaque here. Times are ms since the Unix epoch.
 
-    `worker_id` and `launch_id` say where the application master of `epoch` was launched; `deaths_ms` when
-    masters of it died within the window; `result` and `restarts` are what they last reported. `end` numbers
-    the ends of applications in their order, whatever the clock says.
+    `worker_id` and `launch_id` identify where the application master of `epoch` was launched; `deaths_ms` are
+    the times of application masters' deaths within the window; `result` and `restarts` are the last reported
+    ones. `end` numbers the ends of applications in their order, independent of the wall clock.
     """
 
     app_id: str
@@ -82,7 +82,7 @@ class ApplicationRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Happening(Enum):
-    """What can happen to a record."""
+    """The events of a record."""
 
     LAUNCH = "is launched"
     REGISTER = "registers its application master"

@@ -5,19 +5,20 @@ that was replaced), and at the same time (two submissions of one name). The regi
 of them, and through every change of leader.
 
 Design. An application is one immutable record. `ApplicationRegistry` holds all of them; its methods return
-the record that an event leads to, already taken over here; the caller makes it durable before anybody hears
-of it. What an event does to a state stands in `TRANSITIONS`; anything else is refused (`RefusedError`)
-and changes nothing. Each start of an application master has the record's next *epoch*; whoever speaks for an
-older one is refused. Deaths of application masters are counted within a window; one too many is the end.
+the record that an event leads to, which the registry already contains; the caller makes it durable before it
+answers anyone. `TRANSITIONS` lists what each event does to a state; every other event is refused
+(`RefusedError`) and changes nothing. Each start of an application master has the record's next *epoch*;
+requests in the name of an older epoch are refused. Deaths of application masters are counted within a window;
+one too many ends it.
 
 Invariants:
 1. Of live applications no two have the same name.
 2. An id is never used again; a submission has one id, however often it comes.
-3. The epoch of a record never decreases; who speaks for an epoch that was not launched, or was declared
-   dead, is refused.
-4. A record that is over has an end, and a live one has none.
-5. What an application is started with is what it was submitted with, until a report of the current epoch says
-   what it is from now on (`--fresh` is obeyed once), or a restart does (a replay).
+3. The epoch of a record never decreases; requests for an epoch that was not launched, or was declared dead,
+   are refused.
+4. A record that is over has an end, and a live record has none.
+5. An application is started with what was submitted, until a report of the current epoch replaces that
+   (`--fresh` takes effect once), or a restart does (a replay).
 
 Called by `drivetrain.cluster.master.applications.application_manager`.
 Source: Gearpump's AppManager; epochs as fencing tokens.
@@ -70,7 +71,7 @@ class ApplicationRegistry:
 
     @property
     def last_number(self) -> int:
-        """The highest number that an id was made of; keep it with the records."""
+        """The highest number used for an id; store it with the records."""
         return self._last_number
 
     def find(self, app: str) -> ApplicationRecord:
@@ -98,7 +99,7 @@ class ApplicationRegistry:
     def submit(
         self, submission_id: str, name: str, spec: bytes, code: str, now_ms: int
     ) -> tuple[ApplicationRecord, bool]:
-        """Accept a submission: its record, and whether that is new. Raises `RefusedError`."""
+        """Accept a submission; returns its record, and whether it is new. Raises `RefusedError`."""
         known = self._by_submission.get(submission_id)
         if known is not None:
             return self._records[known], False
@@ -133,7 +134,7 @@ class ApplicationRegistry:
         )
 
     def register(self, app_id: str, epoch: int) -> ApplicationRecord:
-        """The application master of an epoch is there. Raises `RefusedError` for one of another epoch."""
+        """The application master of an epoch has registered. Raises `RefusedError` for another epoch."""
         self._require_epoch(app_id, epoch)
         record = self._after(app_id, Happening.REGISTER, ApplicationState.ACTIVE)
         return self._put(msgspec.structs.replace(record, state=ApplicationState.ACTIVE, why=None))
@@ -155,9 +156,9 @@ class ApplicationRegistry:
     ) -> ApplicationRecord:
         """Take an application master's report; the start clock and the graph version never go back.
 
-        `spec`, if given, is what the application is started with from now on; `replayed_from_ms` says that
-        its state has begun a new life, whose clock begins there, wherever the old one's was. A report that
-        comes again after the end has no effect. Raises `RefusedError` for another epoch.
+        `spec`, if given, is what the application is started with from now on; `replayed_from_ms` means that
+        its state has begun a new life, whose clock begins there, wherever the previous one was. A repeated
+        report after the end has no effect. Raises `RefusedError` for another epoch.
         """
         record = self._require_epoch(app_id, epoch)
         if record.state.is_over and record.state is state:
@@ -190,12 +191,12 @@ class ApplicationRegistry:
         )
 
     def die(self, app_id: str, epoch: int, why: str, now_ms: int) -> ApplicationRecord:
-        """The application master of an epoch is gone before its end: start another, or give up.
+        """The application master of an epoch died before the application's end: start another, or give up.
 
-        Raises `RefusedError` when that epoch is not the current one any more.
+        Raises `RefusedError` when that epoch is no longer the current one.
         """
         record = self._require_epoch(app_id, epoch)
-        # What lies in the future was before a step of the clock: it is not known how long ago.
+        # A death in the future was recorded before the clock was set back: its age is unknown.
         deaths = (*(at for at in record.deaths_ms if now_ms - self._window_ms < at <= now_ms), now_ms)
         why = cut(why) or ""
         is_over = len(deaths) > self._max_deaths
@@ -219,7 +220,7 @@ class ApplicationRegistry:
         )
 
     def kill(self, app: str, now_ms: int) -> ApplicationRecord:
-        """End an application. Raises `RefusedError` when there is none or it is over."""
+        """End an application. Raises `RefusedError` when it does not exist or is over."""
         record = self.find(app)
         if record.state.is_over:
             raise RefusedError(
@@ -237,8 +238,8 @@ class ApplicationRegistry:
     def restart(self, app: str, *, spec: bytes | None = None) -> ApplicationRecord:
         """Start an application again under its id, whatever its state. Raises `RefusedError`.
 
-        Its epoch goes up at once, so that whoever still acts for it is refused. `spec`, if given, is what it
-        is started with from now on.
+        Its epoch goes up immediately, so requests of its earlier application masters are refused. `spec`, if
+        given, is what it is started with from now on.
         """
         record = self.find(app)
         if record.state.is_over:
@@ -264,7 +265,7 @@ class ApplicationRegistry:
         )
 
     def surplus(self, keep: int) -> list[ApplicationRecord]:
-        """Forget all but the newest `keep` that are over; returns those that are forgotten now."""
+        """Forget all ended applications but the newest `keep`; returns the forgotten ones."""
         over = [record for record in self._records.values() if record.state.is_over]
         over.sort(key=lambda record: (record.end, number_of(record.app_id)))
         gone = over[: max(0, len(over) - keep)]
@@ -288,7 +289,7 @@ class ApplicationRegistry:
             if record.state.is_over != (record.ended_ms is not None):
                 raise InternalError(f"invariant 4: {record.app_id} is {record.state.value}")
 
-    # ---- inside
+    # ---- internals
 
     def _require_free(self, name: str) -> None:
         holder = self._live.get(name)

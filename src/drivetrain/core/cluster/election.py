@@ -1,15 +1,16 @@
 """Leader election among a static list of masters: votes by term, and leases.
 
-Problem. At any moment at most one master may act as leader, also when the network is cut, messages come late
-or twice, processes crash and come back, and a process is frozen and goes on as if nothing had happened.
+Problem. At any moment at most one master may act as leader, even when the network is cut, messages arrive
+late or twice, processes crash and return, and a process freezes and later continues as if nothing had
+happened.
 
-Design. Terms are numbered; a master votes once per term, and its term and vote are durable before anybody
-is told. Who has the votes of a majority is elected, but leads only while it holds a *lease*: it asks all
-masters for one again and again, and each that agrees promises to vote for nobody else for `lease_ms` by its
-own clock. The leader counts from the moment when it *sent* the request, so its lease ends before the promises
-do; it gives up `DRIFT_SHARE` of it for clocks that run at different speeds. Before it stands for election a
-master tries whether it would get the votes (a *trial*), so that one that was cut off does not come back with
-a higher term and depose a leader that works.
+Design. Terms are numbered; a master votes once per term, and its term and vote are durable before it
+announces them. A master with the votes of a majority is elected, but leads only while it holds a *lease*: it
+requests one from all masters again and again, and each that agrees promises to vote for nobody else for
+`lease_ms` by its own clock. The leader counts from when it *sent* the request, so its lease ends before the
+promises do; it gives up `DRIFT_SHARE` of it for clocks that run at different speeds. Before a master stands
+for election it asks whether it would get the votes (a *trial*), so that one that was cut off does not return
+with a higher term and depose a working leader.
 
 Invariants:
 1. The term never decreases; a vote, once given in a term, never changes.
@@ -19,7 +20,7 @@ Invariants:
 4. `leads(now)` is true only while a majority is bound by promises to this leader: two masters never lead at
    the same time, if clocks run equally fast up to `DRIFT_SHARE`.
 5. No vote, and no lease for another, is given while a promise is live; after a restart no vote is given for
-   a full lease, as the promises of the life before are not known.
+   a full lease, as the promises before the restart are unknown.
 
 Called by `drivetrain.cluster.master.registry.election_actor`, which performs the effects in order; if
 persisting fails it drops the rest, and the core tries again.
@@ -58,12 +59,12 @@ from drivetrain.core.liveness.supervision import RandomSource
 from drivetrain.errors import ConfigError, InternalError
 
 DRIFT_SHARE: Final = 10
-"""A leader ends its lease by one part in so many before the others may let go of it."""
+"""A leader ends its lease one part in this many before the others' promises end."""
 RENEWALS_PER_LEASE: Final = 4
 
 
 class Role(Enum):
-    """What a master is in its term."""
+    """The role of a master in its term."""
 
     FOLLOWER = "follower"
     TRYING = "trying"  # asks whether it would be elected
@@ -74,7 +75,7 @@ class Role(Enum):
 class Election:
     """The election as one master, `me`, sees it; time is any clock in ms that does not go back.
 
-    `masters` is the static list. `term` and `voted_for` are what was persisted last; `now_ms` is when the
+    `masters` is the static list. `term` and `voted_for` are the persisted values; `now_ms` is when the
     process started. Raises `ConfigError` when the list does not contain `me`, or contains one twice.
     """
 
@@ -111,7 +112,7 @@ class Election:
         self._durable = (term, voted_for)
         self._leader: MasterAddress | None = None
         self._promised_to: MasterAddress | None = None
-        # Invariant 5; nothing was promised in a life before the first, nor to others if there are none.
+        # Invariant 5; at the very first start nothing was promised, nor ever if there are no other masters.
         is_free = (term == 0 and voted_for is None) or len(masters) == 1
         self._promised_until_ms = now_ms if is_free else now_ms + lease_ms
         self._stand_at_ms = self._promised_until_ms + self._delay_ms()
@@ -120,11 +121,11 @@ class Election:
         self._renew_at_ms = now_ms
         self._is_leading = False
 
-    # ---- what is so
+    # ---- state
 
     @property
     def role(self) -> Role:
-        """What this master is."""
+        """This master's role."""
         return self._role
 
     @property
@@ -134,25 +135,25 @@ class Election:
 
     @property
     def leader(self) -> MasterAddress | None:
-        """Who leads, as far as is known; itself only while it has begun to lead."""
+        """The leader, as far as this master knows; itself only once it has begun to lead."""
         return self._leader
 
     @property
     def lease_until_ms(self) -> int:
-        """Until when, exclusively, this master may act as leader if nothing more comes; 0 for never."""
+        """The time until which (exclusively) this master may lead without further answers; 0 for never."""
         if self._role is not Role.LEADER or len(self._agreed_ms) < self.quorum:
             return 0
         sent_ms = sorted(self._agreed_ms.values(), reverse=True)[self.quorum - 1]
         return sent_ms + self.lease_ms - self.lease_ms // DRIFT_SHARE
 
     def leads(self, now_ms: int) -> bool:
-        """Whether this master may act as leader now; ask before every action."""
+        """Whether this master may act as leader now; check before every action."""
         return self._is_leading and now_ms < self.lease_until_ms
 
     # ---- events
 
     def step(self, event: ElectionEvent, now_ms: int) -> tuple[ElectionEffect, ...]:
-        """Take an event; return what to do, in this order. Raises `InternalError` if time went back, or for
+        """Handle an event; returns the effects, in order. Raises `InternalError` if time went back, or for
         an event in the name of a master that is not on the list; then nothing changed."""
         if now_ms < self._now_ms:
             raise InternalError(f"an election event at {now_ms} ms after one at {self._now_ms} ms")
@@ -180,7 +181,7 @@ class Election:
         return tuple(effects)
 
     def check(self) -> None:
-        """Verify what of the invariants one master can see; raise `InternalError` naming the first broken."""
+        """Verify the invariants that one master can see; raise `InternalError` naming the first broken."""
         if self._durable[0] > self._term:
             raise InternalError(f"invariant 1: term {self._term} after {self._durable[0]} was persisted")
         if self._durable[0] == self._term and self._durable[1] not in (None, self._voted_for):
@@ -197,7 +198,7 @@ class Election:
     # ---- time
 
     def _give_up_what_ended(self, effects: list[ElectionEffect]) -> None:
-        """Before anything else: a lease that ran out while nobody looked is over, whatever comes now."""
+        """Runs first: a lease that ran out between two events is over, whatever the next event is."""
         if self._is_leading and self._now_ms >= self.lease_until_ms:
             self._fall_back(effects, "its lease ran out without a majority that renewed it")
         if self._leader is not None and self._leader != self.me and self._now_ms >= self._promised_until_ms:
@@ -242,7 +243,7 @@ class Election:
 
     def _request_lease(self, effects: list[ElectionEffect]) -> None:
         self._renew_at_ms = self._now_ms + self.lease_ms // RENEWALS_PER_LEASE
-        # Its own promise: while it leads, or may come to, it votes for nobody else.
+        # Its own promise: while it leads, or may become leader, it votes for nobody else.
         self._promise(self.me)
         self._agreed_ms[self.me] = self._now_ms
         effects.append(RequestLease(self._term, self._now_ms))
@@ -282,7 +283,7 @@ class Election:
             granted = not is_bound and event.term == self._term and self._voted_for in (None, event.candidate)
             if granted:
                 self._voted_for = event.candidate
-                # Give the one that was voted for the time to win.
+                # Give the candidate that got the vote time to win.
                 self._stand_at_ms = max(self._stand_at_ms, self._now_ms + self._round_ms())
             self._persist(effects)
         effects.append(AnswerVote(event.candidate, event.term, self._term, event.is_trial, granted))
@@ -314,21 +315,21 @@ class Election:
 
     def _lease_answered(self, event: LeaseAnswered, effects: list[ElectionEffect]) -> None:
         if event.known_term > self._term:
-            # Somebody was promised to another meanwhile, or stood when we were cut off.
+            # A voter has promised another master meanwhile, or a candidate stood while we were cut off.
             self._adopt(event.known_term, effects, f"{event.follower} is in term {event.known_term}")
             self._persist(effects)
             return
         if event.sent_ms > self._now_ms:
-            return  # no answer to a request of ours: it would be a lease without end
+            return  # not an answer to our request: the lease would never end
         if event.granted and event.term == self._term and self._role is Role.LEADER:
             before_ms = self._agreed_ms.get(event.follower, event.sent_ms)
             self._agreed_ms[event.follower] = max(before_ms, event.sent_ms)
             self._lead_if_agreed(effects)
 
-    # ---- pieces
+    # ---- steps
 
     def _adopt(self, term: Term, effects: list[ElectionEffect], why: str) -> None:
-        """Go over to a higher term, in which this master has not voted."""
+        """Adopt a higher term, in which this master has not voted."""
         if self._role is not Role.FOLLOWER:
             self._fall_back(effects, why)
         self._term = term
@@ -342,7 +343,7 @@ class Election:
         self._agreed_ms = {}
         self._stand_at_ms = self._now_ms + self._delay_ms()
         if self._promised_to == self.me:
-            # The promise to itself served nothing but its own lease.
+            # The promise to itself only protected its own lease.
             self._promised_to = None
             self._promised_until_ms = self._now_ms
         if was_leading:

@@ -1,8 +1,8 @@
-"""What happens to an election, and what it has done: events in, effects out, as plain data.
+"""The events and effects of an election, as plain data.
 
 Invariant: effects are performed in the order in which they come; see `election`.
 
-Called by `election`, and by `drivetrain.cluster.master.registry.election_actor`, which makes the events and
+Called by `election`, and by `drivetrain.cluster.master.registry.election_actor`, which creates the events and
 performs the effects.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NewType
 
 MasterAddress = NewType("MasterAddress", str)
-"""`host:port`, as the list of masters has it."""
+"""`host:port`, as in the list of masters."""
 Term = NewType("Term", int)
 
 # ---- events
@@ -25,7 +25,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """The leader of `term` cannot do its work, as it cannot write: it lets others try for a lease."""
+    """The leader of `term` cannot write, and lets others try for a lease."""
 
     term: Term
     why: str
@@ -33,7 +33,7 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class TermSeen:
-    """There was a leader of this term, as the fence of a master says: the next one needs a higher term."""
+    """A master's fence shows that this term had a leader: the next one needs a higher term."""
 
     term: Term
 
@@ -57,7 +57,7 @@ class VoteRequested:
 
 @dataclass(frozen=True, slots=True)
 class VoteAnswered:
-    """The answer to `RequestVote`; `term` is the one that was asked for, `known_term` the voter's own."""
+    """The answer to `RequestVote`; `term` is the requested one, `known_term` the voter's own."""
 
     voter: MasterAddress
     term: Term
@@ -77,7 +77,7 @@ class LeaseRequested:
 
 @dataclass(frozen=True, slots=True)
 class LeaseAnswered:
-    """The answer to `RequestLease`; `term` is the one that was asked for, `known_term` the other's own."""
+    """The answer to `RequestLease`; `term` is the requested one, `known_term` the other's own."""
 
     follower: MasterAddress
     term: Term
@@ -102,7 +102,7 @@ ElectionEvent = (
 
 @dataclass(frozen=True, slots=True)
 class PersistVote:
-    """Effect: make term and vote durable before any effect after this one, then say `VotePersisted`."""
+    """Effect: make term and vote durable before any effect after this one, then send `VotePersisted`."""
 
     term: Term
     voted_for: MasterAddress | None
@@ -148,7 +148,7 @@ class AnswerLease:
 
 @dataclass(frozen=True, slots=True)
 class BeginToLead:
-    """Effect: this master leads in `term` from now on, as long as `leads` says so."""
+    """Effect: this master leads in `term` from now on, while `leads` returns True."""
 
     term: Term
 

@@ -1,20 +1,20 @@
 """The replicated map on disk: a log of frames with checksums, which begins with a snapshot.
 
-Problem. A crash may leave any prefix of what was not synced, the last record in part. That is normal and must
-be tolerated; a record that was durable once and is damaged now must be noticed, as going on without it would
-forget an acknowledged write.
+Problem. A crash may leave any prefix of unsynced data, with the last record incomplete. That is normal and
+must be tolerated; but damage to a record that was durable must be noticed, because continuing without it
+would forget an acknowledged write.
 
-Design. What is appended together is one frame: a header (magic, length, checksum of the body, checksum of the
-header) and a body in msgpack, a list of records. The header has a checksum of its own, so that a damaged
-length is told from a frame that ends too early. The file is a sequence of frames; reading them in order gives
-the map. A frame is appended only when the one before it is durable, so that one with a successor was whole.
-When the log has grown to several times the map, it is written anew (`snapshot`) beside the old one, which it
-replaces atomically.
+Design. Records that are appended together form one frame: a header (magic, length, checksum of the body,
+checksum of the header) and a body in msgpack, a list of records. The header has its own checksum, to
+distinguish a damaged length from a frame that ends too early. The file is a sequence of frames; reading them
+in order gives the map. A frame is appended only when the one before it is durable, so a frame with a
+successor was complete. When the log has grown to several times the map's size, the map is written to a new
+file (`snapshot`), which replaces the old one atomically.
 
 Invariants:
-1. `decode(encode(a) + encode(b))` gives both, and `decode` of any prefix gives a prefix of the records. 2. A
-tail that a crash may have left (cut off within a frame, header included, or with zeros where the file was
-extended and a sector not written) is left out; any other damage raises `CorruptLogError`.
+1. `decode(encode(a) + encode(b))` gives both, and `decode` of any prefix gives a prefix of the records.
+2. A tail that a crash may have left (cut off within a frame, header included, or with zeros where the file
+   was extended and a sector not written) is left out; any other damage raises `CorruptLogError`.
 
 Called by `drivetrain.cluster.master.registry.replica` and, for term and vote, by `.election`.
 Source: record framing as in LevelDB's and Kafka's logs.
@@ -40,7 +40,7 @@ _SECTOR_BYTES: Final = 512
 
 
 class CorruptLogError(DrivetrainError):
-    """A file that was durable is damaged: not by a crash, but by the disk or by somebody."""
+    """A durable file is damaged: not by a crash, but by the disk or by someone who changed it."""
 
     code = "corrupt-log"
     exit_code = 74
@@ -59,14 +59,14 @@ class Fenced(msgspec.Struct, frozen=True, array_like=True, tag="fenced"):
 
 
 class Rebased(msgspec.Struct, frozen=True, array_like=True, tag="rebased"):
-    """The base was raised: entries of older terms are void, and so are those of these keys."""
+    """The base was raised: entries of older terms are void, and so are the entries of these keys."""
 
     base: Base
     gone: tuple[str, ...] = ()
 
 
 class Voted(msgspec.Struct, frozen=True, array_like=True, tag="voted"):
-    """Term and vote of a master; of several the last counts."""
+    """Term and vote of a master; the last one counts."""
 
     term: int
     voted_for: str | None
@@ -79,14 +79,14 @@ _decoder: Final = msgspec.msgpack.Decoder(list[Record])
 
 
 def encode(*records: Record) -> bytes:
-    """Return the bytes of records that are appended together."""
+    """Encode records that are appended together."""
     body = _encoder.encode(records)
     header = _HEADER.pack(_MAGIC, len(body), zlib.crc32(body))
     return header + _CHECKSUM.pack(zlib.crc32(header)) + body
 
 
 def decode(data: bytes, where: str) -> tuple[list[Record], int]:
-    """Return the records of a file, and the length of what they take; the rest is a torn tail.
+    """Return the records of a file, and how many bytes they take; the rest is a torn tail.
 
     Raises `CorruptLogError` naming the file `where` for any other damage.
     """
@@ -110,7 +110,7 @@ def decode(data: bytes, where: str) -> tuple[list[Record], int]:
 
 
 def _header_at(data: bytes, at: int) -> tuple[int, int] | None:
-    """The length and checksum of the body whose header is there; None when no whole header is."""
+    """The length and checksum of the body whose header is there; None when there is no complete header."""
     if len(data) - at < _HEADER_BYTES:
         return None
     magic, length, body_checksum = _HEADER.unpack_from(data, at)
@@ -120,11 +120,11 @@ def _header_at(data: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _is_torn(data: bytes, at: int, end: int, *, is_header_whole: bool) -> bool:
-    """Whether the record from `at` to `end` may be the last append, of which a crash left only a part.
+    """Whether the record from `at` to `end` may be the last append, of which a crash left a part.
 
-    Nothing was appended after it, and something of it is missing: the file is too short, or holds zeros from
-    within the record to its end, or in a whole sector, as a file system leaves them that has extended the
-    file and not written all of it.
+    Nothing was appended after it, and part of it is missing: the file is too short, or holds zeros from
+    within the record to its end, or in a whole sector. File systems leave such zeros when they have extended
+    the file but not written all of it.
     """
     later = data.find(_MAGIC, at + 1)
     while later >= 0:
@@ -156,7 +156,7 @@ def snapshot(replica: ReplicatedMap) -> bytes:
 
 
 def restore(records: Iterable[Record], where: str) -> ReplicatedMap:
-    """Return the map that the records make; raises `CorruptLogError` for one that does not belong here."""
+    """Rebuild the map from the records; raises `CorruptLogError` for a record that does not belong here."""
     replica = ReplicatedMap()
     for record in records:
         match record:
@@ -172,7 +172,7 @@ def restore(records: Iterable[Record], where: str) -> ReplicatedMap:
 
 
 def last_vote(records: Iterable[Record], where: str) -> Voted | None:
-    """Return the last vote of the records, None when there is none; raises `CorruptLogError`."""
+    """Return the last vote of the records, None without one; raises `CorruptLogError`."""
     vote: Voted | None = None
     for record in records:
         if not isinstance(record, Voted):

@@ -1,11 +1,12 @@
 """Registering with a leader: when to try, how long to wait, when to give up.
 
-Problem: leaders die and are replaced, answers are lost or late, and a leader may refuse. A process must be
-registered again soon after a leader is there, must not knock without pause on one that is overloaded, and
-must not live on for ever without one.
+Problem: leaders die and are replaced, answers are lost or late, and a leader may refuse. A process must
+register again soon after there is a leader, must not flood an overloaded one with requests, and must not live
+on for ever without one.
 
-Design: a state and one deadline. An attempt is a number; its answer names it. The shell sends an attempt, and
-tells what came of it; what does not come in time is tried again with twice the patience.
+Design: a state and one deadline. An attempt has a number, which its answer repeats. The shell sends an
+attempt, and reports the result as an event; an attempt without an answer in time is repeated with twice the
+timeout.
 
 | state | event | becomes | effects |
 |---|---|---|---|
@@ -18,10 +19,10 @@ tells what came of it; what does not come in time is tried again with twice the 
 | LEADERLESS, REGISTERING, REFUSED | unregistered for the maximum duration | ENDED | `End` |
 
 Invariants:
-1. Attempts are numbered without gaps from 1; only attempts at the present leader, since it was found, count.
-2. A refusal that is late (of an older attempt, or after an acceptance) changes nothing.
+1. Attempts are numbered without gaps from 1; only attempts at the current leader, since it was found, count.
+2. A late refusal (of an older attempt, or after an acceptance) changes nothing.
 3. The maximum duration counts from the start, or from the moment when the registration was last lost, and not
-from the attempts; None is for ever.
+from the attempts; None means for ever.
 4. A timeout lies between 500 ms and 30 s.
 5. Time does not go back, and nothing happens after the end; such a step raises and changes nothing.
 
@@ -56,19 +57,19 @@ class RegistrationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderFound:
-    """This one leads; also told again for the same one when it may have forgotten us."""
+    """This master leads; repeated for the same leader when it may have forgotten us."""
 
     leader: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderLost:
-    """Nobody is known to lead."""
+    """No leader is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The leader has us, by this attempt or already."""
+    """The leader has registered us, by this attempt or earlier."""
 
     attempt: int
 
@@ -133,17 +134,17 @@ class Registration:
 
     @property
     def state(self) -> RegistrationState:
-        """Where it stands."""
+        """The current state."""
         return self._state
 
     @property
     def is_registered(self) -> bool:
-        """Whether a leader has us, as far as we know."""
+        """Whether a leader has registered us, as far as we know."""
         return self._state is RegistrationState.REGISTERED
 
     @property
     def refusal(self) -> str | None:
-        """Why the present leader refused last; None when it did not."""
+        """The current leader's last reason for refusal; None without one."""
         return self._refusal
 
     @property
@@ -157,7 +158,7 @@ class Registration:
         return min(ends, default=None)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take what happened at `now_ms` and return what to do; raises InternalError, see invariant 5."""
+        """Handle an event at `now_ms`; returns the effects. Raises InternalError, see invariant 5."""
         self._require_legal(event, now_ms)
         self._now_ms = now_ms
         match event:
@@ -220,7 +221,7 @@ class Registration:
         if self._state is RegistrationState.LEADERLESS or self.is_registered:
             return []
         if attempt < self._first_attempt:
-            return []  # of another leader, or of one that may have forgotten it
+            return []  # from another leader, or from one that may have forgotten it
         self._state, self._deadline_ms, self._refusal = RegistrationState.REGISTERED, None, None
         return [Registered(self._leader)]
 

@@ -1,31 +1,31 @@
 """A last-writer-wins map that a majority of masters holds, fenced by terms.
 
-Problem. The registry of applications must survive any minority of masters, and a leader that was cut off and
-does not know it must not change it, nor may a write that was given up long ago come back to life. What was
-deleted must stay deleted, without a trace of every deletion being kept for ever.
+Problem. The registry of applications must survive the loss of any minority of masters. A leader that was cut
+off without noticing must not change it, and a write that was abandoned long ago must not reappear. What was
+deleted must stay deleted, without keeping a trace of every deletion for ever.
 
 Design. Every entry has a stamp (term, counter, master); of two entries for one key the higher stamp wins, so
-copies can be merged in any order, as often as one likes. A deletion is an entry without a value (a
+copies can be merged in any order, any number of times. A deletion is an entry without a value (a
 *tombstone*). Only the leader of a term writes, one write after the other, each to a majority. Before its
 first write it takes over: it raises the *fence* of a majority to its term (`fence_off`), reads what they
-hold, takes the newest of each, stamps it anew with its own term, writes it to a majority, and makes it their
-*base* (`rebase`): whatever is older than the base and not part of it is void, on every replica and for ever.
-So a write that reached a minority only, and that no majority read has seen, cannot reappear later.
+hold, takes the newest entry of each key, stamps it with its own term, writes it to a majority, and makes it
+their *base* (`rebase`): whatever is older than the base and not part of it is void, on every replica and for
+ever. So a write that reached only a minority, and that no majority read has seen, cannot reappear later.
 
 Within its term the leader raises the base again when there are many tombstones: the new base is a counter of
-its own term, and consists of the live entries, whose stamps stay. Tombstones below it are dropped, as the
-base does their work: a late copy of what they deleted is older than the base and not part of it.
+its own term, and consists of the live entries, whose stamps stay. Tombstones below it are dropped, because
+the base replaces them: a late copy of an entry that they deleted is older than the base and not part of it.
 
 Invariants:
 1. Entries of a key only ever give way to entries with a higher stamp; merging is idempotent, commutative and
    associative.
-2. A write of a term below the fence is refused and changes nothing; the fence never decreases. 3. An entry
-below the base is part of the base, and of its term; the base never decreases, and its term is never above
-the fence.
+2. A write of a term below the fence is refused and changes nothing; the fence never decreases.
+3. An entry below the base is part of the base, and of its term; the base never decreases, and its term is
+   never above the fence.
 4. A base is taken over only by a replica that has all of it (`rebase` names every key with its stamp).
 5. `summary` follows from base and stamps alone, in whatever order they came.
 
-So if every write that was answered as done had reached a majority, the next leader's base contains it.
+So if every acknowledged write had reached a majority, the next leader's base contains it.
 
 Called by the shells in `drivetrain.cluster.master` (`replica`, `registry`), which make changes durable before
 they answer; the format on disk is in `core.cluster.map_log`.
@@ -69,7 +69,7 @@ class StaleTermError(DrivetrainError):
 
 
 class IncompleteBaseError(DrivetrainError):
-    """A base was announced before all of its entries have come."""
+    """A base was announced before all of its entries have arrived."""
 
     code = "incomplete-base"
 
@@ -83,7 +83,7 @@ class Stamp(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class Base(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Below which stamps only what is part of the base counts; compared in this order."""
+    """Of the entries with lower stamps, only those in the base count; compared in this order."""
 
     term: int = 0
     counter: int = 0
@@ -94,7 +94,7 @@ class Base(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class MapEntry(msgspec.Struct, frozen=True, array_like=True):
-    """The newest of a key; `value` None is a tombstone."""
+    """The newest entry of a key; `value` None is a tombstone."""
 
     key: str
     value: bytes | None
@@ -102,7 +102,7 @@ class MapEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MapDigest(msgspec.Struct, frozen=True, array_like=True):
-    """What a replica holds: its base, and the stamp of each key, tombstones included."""
+    """The contents of a replica: its base, and the stamp of each key, tombstones included."""
 
     base: Base
     stamps: dict[str, Stamp]
@@ -119,12 +119,12 @@ class ReplicatedMap:
 
     @property
     def fence(self) -> int:
-        """The lowest term whose writes are taken."""
+        """The lowest term whose writes are accepted."""
         return self._fence
 
     @property
     def base(self) -> Base:
-        """The newest base that is known here; term 0 before the first takeover."""
+        """The newest base known here; term 0 before the first takeover."""
         return self._base
 
     @property
@@ -136,33 +136,33 @@ class ReplicatedMap:
         return len(self._entries)
 
     def values(self) -> dict[str, bytes]:
-        """What is there, keyed by key."""
+        """The live values by key."""
         return {key: entry.value for key, entry in self._entries.items() if entry.value is not None}
 
     def summary(self) -> int:
-        """A checksum of what is here, equal on replicas that hold the same; 0 to 2⁶⁴ − 1."""
+        """A checksum of the contents, equal on replicas with equal contents; 0 to 2⁶⁴ − 1."""
         return (self._sum + _hash(f"{self._base.term}\0{self._base.counter}")) % _MODULUS
 
     def digest(self) -> MapDigest:
-        """What is here, without the values."""
+        """The contents, without the values."""
         return MapDigest(self._base, {key: entry.stamp for key, entry in self._entries.items()})
 
-    # ---- changes; each returns what changed, to be made durable
+    # ---- changes; each returns what changed, for the caller to make durable
 
     def fence_off(self, term: int) -> bool:
-        """Refuse what is older than `term` from now on; tell whether that is new. Raises `StaleTermError`."""
+        """Refuse writes older than `term` from now on; returns whether it is new. Raises `StaleTermError`."""
         self._require_current(term)
         is_new = term > self._fence
         self._fence = term
         return is_new
 
     def write(self, entries: Iterable[MapEntry], term: int) -> list[MapEntry]:
-        """Take a leader's write; returns what is new here. Raises `StaleTermError`."""
+        """Apply a leader's write; returns the entries that are new here. Raises `StaleTermError`."""
         self.fence_off(term)
         return self.merge(entries)
 
     def merge(self, entries: Iterable[MapEntry]) -> list[MapEntry]:
-        """Take entries of another replica; returns those that are new here."""
+        """Apply entries of another replica; returns those that are new here."""
         new = []
         for entry in entries:
             mine = self._entries.get(entry.key)
@@ -172,10 +172,10 @@ class ReplicatedMap:
         return new
 
     def rebase(self, base: MapDigest) -> list[str] | None:
-        """Let go of what is older than a base and not part of it; None when the base is not new.
+        """Drop the entries that are older than a base and not part of it; None when the base is not new.
 
-        Returns the keys that were let go and have a stamp of the base's own term: with them `drop` does the
-        same again. Raises `IncompleteBaseError`, changing nothing, when an entry of the base is missing here.
+        Returns the dropped keys that have a stamp of the base's own term: with them `drop` repeats the
+        change. Raises `IncompleteBaseError`, changing nothing, when an entry of the base is missing here.
         """
         if base.base <= self._base:
             return None
@@ -197,7 +197,7 @@ class ReplicatedMap:
         return gone
 
     def drop(self, base: Base, gone: Iterable[str]) -> None:
-        """Raise the base, letting go of these keys and of all entries of older terms."""
+        """Raise the base, dropping these keys and all entries of older terms."""
         self._base = max(self._base, base)
         self._fence = max(self._fence, base.term)
         older = [key for key, entry in self._entries.items() if entry.stamp.term < base.term]
@@ -209,7 +209,7 @@ class ReplicatedMap:
     # ---- comparing
 
     def missing(self, other: MapDigest) -> list[str]:
-        """The keys that another replica has newer than this one, sorted."""
+        """The keys whose entries are newer on another replica, sorted."""
         return sorted(
             key
             for key, stamp in other.stamps.items()
@@ -261,7 +261,7 @@ class ReplicatedMap:
 
 
 class Stamper:
-    """Makes the stamps of one master's writes in one term: each higher than all before it."""
+    """Creates the stamps of one master's writes in one term: each higher than all before it."""
 
     def __init__(self, term: int, master: str) -> None:
         self.term: Final = term
@@ -270,7 +270,7 @@ class Stamper:
 
     @property
     def base(self) -> Base:
-        """The base that is newer than all that was stamped so far."""
+        """The base that is newer than all stamps so far."""
         return Base(self.term, self._counter + 1)
 
     def entry(self, key: str, value: bytes | None) -> MapEntry:
@@ -282,7 +282,7 @@ class Stamper:
 def newest(digests: Sequence[MapDigest]) -> dict[str, Stamp]:
     """The newest stamp of each key over a majority's digests.
 
-    What is older than the newest base counts only where that base is: elsewhere it is void.
+    Entries older than the newest base count only on replicas with that base: elsewhere they are void.
     """
     base = max((digest.base for digest in digests), default=Base())
     found: dict[str, Stamp] = {}
@@ -295,7 +295,7 @@ def newest(digests: Sequence[MapDigest]) -> dict[str, Stamp]:
 
 
 def in_chunks(entries: Iterable[MapEntry], limit_bytes: int) -> list[tuple[MapEntry, ...]]:
-    """Cut entries into groups that stay below the limit, if each of them does."""
+    """Split entries into groups that stay below the limit, if each entry does."""
     chunks: list[list[MapEntry]] = []
     size = 0
     for entry in entries:
@@ -320,7 +320,7 @@ def first_keys(keys: Iterable[str], limit_bytes: int) -> tuple[str, ...]:
 
 
 def in_pieces(digest: MapDigest, limit_bytes: int) -> list[MapDigest]:
-    """Cut a digest into pieces with the same base that stay below the limit; one at least."""
+    """Split a digest into pieces with the same base that stay below the limit; one at least."""
     pieces: list[dict[str, Stamp]] = [{}]
     size = 0
     for key, stamp in digest.stamps.items():
@@ -334,7 +334,7 @@ def in_pieces(digest: MapDigest, limit_bytes: int) -> list[MapDigest]:
 
 
 class DigestCollector:
-    """Puts the pieces of digests together; of each source only those of the latest series are kept."""
+    """Puts the pieces of digests together; for each source it keeps only the latest series."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Hashable, dict[int, MapDigest]]] = {}
@@ -342,9 +342,9 @@ class DigestCollector:
     def add(
         self, source: str, series: Hashable, piece: int, pieces: int, digest: MapDigest
     ) -> MapDigest | None:
-        """Take a piece, numbered from 0; returns the digest once all of its series are here.
+        """Add a piece, numbered from 0; returns the digest once its series is complete.
 
-        A piece of another series begins anew: a source finishes one before it begins the next.
+        A piece of another series discards the previous one: a source finishes one before it begins the next.
         """
         if not 0 <= piece < pieces:
             return None

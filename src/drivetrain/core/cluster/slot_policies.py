@@ -1,9 +1,10 @@
 """Which worker gets a request for slots: placement policies, in a table that can be extended.
 
-A policy is a function from a request's preferences and a worker's load to a sort key; of the workers that
-have room the one with the smallest key gets the request. Ties are broken by the order of registration.
+A policy is a function from a request's preferences and a worker's load to a sort key; of the workers with
+enough free slots, the one with the smallest key gets the request. Ties are broken by the order of
+registration.
 
-Called by `drivetrain.core.cluster.slots`; `register_policy` by whoever adds a policy of their own.
+Called by `drivetrain.core.cluster.slots`; `register_policy` by users that add a policy.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """What of a request policies look at: `hosts` are preferred hosts or names of workers."""
+    """The part of a request that policies see: `hosts` are preferred hosts or names of workers."""
 
     app_id: str
     slots: int
@@ -40,12 +41,12 @@ Policy = Callable[[Preference, WorkerLoad], tuple[float, ...]]
 
 
 def spread(preference: Preference, worker: WorkerLoad) -> tuple[float, ...]:
-    """The least loaded worker, so that a lost worker takes little along."""
+    """The least loaded worker, so that the loss of a worker affects little."""
     return (worker.used / max(1, worker.slots), worker.processes / max(1, worker.slots), -worker.slots)
 
 
 def pack(preference: Preference, worker: WorkerLoad) -> tuple[float, ...]:
-    """The fullest worker that has room, so that whole workers stay free for large requests."""
+    """The fullest worker with enough free slots, so that whole workers stay free for large requests."""
     return (worker.slots - worker.used - preference.slots, -worker.processes)
 
 
@@ -59,7 +60,7 @@ def locality(preference: Preference, worker: WorkerLoad) -> tuple[float, ...]:
 _policies: Final[dict[str, Policy]] = {"spread": spread, "pack": pack, "locality": locality}
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(_policies)
-"""The policies by the name that requests use."""
+"""The policies, by the names that requests use."""
 
 
 def register_policy(name: str, policy: Policy) -> None:

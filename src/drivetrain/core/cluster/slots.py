@@ -1,20 +1,20 @@
-"""Who gets the workers' slots: priority, then first come first served.
+"""Which request gets a worker's slots: by priority, then first come, first served.
 
-Problem. Requests for slots come in any order and more than once, answers get lost, leaders change, and
-workers come and go with whatever they hold. No slot may be given away twice; no large request may starve
-behind small ones; and what can never be met must be refused rather than wait.
+Problem. Requests for slots arrive in any order and more than once, answers get lost, leaders change, and
+workers come and go with whatever they hold. No slot may be given away twice; small requests must not starve a
+large one; and a request that can never be met must be refused rather than wait.
 
-Design. Workers say what they hold; that is the truth. On top of it the scheduler keeps *allocations* that
-were promised and not launched yet: one is freed when it does not show up among what its worker holds within
-`launch_within_ms`. Waiting requests are tried in the order of priority, then arrival, whenever slots may have
-become free. A request that does not fit now keeps those behind it off the workers that it could run on, so
-it gets the next slots there; requests for other workers pass it. An allocation's id begins with the request's
-id, so a new leader recognises among what the workers hold what it would be asked for again.
+Design. Workers report what they hold; that is the truth. In addition the scheduler keeps *allocations* that
+were promised and not launched yet: one is freed when its worker does not report it within `launch_within_ms`.
+Waiting requests are tried in the order of priority, then arrival, whenever slots may have become free. A
+request that does not fit now keeps later ones off the workers that it could run on, so it gets the next slots
+there; requests for other workers pass it. An allocation's id begins with the request's id, so a new leader
+finds the allocations of repeated requests among what the workers hold.
 
 Invariants:
-1. Slots are promised only when they are free at that moment; more than a worker offers is taken only if it
-   says itself that it holds what was not counted on (a late launch).
-2. A request has at most one allocation at a time; asked again it gets the same answer.
+1. Slots are promised only when they are free at that moment; more than a worker offers is taken only if the
+   worker itself reports an allocation that had been given up (a late launch).
+2. A request has at most one allocation at a time; a repeated request gets the same answer.
 3. No request waits that fits on a worker which no earlier request of at least its priority waits for.
 4. An allocation id is never used twice.
 
@@ -51,7 +51,7 @@ class SlotRequest:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a worker holds: an allocation that was launched there."""
+    """An allocation that was launched on a worker."""
 
     allocation_id: str
     app_id: str
@@ -60,7 +60,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Effect: tell the requester that it has slots on a worker."""
+    """Effect: inform the requester that it has slots on a worker."""
 
     request: SlotRequest
     allocation_id: str
@@ -69,7 +69,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Effect: tell the requester that it gets none; `code` is `too-many-slots`, `no-slots` or `no-policy`."""
+    """Effect: the requester gets none; `code` is `too-many-slots`, `no-slots` or `no-policy`."""
 
     request: SlotRequest
     code: str
@@ -118,11 +118,11 @@ class SlotScheduler:
         self._workers_seen = 0
         self._last_allocation = 0
 
-    # ---- what is so
+    # ---- state
 
     @property
     def waiting(self) -> list[SlotRequest]:
-        """The requests that wait, first in line first."""
+        """The requests that wait, in the order in which they are served."""
         return [request for _, request in sorted(self._waiting.values(), key=_line)]
 
     def is_waiting(self, request_id: str) -> bool:
@@ -130,7 +130,7 @@ class SlotScheduler:
         return request_id in self._waiting
 
     def free(self, worker_id: str) -> int:
-        """How many slots of a worker are neither held nor promised; 0 for one that is not known."""
+        """How many slots of a worker are neither held nor promised; 0 for an unknown worker."""
         worker = self._workers.get(worker_id)
         return 0 if worker is None else max(0, worker.slots - worker.used)
 
@@ -146,7 +146,7 @@ class SlotScheduler:
     def worker_registered(
         self, worker_id: str, name: str, host: str, slots: int, held: Iterable[Holding], now_ms: int
     ) -> list[SlotEffect]:
-        """A worker is there, or is there again."""
+        """A worker has registered, perhaps again."""
         worker = self._workers.get(worker_id)
         if worker is None:
             self._workers_seen += 1
@@ -156,7 +156,7 @@ class SlotScheduler:
         return [*effects, *self._serve(now_ms)]
 
     def worker_reported(self, worker_id: str, held: Iterable[Holding], now_ms: int) -> list[SlotEffect]:
-        """A worker says what it holds now; nothing for a worker that is not known."""
+        """A worker reports what it holds now; no effect for an unknown worker."""
         worker = self._workers.get(worker_id)
         if worker is None:
             return []
@@ -164,7 +164,7 @@ class SlotScheduler:
         return [*effects, *(self._serve(now_ms) if has_freed or effects else [])]
 
     def worker_lost(self, worker_id: str) -> list[Holding]:
-        """A worker is gone: returns what was held or promised there, which is gone with it."""
+        """A worker is lost: returns what was held or promised there, which is lost too."""
         worker = self._workers.pop(worker_id, None)
         if worker is None:
             return []
@@ -178,7 +178,7 @@ class SlotScheduler:
     # ---- requests
 
     def request(self, request: SlotRequest, now_ms: int) -> list[SlotEffect]:
-        """Take a request: it is allocated, refused, or waits (no effect for it)."""
+        """Handle a request: it is allocated, refused, or waits (without an effect)."""
         if request.request_id in self._waiting:
             return []
         allocated = self._allocated.get(request.request_id)
@@ -193,9 +193,9 @@ class SlotScheduler:
         return self._serve(now_ms)
 
     def cancel(self, request_id: str, now_ms: int) -> list[SlotEffect]:
-        """The requester does not want it any more: it no longer waits, and what was promised is free.
+        """The requester has withdrawn the request: it no longer waits, and promised slots are free.
 
-        What its worker holds already stays held until the worker says otherwise.
+        Slots that its worker already holds stay held until the worker reports otherwise.
         """
         if self._waiting.pop(request_id, None) is None:
             worker_id, allocation_id = self._allocated.pop(request_id, ("", ""))
@@ -218,7 +218,7 @@ class SlotScheduler:
         return [effect for request_id in ids for effect in self.cancel(request_id, now_ms)]
 
     def expire(self, request_id: str, now_ms: int) -> list[SlotEffect]:
-        """A request has waited long enough: it is refused, if it still waits."""
+        """A request has waited too long: it is refused, if it still waits."""
         waiting = self._waiting.pop(request_id, None)
         if waiting is None:
             return []
@@ -226,7 +226,7 @@ class SlotScheduler:
         return [Refuse(request, "no-slots", self._why_waiting(request)), *self._serve(now_ms)]
 
     def time_passed(self, now_ms: int) -> list[SlotEffect]:
-        """Free what was promised and not launched in time."""
+        """Free the slots that were promised and not launched in time."""
         freed = False
         for worker in self._workers.values():
             for allocation_id, promise in list(worker.promised.items()):
@@ -251,11 +251,10 @@ class SlotScheduler:
         if self._next_allocation() is not None:
             raise InternalError("invariant 3: a request waits that fits")
 
-    # ---- inside
+    # ---- internals
 
     def _take_holdings(self, worker: _Worker, held: Iterable[Holding]) -> tuple[list[SlotEffect], bool]:
-        """Take what a worker says; returns answers to requests that have slots already, and whether slots
-        may have become free."""
+        """Record a worker's report; returns answers to served requests, and whether slots may be free now."""
         effects: list[SlotEffect] = []
         now_held = {holding.allocation_id: holding for holding in held}
         before = worker.used
@@ -287,7 +286,7 @@ class SlotScheduler:
         return effects
 
     def _next_allocation(self) -> tuple[SlotRequest, _Worker] | None:
-        """The first in line that fits on a worker that nobody before it waits for."""
+        """The first waiting request that fits on a worker for which no earlier request waits."""
         if not self._waiting:
             return None
         open_workers = dict(self._workers)

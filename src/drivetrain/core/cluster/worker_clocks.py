@@ -1,18 +1,18 @@
 """Whether the clock of a worker's machine is right, as far as a leader can tell.
 
-Problem. Machines whose wall clocks differ by much give misleading times, so a worker is refused whose clock
-is far from the leader's. But a clock may step while work runs, on either side: ending the work would be
-worse than a wrong time. And the one that is wrong may be the leader.
+Problem. Machines whose wall clocks differ widely give misleading times, so a worker whose clock is far from
+the leader's is refused. But a clock may step while work runs, on either side: ending the work would be worse
+than a wrong time. And the wrong clock may be the leader's.
 
-Design. Of each worker the latest difference to the leader's clock is kept. One that is too large is a reason
-to refuse a worker that has never been registered; one that a leader has had before is kept, with a warning.
-The majority decides who is wrong: when more machines go with the worker's clock than with the leader's, the
-leader suspects its own, and refuses nobody for it.
+Design. The latest difference to the leader's clock is kept for each worker. One that is too large is a reason
+to refuse a worker that has never been registered; one that was registered before is kept, with a warning. The
+majority decides which clock is wrong: when more machines agree with the worker's clock than with the
+leader's, the leader suspects its own, and refuses nobody for it.
 
 Invariants:
 1. A worker that was registered before is never refused.
-2. A worker is refused only while at least as many machines, the leader among them, go with the leader's clock
-   as go with the worker's.
+2. A worker is refused only while at least as many machines, the leader among them, agree with the leader's
+   clock as with the worker's.
 3. At most `most` differences are kept.
 
 Called by `drivetrain.cluster.master.workers.worker_manager`.
@@ -26,7 +26,7 @@ from typing import Final
 
 
 class ClockVerdict(Enum):
-    """What a difference of clocks means."""
+    """The verdict about a difference of clocks."""
 
     FINE = "fine"
     WARN = "the worker's clock is wrong, but it was registered before"
@@ -47,7 +47,7 @@ class WorkerClocks:
         return len(self._apart_ms)
 
     def judge(self, worker_id: str, apart_ms: int, *, was_registered: bool) -> tuple[ClockVerdict, bool]:
-        """Take a worker's difference (its clock minus the leader's); the verdict, and whether it is new."""
+        """Record a worker's clock minus the leader's; returns the verdict, and whether it is new."""
         self._apart_ms.pop(worker_id, None)
         self._apart_ms[worker_id] = apart_ms
         verdict = self._verdict(apart_ms, was_registered=was_registered)

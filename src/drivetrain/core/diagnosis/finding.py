@@ -1,4 +1,4 @@
-"""One thing that a diagnosis has found: what is wrong, since when, because of what, and what to do."""
+"""One finding of a diagnosis: what is wrong, for how long, why, and what to do."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ class Finding:
     chain: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     since_ms: int | None = None
+
+    @property
+    def guide(self) -> str:
+        """Where the guide says more about findings of this rule."""
+        return f"docs/guide/diagnosis.md#{self.rule}"

@@ -1,7 +1,8 @@
 """The rules of a diagnosis: each looks at a situation for one kind of trouble.
 
 Design: a rule is a function from a situation to findings. Thresholds are the constants below. Rules
-about fragments that wait for others are in `waits`.
+about fragments that wait for others are in `waits`, about batches in `batches`, about what grows in `trends`,
+about masters, memory and disk in `resources`.
 
 Invariants:
 
@@ -15,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from drivetrain.core.diagnosis.batches import has_silent_partitions, is_skewed, takes_long
 from drivetrain.core.diagnosis.finding import Finding, Severity
+from drivetrain.core.diagnosis.resources import disk_runs_out, has_no_quorum, memory_runs_out
 from drivetrain.core.diagnosis.situation import Situation
-from drivetrain.core.diagnosis.waits import LONG_BATCH_MS, clock_stands, figures_of, is_blocked
-from drivetrain.core.figures import show_count, show_counted, show_rate, show_span
+from drivetrain.core.diagnosis.trends import falls_behind, state_grows
+from drivetrain.core.diagnosis.waits import clock_stands, is_blocked
+from drivetrain.core.figures import show_count, show_counted, show_span
 
 Rule = Callable[[Situation], Iterator[Finding]]
 
@@ -27,14 +31,13 @@ MANY_STARTS: Final = 3
 LOOP_MS: Final = 600_000
 """Starts that are further apart than this, on average, are not a loop."""
 OLD_CHECKPOINT: Final = 3
-"""A checkpoint that has run this many times as long as the last one took is stuck."""
+"""A checkpoint that has run this many times as long as the last one took is stuck; one that is older than
+this many intervals is old."""
 SLOW_CHECKPOINT_MS: Final = 30_000
 FEW_PER_MILLE: Final = 10
-"""This many late messages in a thousand are too many."""
-LITTLE_MEMORY: Final = 512 * 2**20
-LONG_CATCH_UP_S: Final = 600
-_SLOWEST: Final = 0.001
-"""A lower rate says nothing yet: the fragment has only just begun."""
+"""This many late or dead-lettered messages in a thousand are too many."""
+LEAST_OLD_MS: Final = 15_000
+"""A checkpoint that is younger is not old, however short the interval."""
 
 
 def ended(situation: Situation) -> Iterator[Finding]:
@@ -42,7 +45,7 @@ def ended(situation: Situation) -> Iterator[Finding]:
     if not situation.has_failed:
         return
     error = situation.error
-    what = situation.why or "nobody said why" if error is None else error.what
+    what = situation.why or "the reason is unknown" if error is None else error.what
     place = f" ({error.where})" if error is not None and error.where else ""
     remedy = (error and error.remedy) or "look at its logs: drivetrain logs " + situation.application
     yield Finding("failed", Severity.CRITICAL, situation.application, f"it has failed: {what}{place}", remedy)
@@ -109,32 +112,6 @@ def starts_again_and_again(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def takes_long(situation: Situation) -> Iterator[Finding]:
-    """Batches that take long, and input that takes long to catch up with."""
-    for fragment in situation.fragments:
-        if situation.is_over or not fragment.is_running:
-            continue
-        if fragment.batch_ms >= LONG_BATCH_MS:
-            yield Finding(
-                "long-batches",
-                Severity.WARNING,
-                fragment.id,
-                f"its last batch took {show_span(fragment.batch_ms)}: results are late by that much",
-                "make batches smaller (run.max-batch-bytes, run.max-batch-rows), or give Spark more cores",
-                evidence=figures_of(fragment),
-            )
-        waiting_s = (fragment.lag_rows or 0) / fragment.rows_per_s if fragment.rows_per_s >= _SLOWEST else 0
-        if waiting_s >= LONG_CATCH_UP_S:
-            yield Finding(
-                "far-behind",
-                Severity.WARNING,
-                fragment.id,
-                f"{show_count(fragment.lag_rows)} messages wait: at {show_rate(fragment.rows_per_s)} they "
-                f"take {show_span(int(waiting_s * 1000))}, even if no more arrive",
-                "give Spark more cores, or make what it does with each message cheaper",
-            )
-
-
 def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
     """Checkpoints fail, or the current one does not end."""
     checkpoints = situation.checkpoints
@@ -163,6 +140,21 @@ def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
             f"a checkpoint has been running for {show_span(running_ms)}; {last}",
             "look for a fragment that is blocked or whose batches take long: barriers wait with the messages",
             since_ms=running_ms,
+        )
+        return
+    interval_ms, old_ms = checkpoints.interval_ms, situation.runs_for_ms if since_ms is None else since_ms
+    if interval_ms is None or old_ms is None or checkpoints.failures:
+        return
+    if old_ms > max(OLD_CHECKPOINT * interval_ms, LEAST_OLD_MS):
+        newest = "no checkpoint has succeeded"
+        newest = newest if since_ms is None else f"the last checkpoint is {show_span(since_ms)} old"
+        yield Finding(
+            "checkpoint-old",
+            Severity.WARNING,
+            situation.application,
+            f"{newest}, though there is to be one every {show_span(interval_ms)}",
+            "look for a fragment that is blocked or whose batches take long: barriers wait with the messages",
+            since_ms=old_ms,
         )
 
 
@@ -206,25 +198,13 @@ def loses_messages(situation: Situation) -> Iterator[Finding]:
                 "raise max_disorder or allowed_lateness, or read the late messages: stream.late",
             )
         if processor.dead_lettered:
+            is_much = processor.dead_lettered * 1000 >= max(1, processor.taken) * FEW_PER_MILLE
             yield Finding(
                 "dead-letters",
-                Severity.NOTE,
+                Severity.WARNING if is_much else Severity.NOTE,
                 processor.id,
                 f"{show_counted(processor.dead_lettered, 'message')} could not be processed",
                 "look at them: drivetrain dead-letters",
-            )
-
-
-def machines_run_out(situation: Situation) -> Iterator[Finding]:
-    """Workers with hardly any memory left."""
-    for machine in situation.machines:
-        if machine.memory_free is not None and machine.memory_free < LITTLE_MEMORY:
-            yield Finding(
-                "little-memory",
-                Severity.WARNING,
-                machine.name,
-                f"only {machine.memory_free // 2**20} MiB of memory is free on this worker",
-                "lower spark.driver-memory, offer fewer slots there, or use a larger machine",
             )
 
 
@@ -236,7 +216,13 @@ ALL: Final[tuple[Rule, ...]] = (
     is_blocked,
     clock_stands,
     takes_long,
+    falls_behind,
+    state_grows,
+    is_skewed,
+    has_silent_partitions,
     checkpoints_fail,
     loses_messages,
-    machines_run_out,
+    has_no_quorum,
+    disk_runs_out,
+    memory_runs_out,
 )

@@ -1,9 +1,9 @@
-"""What is known of an application at one moment: the input of a diagnosis.
+"""The situation of an application at one moment: the input of a diagnosis.
 
-Problem: whoever shows an application gets its figures from a different place. A diagnosis must be the same
-whoever asks, and must be tested without any of them.
+Problem: each program that shows an application gets its figures from a different place. A diagnosis must be
+the same in all of them, and must be testable without any of them.
 
-Design: frozen records of plain values, in the words of the user. What is not known is None.
+Design: frozen records of plain values, in the user's terms. Unknown values are None.
 
 Made by `cluster.client.situation`; read by `diagnosis` and its rules.
 """
@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from drivetrain.core.job.fragment_figures import NO_FIGURES, FragmentFigures
+from drivetrain.core.job.history import NO_HISTORY, History
+
 
 @dataclass(frozen=True)
 class Problem:
-    """An error: its stable code, what it says, and what to do."""
+    """An error: its stable code, its message, and its remedy."""
 
     code: str
     what: str
@@ -59,6 +62,7 @@ class FragmentSituation:
     left_out: int = 0
     error: Problem | None = None
     channels: tuple[ChannelSituation, ...] = ()
+    figures: FragmentFigures = NO_FIGURES
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ class FailedCheckpoint:
 class CheckpointSituation:
     """The checkpoints of an application; `last_ago_ms` is None before the first one.
 
-    `failures` are those since the last one that succeeded, oldest first; `running_ms` is for how long the
-    present one has been running.
+    `failures` are those since the last one that succeeded, oldest first. `running_ms` is the age of the one
+    that is running. `interval_ms` is the time between two checkpoints (None: made only on request).
     """
 
     completed: int = 0
@@ -83,6 +87,7 @@ class CheckpointSituation:
     last_took_ms: int | None = None
     running_ms: int | None = None
     failures: tuple[FailedCheckpoint, ...] = ()
+    interval_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,12 +111,22 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Master:
+    """A master whose last message to the master that reports it came `silent_ms` ago (None: never)."""
+
+    name: str
+    leads: bool = False
+    silent_ms: int | None = 0
+
+
+@dataclass(frozen=True)
 class Situation:
     """An application at one moment.
 
-    `is_over` and `has_failed` say how it ended, if it did. `answers`: its application master answers.
-    `waits_for` is what keeps it from processing, `why` what the cluster says of it. `epoch` counts its
+    `is_over` and `has_failed` are about its end, if it has ended. `answers`: its application master answers.
+    `waits_for` is what keeps it from processing, `why` the cluster's reason for its state. `epoch` counts its
     application masters. `lost` are messages that were gone before the sources read them.
+    `disk_free` and `disk_total` are bytes of the file system with the state directory.
     """
 
     application: str
@@ -129,10 +144,18 @@ class Situation:
     checkpoints: CheckpointSituation | None = None
     machines: tuple[Machine, ...] = ()
     lost: int = 0
+    masters: tuple[Master, ...] = ()
+    history: History = NO_HISTORY
+    disk_free: int | None = None
+    disk_total: int | None = None
 
     def fragment(self, id: str) -> FragmentSituation | None:
         """The fragment of that id."""
         return next((fragment for fragment in self.fragments if fragment.id == id), None)
+
+    def running(self) -> Sequence[FragmentSituation]:
+        """The fragments whose query runs; none of an application that is over."""
+        return () if self.is_over else [fragment for fragment in self.fragments if fragment.is_running]
 
     def channels(self) -> Sequence[ChannelSituation]:
         """All channels."""

@@ -1,7 +1,7 @@
 """The rules about waiting: which fragment holds up which, followed to the root.
 
-Problem: figures say that a fragment waits. It is rarely the one to look at: it waits for another one, which
-waits for a third.
+Problem: figures show that a fragment waits. It is rarely the cause: it waits for another one, which waits for
+a third.
 
 Design: the wait is followed from fragment to fragment. A finding is about the root: it
 names every step, and says what is wrong there (it is being started again, its batches take long, or its
@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Final
 
+from drivetrain.core.diagnosis.causes import cause_of
 from drivetrain.core.diagnosis.finding import Finding, Severity
 from drivetrain.core.diagnosis.situation import FragmentSituation, Situation
-from drivetrain.core.figures import show_counted, show_rate, show_span
+from drivetrain.core.figures import show_counted, show_rate, show_size, show_span
 
 LONG_BATCH_MS: Final = 30_000
 LONG_STALL_MS: Final = 60_000
@@ -31,14 +32,18 @@ MUCH_BLOCKED_MS: Final = 5_000
 
 
 def is_blocked(situation: Situation) -> Iterator[Finding]:
-    """A fragment waits for room in a channel: the root is the fragment that does not read from it."""
+    """A fragment waits because a channel is full: the root is the fragment that does not read from it."""
     roots: dict[str, list[FragmentSituation]] = {}
     for fragment in situation.fragments:
         if fragment.blocked_by is not None and not situation.is_over:
             roots.setdefault(_chain(situation, fragment, _blocker)[-1].id, []).append(fragment)
     for root, blocked in roots.items():
         chain = max((_chain(situation, fragment, _blocker) for fragment in blocked), key=len)
-        since_ms = max((c.blocked_ms for c in situation.channels() if c.producer in _ids(blocked)), default=0)
+        since_ms = max(
+            *(fragment.figures.blocked_now_ms for fragment in blocked),
+            *(c.blocked_ms for c in situation.channels() if c.producer in _ids(blocked)),
+            0,
+        )
         why, remedy = _why_slow(chain[-1])
         yield Finding(
             "blocked",
@@ -86,9 +91,14 @@ def clock_stands(situation: Situation) -> Iterator[Finding]:
 
 
 def figures_of(fragment: FragmentSituation) -> tuple[str, ...]:
-    """How fast a fragment is, and what waits for it."""
+    """How fast a fragment is, and how much input waits for it."""
     found = [] if not fragment.batch_ms else [f"last batch {show_span(fragment.batch_ms)}"]
     found += [] if not fragment.rows_per_s else [f"processes {show_rate(fragment.rows_per_s)}"]
+    figures = fragment.figures
+    if figures.state_bytes:
+        found.append(f"state {show_size(figures.state_bytes)}")
+    if figures.latency_p99_ms is not None:
+        found.append(f"99 % of results within {show_span(max(0, figures.latency_p99_ms))} of their messages")
     for channel in fragment.channels:
         if channel.lag_rows:
             behind = "" if channel.lag_ms is None else f", {show_span(channel.lag_ms)} behind"
@@ -126,6 +136,9 @@ def _why_slow(root: FragmentSituation) -> tuple[str, str]:
     """Why the fragment at the root of a block does not keep up, and what to do."""
     if not root.is_running:
         return f"it is {root.state}", "wait until it runs again; if it does not, its error says why"
+    cause = cause_of(root.figures)
+    if cause is not None:
+        return f"it processes {show_rate(root.rows_per_s)}; {cause.sentence}", cause.remedy
     if root.batch_ms >= LONG_BATCH_MS:
         return (
             f"its batches take {show_span(root.batch_ms)}",

@@ -1,32 +1,32 @@
 """Flow control and loss detection between a channel's producer and its subscriber.
 
-Problem: whoever produces faster than others consume must wait before memory or disk fill up; and nobody may
-take a channel for complete because it looks complete: a lost entry at its end looks like a quiet producer.
+Problem: a producer that is faster than its subscribers must wait before memory or disk fill up; and a channel
+is not complete because it looks complete: a lost entry at its end looks like a quiet producer.
 
 Design: the producer has a `FlowSender` (`core.flow.flow_sender`) for each subscriber, the subscriber a
-`FlowReceiver` (`core.flow.flow_receiver`). Here are the words between them and what they ask their shells to
-do. They exchange words, never messages: these go through the log. A sender knows what it has appended, from
-its own memory, and not from the log that the other side reads. When what is unacknowledged has grown by a
-step, or nothing has happened for a while, it says so (`AckRequest`: every entry that is not acknowledged,
-with its count and checksum). The receiver compares that with the log as it sees it, and answers (`Ack`) after
+`FlowReceiver` (`core.flow.flow_receiver`). This module defines what they send each other and the effects that
+their shells perform. The messages themselves go only through the log. A sender remembers
+what it has appended, independent of the log that the subscriber reads. When what is unacknowledged has grown
+by a step, or nothing has happened for a while, it sends an `AckRequest` (every unacknowledged entry, with its
+count and checksum). The receiver compares that with the log as it sees it, and answers with an `Ack` after
 each batch that it commits until it has all of it: how far it came, and how many messages its batches really
-took since a place that both know. A word that is lost is said again; words of an older incarnation of the
-producer, or life of the subscriber, change nothing. No wall clock decides which is newer: machines disagree
-about the time, and a clock may be set back.
+took since a position that both know. Lost requests and answers are repeated; those of an older incarnation of
+the producer, or life of the subscriber, change nothing. No wall clock decides which is newer: machines
+disagree about the time, and a clock may be set back.
 
-A sender that starts again is made from the log and the position that the subscriber recorded, with a higher
-incarnation. A receiver that starts again is made from its last committed batch, with a higher `Life`; what
-earlier lives had committed it cannot count any more and acknowledges on the word of its checkpoint, whose
-batches were read against checksums.
+A sender that starts again is created from the log and the position that the subscriber recorded, with a
+higher incarnation. A receiver that starts again is created from its last committed batch, with a higher
+`Life`. It cannot count what earlier lives committed, and acknowledges that on the strength of its checkpoint,
+whose batches were verified against checksums when they were read.
 
 Invariants, checked by `check()` of the two:
 
 1. While the window is full no batch may be appended: what is unacknowledged never exceeds the window by
-   more than one batch. (An entry without messages is always taken: it moves the clock, and no disk fills up
-   by it. So is the last batch of a producer that ends, which Spark does not know of.)
+   more than one batch. (An entry without messages is always accepted: it moves the clock, and fills no disk.
+   So is the last batch of a producer that ends, which Spark does not number.)
 2. The acknowledged position never goes back, and never passes an entry of which fewer messages arrived than
    were sent.
-3. Entries are numbered densely; their sums are what the window counts.
+3. Entries are numbered densely; the window counts their sums.
 4. After a loss nothing is acknowledged until the subscriber begins a new life.
 
 Called by: `drivetrain.spark.flow.flow_book`, which has one of each for each channel; `tests/simulation`.
@@ -44,7 +44,7 @@ import msgspec
 STEPS = 8
 """An acknowledgement is requested whenever another eighth of the window is unacknowledged."""
 REMADE = -1
-"""The checksum of an entry that was lost and made again: its messages are the same, its files are not."""
+"""The checksum of a repaired entry: its messages are the same, its files are not."""
 UNREADABLE = -2
 """The checksum of an entry that its producer cannot read: it does not know how many messages are in it."""
 
@@ -61,7 +61,7 @@ class Sent(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
     checksum: int
     is_barrier: bool = False
-    """A barrier is taken together with what follows it, so nobody waits for it to be taken."""
+    """A barrier is taken together with the entry after it, so nobody waits for it to be taken."""
 
 
 class AckRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -74,14 +74,14 @@ class AckRequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def end(self) -> int:
-        """The entry after the last one that it speaks of."""
+        """The number after the last entry in the request."""
         return self.start + len(self.entries)
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True):
     """From subscriber to producer: committed batches took `received` messages of entries [start, position).
 
-    What is before `start` an earlier life of the subscriber has committed.
+    An earlier life of the subscriber has committed the entries before `start`.
     """
 
     incarnation: int
@@ -93,7 +93,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Loss(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of the entries [start, end) are not what was sent; `expected` and `got` say it in words."""
+    """Messages of the entries [start, end) are not what was sent; `expected` and `got` describe both."""
 
     start: int
     end: int
@@ -102,7 +102,7 @@ class Loss(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True):
-    """What one end of a channel says to the other, addressed to the fragment `to`: one of the three."""
+    """One of the three, from one end of a channel to the other, addressed to the fragment `to`."""
 
     channel: str
     to: str
@@ -127,7 +127,7 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class ReportLoss:
-    """Effect: the subscriber must go back to its last good position, and the clock must wait for it."""
+    """Effect: the subscriber must go back to its last good position, and the clock waits for it."""
 
     loss: Loss
 
@@ -145,7 +145,7 @@ class Window:
     entries: int
 
     def filled(self, rows: int, bytes: int, entries: int) -> float:
-        """The share of the window that so much takes; from 1 on it is full."""
+        """The share of the window that this much takes; from 1 on it is full."""
         shares = [entries / self.entries]
         if self.rows:
             shares.append(rows / self.rows)

@@ -1,4 +1,4 @@
-"""The subscriber's end of a channel: what its batches took, compared with what the producer says it sent.
+"""The subscriber's end of a channel: compares what its batches took with what the producer sent.
 
 The problem, the protocol and the invariants are those of `core.flow.flow`.
 
@@ -26,20 +26,21 @@ from drivetrain.errors import InternalError
 
 
 class FlowReceiver:
-    """The subscriber's end. `life` is higher than in its earlier lives; `position` is what they committed.
+    """The subscriber's end. `life` is higher than in its earlier lives; `position` is how far those
+    committed.
 
-    An entry that the producer speaks of and that is not in the log is lost after `grace_ms`: file systems may
-    show a file later to others than to the one who wrote it. With `trusts` nothing is compared or counted:
-    the subscriber may leave messages out, and says that it took what was sent.
+    An entry in the producer's request that is not in the log is lost after `grace_ms`: file systems may show
+    a file later to other processes than to its writer. With `trusts` nothing is compared or counted: the
+    subscriber may leave messages out, and reports that it took what was sent.
     """
 
     def __init__(self, *, life: Life, position: int, grace_ms: int = 3_000, trusts: bool = False) -> None:
         self.life = life
         self.position = position
-        """The next entry that a batch takes; those below are committed."""
+        """The next entry that a batch takes; earlier ones are committed."""
         self.loss: Loss | None = None
         self.stale = 0
-        """Words that came from an older incarnation."""
+        """How many requests came from an older incarnation."""
         self._grace_ms = grace_ms
         self._trusts = trusts
         self._received = 0
@@ -60,14 +61,14 @@ class FlowReceiver:
         if end > start:
             self._counts.append((end, self._received))
         if rows < logged and self.loss is None and not self._trusts:
-            # Not left to the producer: should this life end before it hears of it, the count is forgotten.
+            # Sent without a request: if this life ended before the next request, the count would be lost.
             return self._lost(Loss(start, end, f"{logged} messages", f"{rows} messages"))
         return self._answer()
 
     def requested(
         self, request: AckRequest, seen: Sequence[Sent | None], now_ms: int
     ) -> list[ReceiverEffect]:
-        """The producer has spoken; `seen` is the log here, from `wanted(request)` on (None: not there)."""
+        """A request arrived; `seen` are the entries of `wanted(request)` in the log here (None: missing)."""
         if (request.incarnation, request.seq) < (self._incarnation, self._seq):
             self.stale += 1
             return []
@@ -75,7 +76,7 @@ class FlowReceiver:
         if self.loss is not None:
             return []
         self._pending = request
-        # What is acknowledged is not asked for again.
+        # Acknowledged entries are not requested again.
         while len(self._counts) > 1 and self._counts[1][0] <= request.start:
             self._counts.popleft()
         found = None if self._trusts else self._compare(request, seen, now_ms)
@@ -121,16 +122,16 @@ class FlowReceiver:
         start, before = next(count for count in self._counts if count[0] >= request.start)
         position, received = self.position, self._received - before
         if self._trusts:
-            position = max(start, min(position, request.end))  # of what came later nobody has told
-            told = request.entries[start - request.start : position - request.start]
-            received = sum(rows for rows, _ in told)
+            position = max(start, min(position, request.end))  # later entries were not requested
+            requested = request.entries[start - request.start : position - request.start]
+            received = sum(rows for rows, _ in requested)
         ack = Ack(request.incarnation, request.seq, self.life, start, position, received)
         if self.position >= request.end:
             self._pending = None
         return [Acknowledge(ack)]
 
     def check(self) -> None:
-        """Verify what must hold of the counts; raises InternalError."""
+        """Verify the invariants of the counts; raises InternalError."""
         if self._counts[-1] != (self.position, self._received) and self._counts[-1][0] != self.position:
             raise InternalError(f"the counts end at {self._counts[-1]}, the position is {self.position}")
         if list(self._counts) != sorted(self._counts):

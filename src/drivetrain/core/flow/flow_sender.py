@@ -47,19 +47,19 @@ class FlowSender:
         self.window = window
         self.incarnation = incarnation
         self.position = position
-        """The entries below it are acknowledged."""
+        """The entries below this position are acknowledged."""
         self.loss: Loss | None = None
         self.stale = 0
-        """Words that came from an older incarnation or life."""
+        """How many acks came from an older incarnation or life."""
         self._idle_ms = idle_ms
         self._retry_ms = retry_ms
         self._known: deque[Sent] = (
             deque()
-        )  # from the start of the newest request on: acks are compared with it
+        )  # from the start of the newest request on: acks are compared with these
         self._end = position
         self._rows = 0
         self._bytes = 0
-        self._counted = 0  # entries that are no barriers
+        self._counted = 0  # entries other than barriers
         self._largest = Sent(-1, 0, 0, 0)
         self._seq = 0
         self._requested: AckRequest | None = None
@@ -68,9 +68,9 @@ class FlowSender:
         self._life: Life = (-1, -1, -1)
         for entry in entries:
             self._push(entry)
-        self._largest = Sent(-1, self._rows, self._bytes, 0)  # what an earlier window allowed
+        self._largest = Sent(-1, self._rows, self._bytes, 0)  # as large as an earlier window allowed
 
-    # -- what there is -------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------
 
     @property
     def end(self) -> int:
@@ -107,7 +107,7 @@ class FlowSender:
         return []
 
     def acknowledged(self, ack: Ack, now_ms: int) -> list[SenderEffect]:
-        """The subscriber has spoken. Raises PeerViolationError for what no subscriber can say."""
+        """An ack arrived. Raises PeerViolationError for one that no subscriber can send."""
         if ack.incarnation != self.incarnation or ack.life < self._life:
             self.stale += 1
             return []
@@ -119,7 +119,7 @@ class FlowSender:
         if ack.life > self._life:
             self._life, self.loss = ack.life, None
         if self.loss is not None or ack.start < self._first or ack.position <= self.position:
-            return []  # it waits for a new life; or it is old news: a newer request will be answered
+            return []  # awaiting a new life; or old, and a newer request will be answered
         if ack.received < sent:
             self.loss = Loss(ack.start, ack.position, f"{sent} messages", f"{ack.received} messages")
             return [ReportLoss(self.loss)]
@@ -131,7 +131,7 @@ class FlowSender:
         return []
 
     def ticked(self, now_ms: int) -> list[SenderEffect]:
-        """Time has passed: ask for what nobody has acknowledged, again if need be."""
+        """Time has passed: request acknowledgement of what is unacknowledged, again if necessary."""
         if self._counted == 0:
             return []
         patience_ms = self._idle_ms if self._requested is None else self._retry_ms

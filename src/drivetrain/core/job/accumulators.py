@@ -1,12 +1,12 @@
 """Accumulators: counters of a running application, merged over the attempts of its fragments.
 
-Problem: an attempt reports its counters again and again, from 0 at its beginning, and the reports of an
-attempt that has ended may arrive after its last word, or after its successor's first. A sum over what
-arrives counts twice; the newest value alone forgets what earlier attempts did.
+Problem: an attempt reports its counters again and again, from 0 at its beginning, and the reports of an ended
+attempt may arrive after its last report, or after its successor's first. Summing every report counts twice;
+the newest value alone forgets what earlier attempts did.
 
 Design: the newest value by (owner, attempt, name), and the sum over attempts as the total, because an attempt
-goes on where the one before it stopped. An attempt is closed with its last word: what comes later is late.
-Of each owner a few attempts are kept; the values of older ones, once closed, are kept as one sum.
+continues where the one before it stopped. Its last report closes an attempt: later ones are ignored.
+A few attempts of each owner are kept; the values of older closed ones are kept as one sum.
 
 Invariants, checked by `check()`:
 1. The values of a closed attempt never change.
@@ -48,7 +48,7 @@ class Accumulators:
         self._first: dict[str, int] = {}
 
     def report(self, owner: str, attempt: int, order: int, values: Mapping[str, Number]) -> bool:
-        """Take what `attempt` says it has counted so far; False when it is late and nothing was taken.
+        """Record a report of what `attempt` has counted so far; False when it is late and was ignored.
 
         `order` grows with each report of the attempt; an equal or lower one is late.
         """
@@ -60,7 +60,7 @@ class Accumulators:
         known.order = order
         for name, value in values.items():
             self._totals[name] = self._totals.get(name, 0) + value - known.values.get(name, 0)
-        # A name that a report leaves out was not counted since: it keeps its value.
+        # A name that is missing in a report has not been counted since: it keeps its value.
         known.values.update(values)
         return True
 

@@ -1,16 +1,16 @@
 """An execution: one attempt to run one fragment, from its creation to its end.
 
-Problem: what a process far away says of an attempt comes late, twice, or after the attempt was given up. It
-must move the attempt along at the right moment and do nothing at any other.
+Problem: reports about an attempt come from another process, late, twice, or after the attempt was abandoned.
+They must move the attempt along at the right moment and change nothing at any other.
 
-Design: a table from (state, event) to the next state, and nothing else. Words that are merely late (a
-"running" after the end, a second "finished") have rows that stay where they are; what has no row is a mistake
-of the caller.
+Design: a table from (state, event) to the next state, and nothing else. Reports that are merely late (a
+"running" after the end, a second "finished") have rows that keep the state; an event without a row is a bug
+in the caller.
 
 Invariants, checked by `check()`:
 1. The state changes by the rows of `TRANSITIONS` only; an event without a row raises and changes nothing.
 2. A terminal state is never left.
-3. What is being canceled ends as canceled, whatever the executor reports.
+3. An attempt that is being canceled ends as canceled, whatever the executor reports.
 4. An execution that was deployed knows where.
 
 Called by `core.job.job`. Source: Apache Flink's execution states.
@@ -46,7 +46,7 @@ class ExecutionState(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing of the attempt runs any more."""
+        """Whether no part of the attempt runs any more."""
         return self in _TERMINAL
 
 
@@ -54,7 +54,7 @@ _TERMINAL: Final = frozenset({ExecutionState.FINISHED, ExecutionState.CANCELED, 
 
 
 class ExecutionEvent(StrEnum):
-    """What happens to an attempt: the first three and `CANCEL` are ours, the others the executor's words."""
+    """The events of an attempt: the first three and `CANCEL` are ours, the executor reports the others."""
 
     SCHEDULE = "schedule"
     DEPLOY = "deploy"
@@ -112,7 +112,7 @@ class Execution:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether no part of it runs any more."""
         return self.state.is_terminal
 
     @property
@@ -121,7 +121,7 @@ class Execution:
         return self.executor is not None and not self.is_terminal
 
     def step(self, event: ExecutionEvent) -> bool:
-        """Take `event`, and tell whether the state changed; raises InternalError for one without a row."""
+        """Handle `event`; returns whether the state changed. Raises InternalError without a row for it."""
         after = TRANSITIONS.get((self.state, event))
         if after is None:
             raise InternalError(

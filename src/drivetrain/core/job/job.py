@@ -1,26 +1,26 @@
-"""The job: all fragments of an application together, and what becomes of them when something fails.
+"""The job: all fragments of an application together, and what happens to them when something fails.
 
-Problem: a failed fragment must not take the others along, a hopeless one must end the application, and
-reports that come late, twice or of what was given up must change nothing.
+Problem: a failed fragment must not take the others down, a hopeless one must end the application, and reports
+that arrive late, twice or about abandoned attempts must change nothing.
 
 Design: two machines joined. Each fragment has a current `Execution`, one attempt (see
-`core.job.fragment_execution`); the job has a state of its own. A fragment that fails restarts *alone*, as
-attempt + 1, when its restart strategy permits. What its strategy does not permit, what another attempt would
-only repeat, and the loss of executors that cannot be replaced fail the job: FAILING until all fragments are
-terminal, then RESTARTING if the job's strategy permits, else FAILED. Methods are events and return effects,
-to be performed in order.
+`core.job.fragment_execution`); the job has its own state. A fragment that fails restarts *alone*, as attempt
++ 1, when its restart strategy permits. A failure that the strategy does not permit, or that another attempt
+would only repeat, or the loss of executors that cannot be replaced, fails the job: FAILING until all
+fragments are terminal, then RESTARTING if the job's strategy permits, else FAILED. Methods are events and
+return effects, to be performed in order.
 
-Deployment is lazy: a fragment that reads channels is scheduled when one of its producers has given its first
-data or has finished; one that had data in an earlier life of the application is scheduled at once (`eager`),
-since its channels hold what its producer need not give again. What is scheduled is deployed when the job is
-open and an executor is there.
+Deployment is lazy: a fragment that reads channels is scheduled when one of its producers has written its
+first data or has finished. A fragment that had data in an earlier run of the application is scheduled at once
+(`eager`), because its channels already hold data that the producer will not write again. Scheduled fragments
+are deployed when the job is open and there is an executor.
 
 Invariants, checked by `check()`:
 1. The job's state changes by `TRANSITIONS` only; a terminal one is never left.
 2. A fragment has one current attempt; attempts of a fragment grow by one and never return.
-3. What an executor may be running is on an executor that was not lost.
-4. The job finishes only when every fragment has finished and the end was noted (`concluded`).
-5. A job that was told to cancel does not restart.
+3. A fragment that may be running is on an executor that was not lost.
+4. The job finishes only when every fragment has finished and the end was recorded (`concluded`).
+5. A canceled job does not restart.
 
 Called by the application master. Source: Apache Flink's execution graph; the restart of single fragments is
 decision 0015.
@@ -59,8 +59,9 @@ from drivetrain.errors import InternalError
 class Job:
     """The job of `vertices`, producers before consumers; see the module.
 
-    `policy` is each fragment's, `job_policy` the job's. `saved` is what `saved()` of an earlier application
-    master gave. `now_ms` of all methods is a wall clock. `error` is what failed the job last, as given.
+    `policy` is each fragment's, `job_policy` the job's. `saved` is the result of `saved()` in an earlier
+    application master. `now_ms` of all methods is a wall clock. `error` is the last failure of the job, as
+    passed in.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Job:
             for fragment in self._vertices
         }
         self._current = {fragment: Execution(fragment, 1) for fragment in self._vertices}
-        self._lazy: set[FragmentId] = set()  # wait for a producer's first data
+        self._lazy: set[FragmentId] = set()  # waiting for a producer's first data
         self._placement: Final = Placement()
         self._is_open = False
         self._is_hopeless = False
@@ -93,7 +94,7 @@ class Job:
         self.state = JobState.CREATED
         self.error: object = None
 
-    # ---- what it says of itself
+    # ---- state
 
     @property
     def executions(self) -> Sequence[Execution]:
@@ -105,13 +106,15 @@ class Job:
         return self._current.get(FragmentId(fragment))
 
     def unanswered(self) -> list[JobEffect]:
-        """What executors were told and have not acted upon: messages may be lost, so tell them again."""
+        """The commands that executors have not carried out yet: messages may be lost, so send them again."""
         return [
-            effect for execution in self._current.values() for effect in _told_again(execution, self._drains)
+            effect
+            for execution in self._current.values()
+            for effect in _pending_commands(execution, self._drains)
         ]
 
     def saved(self) -> dict[str, object]:
-        """The restart strategies as plain data, so that another application master goes on counting."""
+        """The restart strategies as plain data, so that the next application master continues the counts."""
         fragments = {f: s.saved() for f, s in self._strategies.items() if s.restarts}
         return {"job": self._strategy.saved(), "fragments": fragments}
 
@@ -128,17 +131,17 @@ class Job:
         return effects + self._deploy() + self._look_for_end()
 
     def open(self) -> list[JobEffect]:
-        """From now on what is scheduled may be deployed."""
+        """From now on scheduled fragments may be deployed."""
         self._is_open = True
         return self._deploy()
 
     @property
     def is_open(self) -> bool:
-        """Whether what is scheduled may be deployed."""
+        """Whether scheduled fragments may be deployed."""
         return self._is_open
 
     def executor_ready(self, executor: ReadyExecutor) -> list[JobEffect]:
-        """An executor takes fragments."""
+        """An executor is ready for fragments."""
         self._placement.add(executor)
         return self._deploy()
 
@@ -162,14 +165,14 @@ class Job:
         error: object = None,
         retryable: bool = True,
     ) -> tuple[bool, list[JobEffect]]:
-        """An executor says what became of an attempt; first whether that attempt is known."""
+        """An executor reports an attempt's new state; returns first whether that attempt is known."""
         execution = self._current.get(FragmentId(fragment))
         if execution is None or execution.attempt != attempt or execution.executor != executor:
             return False, []
         return True, self._take(execution, event, error, retryable, now_ms)
 
     def data_came(self, fragment: str) -> list[JobEffect]:
-        """A fragment has given its first data (or again: harmless); its consumers may begin."""
+        """A fragment has written its first data (repetition is harmless); its consumers may begin."""
         if self.state is not JobState.RUNNING:
             return []
         for consumer, vertex in self._vertices.items():
@@ -179,7 +182,7 @@ class Job:
         return self._deploy()
 
     def fragment_due(self, fragment: str, attempt: int) -> list[JobEffect]:
-        """The delay before a restart is over; ignored when that attempt is not awaited any more."""
+        """The delay before a restart is over; ignored when that attempt is no longer awaited."""
         execution = self._current.get(FragmentId(fragment))
         is_awaited = (
             execution is not None
@@ -193,7 +196,7 @@ class Job:
         return self._deploy()
 
     def job_due(self, restart: int) -> list[JobEffect]:
-        """The delay before the job's restart is over; ignored when it is not awaited any more."""
+        """The delay before the job's restart is over; ignored when it is no longer awaited."""
         if self.state is not JobState.RESTARTING or restart != self._restart:
             return []
         effects = self._go(JobState.CREATED)
@@ -213,7 +216,7 @@ class Job:
         return effects + self._cancel_all(drain=False) + self._look_for_rest(now_ms)
 
     def cancel(self, now_ms: int) -> list[JobEffect]:
-        """End the job: fragments stop at their next batch boundary. Harmless when it ends already."""
+        """End the job: fragments stop at their next batch boundary. No effect when it is ending already."""
         self._was_canceled = True
         if self.state.is_terminal or self.state is JobState.CANCELLING:
             return []
@@ -223,12 +226,12 @@ class Job:
         return effects + self._cancel_all(drain=True) + self._look_for_rest(now_ms)
 
     def concluded(self) -> list[JobEffect]:
-        """The end of all fragments was noted; ignored unless all have finished."""
+        """The end of all fragments was recorded; ignored unless all have finished."""
         if self.state is not JobState.RUNNING or not self._all_finished():
             return []
         return self._go(JobState.FINISHED)
 
-    # ---- how it goes on
+    # ---- transitions
 
     def _take(
         self, execution: Execution, event: ExecutionEvent, error: object, retryable: bool, now_ms: int
@@ -242,7 +245,7 @@ class Job:
             return self._look_for_rest(now_ms)
         if execution.state is ExecutionState.FINISHED:
             return self.data_came(fragment) + self._look_for_end()
-        # An executor that cancels by itself while the job runs has failed to run it.
+        # An executor that cancels an attempt while the job runs has failed to run it.
         delay_ms = self._strategies[fragment].next_delay_ms(now_ms) if retryable else None
         if delay_ms is None:
             return self.fail(error, now_ms, retryable=retryable)
@@ -272,14 +275,14 @@ class Job:
         for execution in self._current.values():
             if not execution.is_terminal:
                 execution.step(ExecutionEvent.CANCEL)
-            effects += _told_again(execution, drain)
+            effects += _pending_commands(execution, drain)
         return effects
 
     def _look_for_end(self) -> list[JobEffect]:
         return [NoteTheEnd()] if self.state is JobState.RUNNING and self._all_finished() else []
 
     def _look_for_rest(self, now_ms: int) -> list[JobEffect]:
-        """Go on from FAILING or CANCELLING when nothing runs any more."""
+        """Leave FAILING or CANCELLING once nothing runs any more."""
         if not all(execution.is_terminal for execution in self._current.values()):
             return []
         if self.state is JobState.CANCELLING:
@@ -324,7 +327,7 @@ class Job:
             strategy.check()
 
 
-def _told_again(execution: Execution, drain: bool) -> list[JobEffect]:
+def _pending_commands(execution: Execution, drain: bool) -> list[JobEffect]:
     if execution.executor is None:
         return []
     if execution.state is ExecutionState.DEPLOYING:

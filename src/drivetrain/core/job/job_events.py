@@ -1,4 +1,4 @@
-"""What a job can be, what it is made of, and what it wants done: the vocabulary of `core.job.job`.
+"""The states, parts and effects of a job: the vocabulary of `core.job.job`.
 
 Invariants:
 1. A job's state changes by `TRANSITIONS` only; a terminal one is never left.
@@ -62,7 +62,7 @@ class Vertex:
 
 @dataclass(frozen=True, slots=True)
 class DeployAttempt:
-    """Effect: tell the executor to run the attempt."""
+    """Effect: command the executor to run the attempt."""
 
     fragment: FragmentId
     attempt: int
@@ -71,7 +71,7 @@ class DeployAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CancelAttempt:
-    """Effect: tell the executor to stop the attempt, at its next batch boundary (`drain`) or now."""
+    """Effect: command the executor to stop the attempt, at its next batch boundary (`drain`) or now."""
 
     fragment: FragmentId
     attempt: int
@@ -98,12 +98,12 @@ class WakeJob:
 
 @dataclass(frozen=True, slots=True)
 class NoteTheEnd:
-    """Effect: all fragments have finished; have that noted, then call `concluded`."""
+    """Effect: all fragments have finished; record that, then call `concluded`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanged:
-    """Effect: tell whoever follows that the job is in `state` now."""
+    """Effect: report to those who follow the job that it is in `state` now."""
 
     state: JobState
 

@@ -1,11 +1,11 @@
 """Which executor runs a fragment.
 
 Problem: fragments are Spark queries, so any number of them fits into one executor, but they share its cores;
-and a restarted one is cheapest where its Java process and its state are warm.
+and restarting one is cheapest where its Java process and its state are warm.
 
-Design: the executor that had the fragment before, if it is there still; else the one with the fewest of them
-per slot; of equals one on a preferred host; of these the first in the given order. Preferred are the hosts of
-the input with the fewest distinct producer hosts, where an input with more than eight is ignored.
+Design: the executor that had the fragment before, if it still exists; else the one with the fewest fragments
+per slot; among equals one on a preferred host; among these the first in the given order. Preferred are the
+hosts of the input with the fewest distinct producer hosts; inputs with more than eight are ignored.
 
 Invariants:
 1. The choice depends on the arguments only.
@@ -30,7 +30,7 @@ MOST_LOCATIONS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ReadyExecutor:
-    """An executor that takes fragments; `slots` is at least 1."""
+    """An executor that is ready for fragments; `slots` is at least 1."""
 
     id: ExecutorId
     slots: int
@@ -38,7 +38,7 @@ class ReadyExecutor:
 
 
 def preferred_hosts(inputs: Sequence[AbstractSet[str]]) -> frozenset[str]:
-    """The hosts of the producers of one input: the one with the fewest, none for inputs that are spread wide.
+    """The producer hosts of the input that has the fewest of them; empty if every input is spread too widely.
 
     `inputs` holds the distinct producer hosts of each input.
     """
@@ -66,7 +66,7 @@ def choose(
 
 
 class Placement:
-    """The executors that take fragments now, and where each fragment was last."""
+    """The executors that are ready for fragments, and where each fragment ran last."""
 
     def __init__(self) -> None:
         self._executors: dict[ExecutorId, ReadyExecutor] = {}
@@ -74,19 +74,19 @@ class Placement:
 
     @property
     def executors(self) -> Mapping[ExecutorId, ReadyExecutor]:
-        """Those that take fragments, by id, the oldest first."""
+        """The ready executors by id, the oldest first."""
         return MappingProxyType(self._executors)
 
     def add(self, executor: ReadyExecutor) -> None:
-        """An executor takes fragments."""
+        """An executor is ready for fragments."""
         self._executors[executor.id] = executor
 
     def remove(self, executor: ExecutorId) -> None:
-        """An executor is gone; harmless when it is unknown."""
+        """An executor is lost; no effect when it is unknown."""
         self._executors.pop(executor, None)
 
     def had(self, fragment: FragmentId, executor: ExecutorId) -> None:
-        """An attempt of the fragment has ended there: it is warm there."""
+        """An attempt of the fragment has ended there, so the fragment is warm there."""
         self._previous[fragment] = executor
 
     def choose(
@@ -94,7 +94,7 @@ class Placement:
     ) -> ExecutorId | None:
         """The executor for `fragment`, None without any.
 
-        `placed` names the executor of every fragment that is placed now; `producers` that of each producer.
+        `placed` holds the executor of every fragment that is placed now, `producers` that of each producer.
         """
         hosts = [self._executors[p].host if p in self._executors else None for p in producers]
         near = preferred_hosts([frozenset() if host is None else frozenset({host}) for host in hosts])

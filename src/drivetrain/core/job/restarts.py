@@ -1,12 +1,12 @@
 """Restart strategies: whether something that failed starts again, and after how long.
 
-Problem: what fails once mostly works the second time, what fails for ever must not be tried for ever, and
-many that failed together must not come back in the same instant. A new application master must go on
-counting where the last one stopped, or what takes it down each time would never be given up.
+Problem: most failures do not repeat, but a permanent one must not be retried for ever, and many fragments
+that failed together must not restart in the same instant. A new application master must continue the counts
+of the last one; otherwise an application that kills its master each time would never be stopped.
 
-Design: a `RestartPolicy` is what the user chose, a `RestartStrategy` follows it for one fragment or one job.
-`next_delay_ms` is asked once per failure. Its state is numbers and times on a wall clock, so that they mean
-the same in another process: `saved()` gives them as plain data, `RestartStrategy.restored` takes them.
+Design: a `RestartPolicy` is the user's choice, a `RestartStrategy` follows it for one fragment or one job.
+`next_delay_ms` is called once per failure. Its state is numbers and times on a wall clock, so it means the
+same in another process: `saved()` returns it as plain data, `RestartStrategy.restored` accepts it.
 
     none          never
     fixed-delay   `attempts` times, `delay_ms` later; failure `attempts` + 1 is fatal
@@ -17,8 +17,8 @@ the same in another process: `saved()` gives them as plain data, `RestartStrateg
 Invariants, checked by `check()`:
 1. The first exponential delay is the initial one, up to jitter, and again after each quiet time.
 2. A delay is within 0 and `maximum_ms` (exponential) or exactly `delay_ms`.
-3. Without jitter, a strategy that was saved and restored answers as the one that went on.
-4. Of a failure rate no more than `attempts` + 1 times are kept.
+3. Without jitter, a strategy that was saved and restored answers as the original would.
+4. A failure rate keeps no more than `attempts` + 1 times.
 
 Called by `core.job.job` and the application master. Source: Apache Flink's restart strategies.
 """
@@ -53,9 +53,9 @@ class RandomSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """What the user chose; which fields matter depends on `kind`, see the module.
+    """The user's choice; which fields matter depends on `kind`, see the module.
 
-    Raises ConfigError for values that make no sense.
+    Raises ConfigError for values out of range.
     """
 
     kind: RestartKind = RestartKind.EXPONENTIAL
@@ -90,7 +90,7 @@ def _require(holds: bool, where: str, expected: str, got: object) -> None:
 
 
 class RestartStrategy:
-    """Follows `policy` for one thing that fails; `rng` is drawn from once per exponential delay."""
+    """Follows `policy` for one fragment or job; draws from `rng` once per exponential delay."""
 
     __slots__ = ("_base_ms", "_due_ms", "_policy", "_restarts", "_rng", "_times_ms")
 
@@ -113,9 +113,10 @@ class RestartStrategy:
         return self._restarts
 
     def next_delay_ms(self, now_ms: int) -> int | None:
-        """Count a failure at `now_ms` (a wall clock), and return the delay before the restart; None: no more.
+        """Count a failure at `now_ms` (a wall clock), and return the delay before the restart; None: no
+        restart.
 
-        A clock that went back counts as one that stood still.
+        A clock that went back is treated as one that stood still.
         """
         policy = self._policy
         match policy.kind:
@@ -171,9 +172,9 @@ class RestartStrategy:
     def restored(
         cls, policy: RestartPolicy, rng: RandomSource, saved: Mapping[str, object]
     ) -> RestartStrategy:
-        """A strategy that goes on where `saved()` was called; what it does not understand counts as nothing.
+        """A strategy that continues where `saved()` was called; unreadable values are ignored.
 
-        A state of another policy (the user changed the configuration) keeps the counts.
+        State saved under another policy (the user changed the configuration) keeps the counts.
         """
         strategy = cls(policy, rng)
         restarts, base, due, times = (saved.get(key) for key in ("restarts", "base_ms", "due_ms", "times_ms"))

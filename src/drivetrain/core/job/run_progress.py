@@ -1,7 +1,7 @@
-"""What a run tells while it goes on, and what it says at the end.
+"""The events of a run, and its result.
 
-Problem: the engine must not know who is watching (a terminal, a log, a test, later a dashboard), and who is
-watching must not reach into the engine.
+Problem: the engine must not depend on what displays a run (a terminal, a log, a test, a dashboard), and a
+display must not depend on the engine.
 
 Design: the engine reports `ProgressEvent`s, frozen records of what has happened, to one `RunListener`,
 and asks it at every batch boundary whether to stop. At the end it returns a `RunResult`. Nothing here
@@ -29,6 +29,7 @@ from typing import Protocol, TypeAlias
 
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.job.fragment_figures import NO_FIGURES, FragmentFigures
 from drivetrain.errors import InternalError
 
 
@@ -68,7 +69,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class FragmentStateChanged:
-    """A fragment's state became `state`; `reason` says why when it is not the usual course."""
+    """A fragment's state became `state`; `reason` is given for unusual transitions."""
 
     fragment: str
     state: FragmentState
@@ -77,18 +78,18 @@ class FragmentStateChanged:
 
 @dataclass(frozen=True, slots=True)
 class FragmentProgressed:
-    """A fragment committed a batch, or was looked at while idle.
+    """A fragment committed a batch, or was polled while idle.
 
-    `rows_total` counts the messages taken in this run, `rows_per_s` is the recent rate, `lag_rows` the
-    messages known to wait in its inputs (None when the source cannot tell), `clock_ms` its event-time
-    clock in ms since the epoch (None before the first message), `batch_ms` the duration of its last
-    batch.
+    `rows_total` counts the messages taken in this run, `rows_per_s` is the recent rate, `lag_rows` the number
+    of messages known to wait in its inputs (None when the source cannot count them), `clock_ms` its
+    event-time clock in ms since the epoch (None before the first message), `batch_ms` the duration of its
+    last batch.
 
     `channels` are its inputs that are channels. `watermark_delay_ms` is the newest timestamp that it took
     minus its clock (None: one of them is not known, or the input has ended). `stalled_ms` says for how long
     its clock has stood (0: it moves), `waiting_for` whom it waits for, `blocked_by` the subscriber whose
     window is full. `left_out` are the messages that an application which runs at most once left out since it
-    began, as far as they could be counted.
+    began, as far as they could be counted. `figures` say where the time of its batches goes.
     """
 
     fragment: str
@@ -104,6 +105,7 @@ class FragmentProgressed:
     waiting_for: str | None = None
     blocked_by: str | None = None
     left_out: int = 0
+    figures: FragmentFigures = NO_FIGURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +117,14 @@ class InputProgressed:
 
 @dataclass(frozen=True, slots=True)
 class NoticeGiven:
-    """Something the user should know that is neither progress nor an error."""
+    """A notice for the user that is neither progress nor an error."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsProgressed:
-    """Something has happened to a checkpoint of the application: it began, was committed, or failed."""
+    """A checkpoint of the application began, was committed, or failed."""
 
     figures: CheckpointFigures
 
@@ -138,13 +140,13 @@ ProgressEvent: TypeAlias = (
 
 
 class RunListener(Protocol):
-    """Who watches a run."""
+    """An observer of a run."""
 
     def on_event(self, event: ProgressEvent) -> None:
-        """Take note of what happened; called often, must return quickly and not raise."""
+        """Handle an event; called often, must return quickly and not raise."""
 
     def stop_requested(self) -> bool:
-        """Whether the run should drain and stop; once true it stays true. Asked at least every 250 ms."""
+        """Whether the run should drain and stop; once true it stays true. Called at least every 250 ms."""
 
 
 class QuietListener:
@@ -154,15 +156,15 @@ class QuietListener:
         """Ignore the event."""
 
     def stop_requested(self) -> bool:
-        """Never."""
+        """False."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorResult:
-    """What one processor did in this run: messages in and out, late ones, dead-lettered ones.
+    """The figures of one processor in this run: messages in and out, late ones, dead-lettered ones.
 
-    A source (`is_source`) takes its messages from outside: the sum over sources is what the run took in.
+    A source (`is_source`) takes its messages from outside: the sum over sources is the run's input.
     """
 
     processor: str
@@ -175,7 +177,7 @@ class ProcessorResult:
 
 @dataclass(frozen=True, slots=True)
 class OutputResult:
-    """What one sink wrote in this run, where, and what it guarantees ("exactly once")."""
+    """The figures of one sink in this run: what it wrote, where, and its guarantee ("exactly once")."""
 
     processor: str
     target: str
@@ -193,7 +195,7 @@ class RunResult:
     lives of the application's state; `replay_from_ms` is the start of this one (None: all messages), and
     `skipped` is the number of older messages. `lost` is the number of messages, since the state began, that
     disappeared before sources that may continue without them could read them. `checkpoints` describes the
-    checkpoints of this run (None: there was none).
+    checkpoints of this run (None: there was none), `version` is the version of the graph at its end.
 
     >>> result = RunResult("shop", RunOutcome.FINISHED, 1200, processors=(), outputs=(), batches=3)
     >>> result.batches, result.late, result.dead_lettered
@@ -214,6 +216,7 @@ class RunResult:
     skipped: int = 0
     lost: int = 0
     checkpoints: CheckpointFigures | None = None
+    version: int | None = None
 
     @property
     def late(self) -> int:

@@ -1,13 +1,14 @@
-"""Input splits: pieces of a bounded input, handed out one at a time to whoever asks.
+"""Input splits: pieces of a bounded input, handed out one at a time on request.
 
-Problem: readers of one input have different speeds and stand on different hosts. Dealing the pieces out
-beforehand lets the slowest decide; handing them out in any order reads everything over the network.
+Problem: readers of one input have different speeds and run on different hosts. If the pieces are assigned
+beforehand, the slowest reader decides; if they are handed out in any order, everything is read over the
+network.
 
-Design: an attempt pulls its next split. Of those that lie on the asking host it gets the one whose other
-hosts have asked least, so that splits which only this host has close by are not taken from others first;
-without one on its host it gets, again, the one whose hosts have asked least. "Asked" is counted by host: a
-split's count is how many of its hosts have asked at all, so it starts when a host first asks. Equals go in
-the order in which they were given. Splits of an attempt that failed return to the pool and keep their order.
+Design: an attempt pulls its next split. Among the splits on its own host it gets the one whose other hosts
+have asked least, so that splits which only this host has are not taken by others first; without one on its
+host it gets, again, the one whose hosts have asked least. A split's count is how many of its hosts have asked
+at all, so it changes when a host first asks. Equals are handed out in the order in which they were given.
+Splits of a failed attempt return to the pool and keep their order.
 
 To stay cheap with many splits, `_Chooser` keeps heaps of (count, order): a stale entry is recognised by its
 count and dropped when it comes up.
@@ -15,10 +16,10 @@ count and dropped when it comes up.
 Invariants, checked by `check()`:
 1. Every split is in the pool, held by one attempt, or done; never in two of these.
 2. A split goes to one attempt at a time; it is handed out again only after that attempt failed.
-3. An attempt that is not known (never begun, failed, finished) gets `UnknownAttempt`, never a split and never
-   "no more": it must stop, rather than take its part of the input for finished.
-4. "No more" is said only when the pool is empty. Since an attempt that still runs may yet fail, whoever got
-   it may be needed again.
+3. An unknown attempt (never begun, failed, finished) gets `UnknownAttempt`, never a split and never "no
+   more": it must stop, rather than treat its part of the input as finished.
+4. "No more" is answered only when the pool is empty. A running attempt may yet fail, so an attempt that got
+   this answer may be needed again.
 
 Called by application masters that hand out files. Source: Apache Flink's locatable input split assigner.
 """
@@ -34,12 +35,12 @@ from typing import TypeAlias
 from drivetrain.errors import InternalError
 
 AttemptKey: TypeAlias = tuple[str, int]
-"""Who reads: a name (a fragment, an executor) and the number of its attempt."""
+"""A reader: a name (a fragment, an executor) and the number of its attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A piece of input: `number` from 0, `what` it is (a path, a range), `hosts` that have it close by."""
+    """A piece of input: `number` from 0, `what` it is (a path, a range), `hosts` that have it locally."""
 
     number: int
     what: str
@@ -54,7 +55,7 @@ class Answer(StrEnum):
 
 
 class _Chooser:
-    """A set of splits of which the one with the lowest count comes first, then the one given first."""
+    """A set of splits, ordered by count, then by the order in which they were given."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []
@@ -82,7 +83,7 @@ class SplitAssigner:
         self._held: dict[AttemptKey, list[int]] = {}
         self._counts = [0] * len(self._splits)  # how many of a split's hosts have asked
         self._any = _Chooser()
-        self._local: dict[str, _Chooser] = {}  # by host that has asked
+        self._local: dict[str, _Chooser] = {}  # by the host that has asked
         self._by_host: dict[str, list[int]] = {}
         self.local_given = 0
         self.remote_given = 0
@@ -107,17 +108,17 @@ class SplitAssigner:
         return len(self._done) == len(self._splits)
 
     def begin(self, attempt: AttemptKey) -> None:
-        """From now on `attempt` may ask; harmless when repeated."""
+        """From now on `attempt` may ask for splits; may be repeated."""
         self._held.setdefault(attempt, [])
 
     def next(self, attempt: AttemptKey, host: str | None) -> Split | Answer:
-        """The next split for `attempt`, which reads on `host` (None: somewhere); or why there is none."""
+        """The next split for `attempt`, which reads on `host` (None: unknown); or why there is none."""
         held = self._held.get(attempt)
         if held is None:
             return Answer.UNKNOWN_ATTEMPT
         number: int | None = None
         if host is not None:
-            self._hear_of(host)
+            self._host_asks(host)
             number = self._local[host].take(self._counts, self._pool)
         if number is None:
             number = self._any.take(self._counts, self._pool)
@@ -131,7 +132,7 @@ class SplitAssigner:
         return self._splits[number]
 
     def complete(self, attempt: AttemptKey, number: int) -> bool:
-        """`attempt` has read the split to its end; False when it does not hold it (any more)."""
+        """`attempt` has read the split to its end; False when it does not hold the split (any more)."""
         held = self._held.get(attempt)
         if held is None or number not in held:
             return False
@@ -140,7 +141,7 @@ class SplitAssigner:
         return True
 
     def fail(self, attempt: AttemptKey) -> tuple[Split, ...]:
-        """`attempt` has failed: return what it held to the pool, and forget it."""
+        """`attempt` has failed: its splits return to the pool, and it is forgotten."""
         returned = sorted(self._held.pop(attempt, ()))
         for number in returned:
             self._pool.add(number)
@@ -148,10 +149,10 @@ class SplitAssigner:
         return tuple(self._splits[number] for number in returned)
 
     def finish(self, attempt: AttemptKey) -> None:
-        """`attempt` has read everything it got; forget it."""
+        """`attempt` has read all its splits and is forgotten."""
         self._done.update(self._held.pop(attempt, ()))
 
-    def _hear_of(self, host: str) -> None:
+    def _host_asks(self, host: str) -> None:
         if host in self._local:
             return
         self._local[host] = _Chooser()
@@ -161,7 +162,7 @@ class SplitAssigner:
                 self._offer(number)
 
     def _offer(self, number: int) -> None:
-        """Enter a split of the pool, with its present count, wherever it can be chosen."""
+        """Add a split of the pool, with its current count, to every chooser that may select it."""
         count = self._counts[number]
         self._any.add(count, number)
         for host in dict.fromkeys(self._splits[number].hosts):

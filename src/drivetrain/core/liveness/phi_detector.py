@@ -1,10 +1,10 @@
 """Phi accrual failure detection: how suspicious the silence of a peer is, as one number.
 
-Problem. A fixed timeout is too short for a peer behind a slow network and too long for one next door,
-and gives a yes or no where the caller wants to choose how sure to be.
+Problem. A fixed timeout is too short for a peer on a slow network and too long for a local one, and its
+yes-or-no answer does not let the caller choose how sure to be.
 
 Design. The detector learns how far apart heartbeats are (mean and standard deviation of the last
-samples) and takes the present silence `t` to be drawn from a normal distribution with that shape, its
+samples) and takes the current silence `t` to be drawn from a normal distribution with that shape, its
 mean moved by the acceptable pause. φ = −log10(P(a heartbeat still comes after `t`)): at φ = 1 one
 suspicion in ten is wrong, at φ = 12 one in 10¹². The tail of the distribution is approximated by a
 logistic function, P = 1 / (1 + eˣ) with x = y (1.5976 + 0.070566 y²) and y = (t − mean) / std. The two
@@ -18,7 +18,7 @@ Invariants:
 3. History holds at most `max_samples` intervals; the first heartbeat puts in estimate ± a quarter.
 4. An interval that ends while the peer is unavailable is not learnt: a pause must not make the next
    pause look normal. The peer is available again at once.
-5. The sums kept beside the samples are theirs, in whole ms and therefore exact.
+5. The running sums match the samples; they are in whole ms and therefore exact.
 
 Called by the remote layer, one detector per watched peer.
 Source: Hayashibara et al., "The φ accrual failure detector" (2004); constants, start and limits as in
@@ -42,8 +42,8 @@ class PhiAccrualDetector:
     `threshold` is the φ from which the peer is unavailable, `heartbeat_interval_ms` the estimate to
     start from, `acceptable_pause_ms` the delay of heartbeats that is no reason for suspicion,
     `max_samples` the length of memory, `min_std_ms` the floor of the standard deviation, without which
-    very regular heartbeats would make any delay fatal. Raises `ConfigError` for values that make no
-    sense.
+    very regular heartbeats would make any delay fatal. Raises `ConfigError` for values out of
+    range.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class PhiAccrualDetector:
 
     @property
     def last_heartbeat_ms(self) -> int | None:
-        """When the last heartbeat came, None before the first."""
+        """When the last heartbeat arrived, None before the first."""
         return self._last_ms
 
     @property
@@ -104,7 +104,7 @@ class PhiAccrualDetector:
         return max(sqrt(variance), float(self._min_std_ms))
 
     def heartbeat(self, now_ms: int) -> None:
-        """Take note of a heartbeat. Raises `InternalError`, changing nothing, if time went back."""
+        """Record a heartbeat. Raises `InternalError`, changing nothing, if time went back."""
         last_ms = self._last_ms
         if last_ms is None:
             for interval_ms in self._start_ms:

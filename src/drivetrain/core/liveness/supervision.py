@@ -1,4 +1,4 @@
-"""Supervision: what a parent does about a child that failed, as a table.
+"""Supervision: what a parent does about a failed child, as a table.
 
 Problem. A supervised actor fails for reasons that range from one bad message to a machine that is
 gone. The parent must answer the same way every time, must not restart a hopeless child in a hot
@@ -9,8 +9,8 @@ Design. `Supervisor.decide` maps a failure to effects in four steps, each of the
 1. the failure's type selects a `Directive`; the most specific class in its MRO wins, whatever the
    order of the mapping; a type that is not covered escalates;
 2. a restart needs a permit: at most `max_restarts` in any window of `window_ms`; without one the
-   directive becomes `exhausted` (stop unless told to escalate);
-3. `ACTIONS[scope, directive]` says what happens to the failed child and what to its siblings;
+   directive becomes `exhausted` (stop by default, or escalate);
+3. `ACTIONS[scope, directive]` lists what happens to the failed child and to its siblings;
 4. a restart waits for its backoff: exponential, capped, with jitter from the given random source.
 
 Invariants:
@@ -21,7 +21,7 @@ Invariants:
    `reset_after_ms`, counted from the moment when the last restart was due.
 3. Resume and escalate never touch siblings; one-for-one never touches siblings at all.
 4. With all-for-one, the group has one restart record and every member waits equally long.
-5. Time does not go back; a call that says so changes nothing and raises.
+5. Time does not go back; a call with an earlier time changes nothing and raises.
 
 Called by the actor kernel, once per failed child, which performs the effects in order.
 Source: Akka's and Erlang's supervision (directives, scopes, restart windows); the sliding window
@@ -44,16 +44,16 @@ ChildName = NewType("ChildName", str)
 
 
 class Directive(Enum):
-    """What the failed child itself is told."""
+    """What happens to the failed child itself."""
 
-    RESUME = "resume"  # go on with the next message, state kept
+    RESUME = "resume"  # continue with the next message, state kept
     RESTART = "restart"  # a fresh instance, mailbox kept
     STOP = "stop"  # the end of this child
     ESCALATE = "escalate"  # the parent fails with the same cause
 
 
 class Scope(Enum):
-    """Whom a restart or a stop concerns: the failed child, or it and all its siblings."""
+    """What a restart or a stop affects: the failed child, or it and all its siblings."""
 
     ONE_FOR_ONE = "one-for-one"
     ALL_FOR_ONE = "all-for-one"
@@ -82,7 +82,7 @@ DEFAULT_DIRECTIVES: Final[Mapping[type[BaseException], Directive]] = MappingProx
 
 @dataclass(frozen=True, slots=True)
 class ResumeChild:
-    """Effect: let the child go on with its next message."""
+    """Effect: let the child continue with its next message."""
 
     child: ChildName
 
@@ -101,7 +101,7 @@ class RestartChild:
 
 @dataclass(frozen=True, slots=True)
 class StopChild:
-    """Effect: stop the child; `exhausted` tells that it used up its restarts."""
+    """Effect: stop the child; `exhausted` means that it used up its restarts."""
 
     child: ChildName
     exhausted: bool
@@ -139,7 +139,7 @@ class Backoff:
     """How long restarts wait: `initial_ms` × `multiplier`ⁿ, at most `maximum_ms`, ± `jitter`.
 
     `jitter` is a fraction of the delay in [0, 1]. After `reset_after_ms` without a failure the next
-    delay is the initial one again. Raises `ConfigError` for values that make no sense.
+    delay is the initial one again. Raises `ConfigError` for values out of range.
     """
 
     initial_ms: int = 0
@@ -177,7 +177,7 @@ class SupervisionPolicy:
     """How one parent treats its children's failures.
 
     `directives` is keyed by exception class. `max_restarts` None means no limit, 0 means never;
-    `window_ms` None means the whole life of the child. `exhausted` is what happens instead of a
+    `window_ms` None means the whole life of the child. `exhausted` replaces a
     restart without a permit: stop or escalate. Raises `ConfigError` for anything else.
     """
 
@@ -219,7 +219,7 @@ class _RestartRecord:
 class Supervisor:
     """Decides what one parent does about its failing children.
 
-    `rng` is drawn from once per restart that has a backoff, so one seed gives one run.
+    It draws from `rng` once per restart that has a backoff, so one seed gives one run.
     """
 
     __slots__ = ("_last_ms", "_policy", "_records", "_rng")
@@ -276,7 +276,7 @@ class Supervisor:
         return effects
 
     def forget(self, child: ChildName) -> None:
-        """Drop the restart record of a child that has stopped, so that its name can be used anew.
+        """Drop the restart record of a child that has stopped, so that its name can be reused.
 
         With all-for-one the record belongs to the group and stays.
         """

@@ -1,8 +1,8 @@
-"""What each processor took in and gave out, from the few counts that cost nothing.
+"""The messages in and out of each processor, derived from the few counts that cost nothing.
 
-Sources, sinks, filters and flat maps are counted; a map gives what it takes (unless it may give some
-to the dead letters), and what one processor gives the next one takes. The rows of a table are no
-messages. Where neither end of an edge is known the count stays unknown, told as 0 is not: `None`.
+Sources, sinks, filters and flat maps are counted. A map emits what it takes (unless some of it may go to the
+dead letters), and the output of one processor is the input of the next. Rows of a table are not messages.
+Where neither end of an edge is known, the count stays unknown: `None`, not 0.
 
 Invariant: a known count is never overwritten by a derived one.
 """

@@ -2,14 +2,14 @@
 
 | mode | the batch in flight after a crash | a lost segment | what it costs |
 |---|---|---|---|
-| exactly once | runs again, outputs skip what they have | made again | a sync to disk per file |
-| at least once | runs again, a receiver may get it twice | made again | no sync of channels |
+| exactly once | runs again, outputs skip what they have | repaired | a sync to disk per file |
+| at least once | runs again, a receiver may get it twice | repaired | no sync of channels |
 | at most once | is left out | left out | messages, which are counted |
 
-The mode is the application's (`Application(delivery=…)`); the key `run.delivery` overrules it. A sink gives
-what the weaker of its own guarantee and the mode gives.
+The mode is the application's (`Application(delivery=…)`); the key `run.delivery` overrides it. A sink
+guarantees the weaker of its own guarantee and the mode's.
 
-Called by the planner (what sinks give), by the command line and by layer `spark`.
+Called by the planner (for the guarantees of sinks), by the command line and by layer `spark`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WHY: Final = {
 
 
 def sink_guarantee(given: str, why: str, delivery: Delivery) -> tuple[str, str]:
-    """What a sink gives in an application of that mode, and why, from what it gives by itself."""
+    """A sink's guarantee in an application of that mode, and the reason, from the sink's own guarantee."""
     if delivery == AT_MOST_ONCE:
         return AT_MOST_ONCE, _WHY[AT_MOST_ONCE]
     if delivery == AT_LEAST_ONCE and given == EXACTLY_ONCE:

@@ -1,4 +1,4 @@
-"""What the plan says of each processor: how it runs and why, and what each sink guarantees."""
+"""The plan's description of each processor: how it runs and why, and what each sink guarantees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STRENGTH = ("at most once", "at least once", "exactly once")
 
 
 def describe(node: Node) -> PlannedOperator:
-    """The plan's line about a processor."""
+    """The plan's line for a processor."""
     operation = node.operation
     how, why = operation.runs
     return PlannedOperator(
@@ -27,7 +27,7 @@ def describe(node: Node) -> PlannedOperator:
 
 
 def guarantees(graph: Graph) -> tuple[tuple[PlannedSink, ...], str]:
-    """What each sink gives in this application, and the weakest of them: the application's."""
+    """The guarantee of each sink in this application, and the weakest of them, which is the application's."""
     limit = next((n for n in graph.nodes.values() if isinstance(n.operation.stream_source, Socket)), None)
     sinks: list[PlannedSink] = []
     for node in graph.nodes.values():

@@ -1,16 +1,16 @@
-"""Allowed lateness, told in processors that exist anyway.
+"""Allowed lateness, expressed by existing processors.
 
 A window with allowed lateness is rewritten before planning:
 
     messages ─┬─▶ N-on-time: the window, fired once ─┬─▶ N: union
-              └─▶ N-late: what comes after it fired ─┘
+              └─▶ N-late: what arrives after it fired ─┘
 
 - discarding: `N-late` (`LatePanes`) adds up the late messages of each batch, without any state: each
-  result is of its own batch's late messages only.
+  result contains the late messages of its own batch only.
 - accumulating: `N-late` (`Refine`) keeps the window's state until the lateness is over, and emits the
   whole result again when late messages change it.
 
-Both ends must agree on which message is late, however batches fall: so the fragment before them
+Both processors must agree on which messages are late, wherever batches begin: so the fragment before them
 decides by its clock, and its messages carry that clock (`__before`).
 """
 
@@ -24,7 +24,7 @@ from drivetrain.errors import GraphError
 
 
 def with_lateness(graph: Graph) -> Graph:
-    """`graph` with every window that allows lateness rewritten; others are left alone."""
+    """`graph` with every window that allows lateness rewritten; the others unchanged."""
     nodes: dict[str, Node] = {}
     on_time: dict[str, str] = {}
     for node in graph.nodes.values():

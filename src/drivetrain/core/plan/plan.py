@@ -1,4 +1,4 @@
-"""The plan: which processors run together as one Spark query, and what lies between the queries.
+"""The plan: which processors run together as one Spark query, and the channels between the queries.
 
 Pure data, made by `core.plan.planner`, printed by the command line, drawn as a picture, compiled by layer
 `spark`.
@@ -7,10 +7,10 @@ Invariants (`Plan.check`):
 
 1. Every processor but tables runs in exactly one fragment.
 2. A fragment has at most one stateful operator, and it is the last of its trunk.
-3. A channel leads from one fragment to another, and fragments stand in topological order.
-4. An edge between fragments has one channel, which is an input of the fragment behind it.
+3. A channel leads from one fragment to another, and fragments are in topological order.
+4. An edge between fragments has one channel, which is an input of the fragment after it.
 5. Inside a fragment a branch reads the end of the trunk or another branch: nothing else of a batch is
-   at hand. Without a trunk it reads the one channel.
+   available. Without a trunk it reads the one channel.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from drivetrain.api.graph import Delivery, Graph, Latency
 from drivetrain.api.operations import How
+from drivetrain.api.views import views
 from drivetrain.errors import InternalError
 
 
@@ -40,9 +41,9 @@ class PlannedOperator:
 
 @dataclass(frozen=True)
 class PlannedChannel:
-    """A durable log on the edge from processor `producer` to what `consumer_fragment` reads.
+    """A durable log on the edge from processor `producer` to fragment `consumer_fragment`.
 
-    `clocked` says that a stateful operator behind it takes its watermark from the channel's clock.
+    `clocked` means that a stateful operator after it takes its watermark from the channel's clock.
     """
 
     id: str
@@ -54,7 +55,7 @@ class PlannedChannel:
 
 @dataclass(frozen=True)
 class PlannedSink:
-    """A sink with the delivery guarantee it gives in this application, and what limits it."""
+    """A sink with its delivery guarantee in this application, and what limits it."""
 
     id: str
     target: str
@@ -64,7 +65,7 @@ class PlannedSink:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What keeps a fragment from Spark's real-time mode: the processor, and why."""
+    """An obstacle to Spark's real-time mode: the processor, and why."""
 
     processor: str
     why: str
@@ -108,7 +109,7 @@ class Plan:
     latency: Latency = "micro-batch"
     delivery: Delivery = "exactly once"
     obstacles: Mapping[str, tuple[Obstacle, ...]] = field(default_factory=dict)
-    """By fragment, what keeps it from real-time mode."""
+    """The obstacles to real-time mode, by fragment."""
 
     def is_realtime(self, fragment: str) -> bool:
         """Whether a fragment runs in Spark's real-time mode."""
@@ -123,7 +124,7 @@ class Plan:
         return next(c for c in self.channels if c.id == id)
 
     def with_late_messages(self) -> tuple[str, ...]:
-        """The processors that leave out late messages; which are late is decided before each batch."""
+        """The processors that leave out late messages; lateness is decided before each batch."""
         return tuple(n.id for n in self.graph.nodes.values() if n.operation.has_late_messages)
 
     def outputs(self, fragment: str) -> tuple[PlannedChannel, ...]:
@@ -133,6 +134,10 @@ class Plan:
     def edges(self) -> list[tuple[str, str]]:
         """All edges between processors, as (from, to)."""
         return [(i, n.id) for n in self.graph.nodes.values() for i in n.inputs]
+
+    def _repr_svg_(self) -> str:
+        """Its picture, for notebooks."""
+        return views().draw(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain data for `--json`."""

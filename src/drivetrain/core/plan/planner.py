@@ -3,15 +3,15 @@
 The rule is to fuse as much as possible. An edge becomes a channel only when
 
 (a) both of its ends are stateful,
-(b) the consumer is stateful and the producer (or something before it in its fragment) feeds somebody
-    else too, which includes late messages and dead letters, or is a stateless Task with hooks for the
+(b) the consumer is stateful and the producer (or something before it in its fragment) also feeds other
+    consumers, which includes late messages and dead letters, or is a stateless Task with hooks for the
     clock or the end,
 (c) the user marked it with `cut()`,
-(d) a union or a Task of several inputs joins what comes from fragments that cannot be one.
+(d) a union or a Task with several inputs joins fragments that cannot be fused.
 
-Why: a Spark query's state belongs to its plan, so a query holds at most one stateful operator; what
-comes after it (the branches) runs on each batch's result and may feed many outputs; what comes
-before it feeds the stateful operator alone.
+Why: a Spark query's state belongs to its plan, so a query holds at most one stateful operator; the processors
+after it (the branches) run on each batch's result and may feed many outputs; the processors before it
+feed the stateful operator alone.
 
 Pure: reads a `Graph`, returns a `Plan`. Property-tested against the invariants of both modules and
 against a naive placement.
@@ -33,9 +33,9 @@ AS_DECLARED: Final = "as declared"
 
 
 def plan(graph: Graph, latency: str = AS_DECLARED, delivery: str = AS_DECLARED) -> Plan:
-    """Cut `graph` into fragments; raises `GraphError` when the graph itself is wrong.
+    """Cut `graph` into fragments; raises `GraphError` when the graph is invalid.
 
-    `latency` and `delivery` are the application's own (`AS_DECLARED`), or override it.
+    `latency` and `delivery` are the application's own by default (`AS_DECLARED`), or override it.
     """
     graph.check()
     if latency != AS_DECLARED:
@@ -54,12 +54,14 @@ def plan(graph: Graph, latency: str = AS_DECLARED, delivery: str = AS_DECLARED) 
 
 @dataclass
 class _Piece:
-    """A fragment in the making."""
+    """A fragment under construction."""
 
     inputs: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     stateful: str | None = None
-    joined: str | None = None  # what joined the inputs last: everything up to it belongs to the trunk
+    joined: str | None = (
+        None  # the last processor that joined inputs: everything up to it belongs to the trunk
+    )
 
 
 class _Draft:
@@ -87,7 +89,7 @@ class _Draft:
     def _why_cut(self, node: Node, producer: str, *, joins: bool) -> str | None:
         """Why the edge needs a channel, or None if the two ends may share a fragment.
 
-        `joins` says that `node` reads from several fragments: to be one, they must become its trunk.
+        `joins` means that `node` reads from several fragments: to be fused, they must become its trunk.
         """
         if self.graph.nodes[producer].cut:
             return "the application asks for it with cut()"
@@ -111,7 +113,7 @@ class _Draft:
         return None
 
     def _share_a_producer(self, pieces: list[_Piece]) -> bool:
-        # As one query they would read the same messages by two channels.
+        # As one query they would read the same messages through two channels.
         producers = [p for _, p, c, _ in self.channels if any(c is piece for piece in pieces)]
         return len(set(producers)) < len(producers)
 
@@ -163,7 +165,7 @@ class _Draft:
                 self.home[i] = first
             self.channels = [(n, p, first if c is other else c, w) for n, p, c, w in self.channels]
             self.pieces.remove(other)
-        # A fragment that reads others' channels must stand behind them.
+        # A fragment must come after those whose channels it reads.
         self.pieces.remove(first)
         self.pieces.append(first)
         self._add(first, node)
@@ -178,7 +180,7 @@ class _Draft:
             piece.joined = node.id
 
     def _behind_cut(self, node: Node, producer: str, why: str) -> None:
-        """Stateless consumers of one cut share the fragment behind it, until that has a trunk."""
+        """Stateless consumers of one cut share the fragment after it, until that has a trunk."""
         piece = self.behind_cut.get(producer)
         if piece is None or piece not in self.pieces or piece.stateful or piece.joined:
             piece = self._new(node, inputs=[])
@@ -220,7 +222,7 @@ class _Draft:
         )
 
     def _ordered(self) -> list[_Piece]:
-        """Pieces in topological order of their channels, otherwise in the order they were made."""
+        """Pieces in topological order of their channels, otherwise in the order of their creation."""
         left, done = list(self.pieces), []
         while left:
             ready = next(

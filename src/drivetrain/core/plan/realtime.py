@@ -1,19 +1,20 @@
 """Which fragments may run in Spark's real-time mode, and what stops the others.
 
-Problem: in real-time mode Spark keeps its tasks running and hands each message on as it comes, in
-milliseconds instead of a batch. It takes few kinds of queries: from Kafka to Kafka, by expressions alone. A
-user who asks for it must learn which operator stands in the way, not that a plan was refused.
+Problem: in real-time mode Spark keeps its tasks running and passes on each message as it arrives, within
+milliseconds instead of a batch. It supports few kinds of queries: from Kafka to Kafka, with expressions only.
+A user who requests it must learn which operator prevents it, not merely that a plan was refused.
 
-Design: a fragment's obstacles follow from its plan. There is no `foreachBatch` in that mode, so what rests on
-whole batches is out: several outputs, channels, dead letters, the log, sinks that publish a batch at once.
-State is out as well: Spark's streaming aggregations have no window results in update mode that appear once.
+Design: a fragment's obstacles follow from its plan. There is no `foreachBatch` in that mode, so everything
+that relies on whole batches is excluded: several outputs, channels, dead letters, the log, sinks that publish
+whole batches. State is excluded too: Spark's streaming aggregations in update mode do not emit a window's
+result once.
 
 Invariants:
 
 1. A fragment without obstacles has Kafka sources only, native operators, and one Kafka sink, at least once.
 2. Every obstacle names one processor of the fragment.
 
-Called by the planner, for the printout, and by layer `spark`, which refuses what cannot be.
+Called by the planner, for the printout, and by layer `spark`, which refuses impossible plans.
 
 Source: the real-time mode of Apache Spark 4.1 and later.
 """
@@ -40,7 +41,7 @@ def obstacles(
 ) -> tuple[Obstacle, ...]:
     """Everything that keeps `fragment` from real-time mode, in the order of its processors.
 
-    `how` says how each processor runs, as far as it is known.
+    `how` holds how each processor runs, as far as it is known.
     """
     found: list[Obstacle] = []
     if graph.delivery == "at most once":
@@ -65,14 +66,14 @@ def obstacles(
 
 
 def with_how(plan: Plan, how: Mapping[str, How]) -> Plan:
-    """The plan with the obstacles that there are now that Spark has said how processors run."""
+    """The plan with its obstacles updated to how Spark will run the processors."""
     known = {**{id: o.how for id, o in plan.operators.items()}, **how}
     found = {f.id: obstacles(plan.graph, f, plan.channels, known) for f in plan.fragments}
     return dataclasses.replace(plan, obstacles=found)
 
 
 def require_realtime(plan: Plan, fragment: Fragment) -> None:
-    """Raise `GraphError` if real-time mode is asked for and the fragment cannot run in it."""
+    """Raise `GraphError` if real-time mode is requested and the fragment cannot run in it."""
     found = plan.obstacles.get(fragment.id, ())
     if plan.latency != "realtime" or not found:
         return
@@ -93,7 +94,7 @@ def _why_not(node: Node, how: How, *, stateful: bool) -> str | None:
     if operation.target is not None:
         return _sink(operation.target)
     if stateful:
-        return "keeps state, whose results are told by the batch"
+        return "keeps state, whose results belong to whole batches"
     if operation.realtime_obstacle is not None:
         return operation.realtime_obstacle
     if how not in _NATIVE:

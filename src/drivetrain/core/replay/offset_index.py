@@ -1,24 +1,25 @@
-"""Which offset a replay from a timestamp begins at, of partitions whose messages are in any order.
+"""The offset at which a replay from a timestamp begins, for partitions whose messages are in any order.
 
 Problem: a log's own index knows the log's timestamps; an application's timestamps are in its messages, and
-may have nothing to do with those. A replay from T must miss no message at or after T, however disordered the
-partition is, and should not read it from its beginning.
+may be unrelated. A replay from T must miss no message at or after T, however disordered the partition is, and
+should not read the partition from its beginning.
 
-Design: a step (offset, ms) says that every message of the partition below that offset is not newer than ms.
-Each batch gives one: its end, with the largest timestamp so far. A replay from T begins at the last step that
-is older than T, or where the partition begins. Steps that say nothing more than their successor are
-left out, so a partition that is hardly disordered has one step for each batch, and a constant one has one.
-When there are too many, every second of the older half goes: replays from long ago begin a little earlier.
+Design: a step (offset, ms) means that no message of the partition below that offset is newer than ms. Each
+batch adds one: its end, with the largest timestamp so far. A replay from T begins at the last step that is
+older than T, or where the partition begins. Steps that add nothing to their successor are left out, so a
+partition with little disorder has one step per batch, and one with constant timestamps has one. When there
+are too many steps, every second one of the older half is dropped: replays from long ago then begin a little
+earlier.
 
-Batches come again, and replays run over offsets that are known: what is covered is left as it is. What was
-never told about, because whoever should have told died with it, may hold any timestamp: from there on nothing
-is older than anything (`UNKNOWN_MS`), until a later life runs over the gap.
+Batches may run again, and replays run over known offsets: ranges that are covered stay unchanged. A range
+that was never recorded, because the process died before it could, may hold any timestamp: from there on no
+step is older than any T (`UNKNOWN_MS`), until a later life runs over the gap.
 
 Invariants:
 
 1. Steps rise strictly, in offset and in ms, and none is at or before its partition's begin.
-2. Of the messages that were told of from the begin on, none below a step is newer than its ms.
-3. A partition has at most `limit` steps, and the newest step is what was told of last.
+2. Of the recorded messages from the beginning on, none below a step is newer than its ms.
+3. A partition has at most `limit` steps, and the newest step is the last one recorded.
 
 Called by `connectors.kafka.batch_index`. Source: the timestamp index of Apache Kafka's log; the offset store
 of Apache Gearpump's Kafka source.
@@ -31,9 +32,9 @@ from dataclasses import dataclass, field
 from drivetrain.errors import InternalError
 
 NOTHING_MS = -(2**63)
-"""Older than every timestamp: of messages without one."""
+"""Older than every timestamp: for messages without one."""
 UNKNOWN_MS = 2**63 - 1
-"""Newer than every timestamp: of messages of which nobody knows."""
+"""Newer than every timestamp: for messages that were not recorded."""
 
 Partition = tuple[str, int]
 """Topic and number."""
@@ -41,14 +42,14 @@ Partition = tuple[str, int]
 
 @dataclass
 class Steps:
-    """What is known of one partition from offset `begin` on: `steps` of (offset, ms), see the module."""
+    """The index of one partition from offset `begin` on: `steps` of (offset, ms), see the module."""
 
     begin: int
     steps: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
-        """The offset behind the last message that was told of."""
+        """The offset after the last recorded message."""
         return self.steps[-1][0] if self.steps else self.begin
 
 
@@ -62,19 +63,19 @@ class OffsetIndex:
         self.partitions: dict[Partition, Steps] = {}
 
     def begin(self, partition: Partition, offset: int) -> None:
-        """Messages from `offset` on are the application's; nothing changes for a partition that is known."""
+        """Messages from `offset` on are the application's; nothing changes for a known partition."""
         if offset < 0:
             raise InternalError(f"not an offset: {offset}")
         self.partitions.setdefault(partition, Steps(offset))
 
     def forget(self, topic: str) -> None:
-        """The topic is another one: nothing is known of it."""
+        """The topic was replaced by another of the same name: drop its steps."""
         self.partitions = {p: steps for p, steps in self.partitions.items() if p[0] != topic}
 
     def took(self, partition: Partition, start: int, end: int, newest_ms: int | None) -> bool:
-        """The messages from `start` up to `end` (exclusive) are not newer than `newest_ms`.
+        """Record that the messages from `start` up to `end` (exclusive) are not newer than `newest_ms`.
 
-        None stands for messages without timestamp. Returns whether that was news.
+        None stands for messages without timestamp. Returns whether anything changed.
         """
         if not 0 <= start <= end:
             raise InternalError(f"no range of offsets: {start} to {end}")
@@ -82,7 +83,7 @@ class OffsetIndex:
         if len(known.steps) and known.steps[-1][1] == UNKNOWN_MS:
             sure = known.steps[-2][0] if len(known.steps) > 1 else known.begin
             if start <= sure < end:
-                known.steps.pop()  # a later life runs over what was missed
+                known.steps.pop()  # a later life runs over the gap
         if end <= known.end:
             return False
         ms = UNKNOWN_MS if start > known.end else (NOTHING_MS if newest_ms is None else newest_ms)
@@ -103,7 +104,7 @@ class OffsetIndex:
         return older[-1] if older else known.begin
 
     def check(self) -> None:
-        """Verify invariants 1 and 3; raises InternalError. (2 speaks of messages that are not kept here.)"""
+        """Verify invariants 1 and 3; raises InternalError. (2 is about messages that are not kept here.)"""
         for partition, known in self.partitions.items():
             before = (known.begin, NOTHING_MS - 1)
             for step in known.steps:

@@ -1,28 +1,30 @@
-"""Replay from a timestamp T: which messages of which source come again, and how lives are numbered.
+"""Replay from a timestamp T: which messages of each source are processed again, and how lives are numbered.
 
-Problem: an application was wrong, or its outputs were lost, from some moment on. Its messages from T on shall
-be processed again: each message with a timestamp at or after T, and none before, although sources hold
+Problem: an application was wrong, or its outputs were lost, from some moment on. Its messages from T on are
+to be processed again: each message with a timestamp at or after T, and none before, although sources hold
 messages in no order and know positions (files, offsets, rows) rather than timestamps.
 
-Design: a source begins at the first position that can hold a message of T or later, and a filter where the
-message gets its timestamp drops what is older. The position may be too early, never too late; the filter
-makes it exact. State, channels and Spark's checkpoints belong to a *life* of the application: a replay begins
-the next one with nothing but T. Lives share what is outside of the application: sources' stores, sinks, dead
-letters. These tell batches apart by their number; so numbers go on from life to life (`Life.first_batch`),
-and a sink that skips what it has never takes a batch of one life for a batch of another.
+Design: a source begins at the first position that can hold a message of T or later, and a filter at the place
+where the message gets its timestamp drops older ones. The position may be too early, never too late; the
+filter makes it exact. State, channels and Spark's checkpoints belong to a *life* of the application: a replay
+begins the next life with nothing but T. Lives share what is outside of the application: sources' stores,
+sinks, dead letters. These distinguish batches by number, so numbers continue from life to life
+(`Life.first_batch`), and a sink that skips batches it has already written never mistakes a batch of one life
+for a batch of another.
 
-A message is as old as its first timestamp says. So on each path from a source the first event time counts,
-and one that an operator assigns later does not. Where nothing assigns one, a source that is stored at its end
-has the time at which a message was stored; any other source cannot be replayed from a timestamp.
+A message is as old as its first timestamp. So on each path from a source the first event time counts, and one
+that an operator assigns later does not. Where nothing assigns one, a source that is stored at its end uses
+the time at which a message was stored; any other source cannot be replayed from a timestamp.
 
 Invariants:
 
-1. On every path from a replayed source exactly one place drops what is older than T.
-2. Nothing that keeps state, and no sink, stands before that place.
-3. The lives of an application are numbered 1, 2, …, and no batch number of a life is one of an earlier's.
+1. On every path from a replayed source exactly one place drops messages older than T.
+2. No stateful processor and no sink comes before that place.
+3. The lives of an application are numbered 1, 2, …, and no batch number of a life was used in an earlier one.
 
-Called by layer `spark`: `execution` (the plan), `run_directory` (lives), `source_store` (what a store keeps).
-Source: timestamp replay and the message store of Apache Gearpump; the timestamp index of Apache Kafka's log.
+Called by layer `spark`: `execution` (the plan), `run_directory` (lives), `source_store` (how much a store
+keeps). Source: timestamp replay and the message store of Apache Gearpump; the timestamp index of Apache
+Kafka's log.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class ReplayError(UserError):
 class Life(msgspec.Struct, frozen=True):
     """One life of an application's state: `from_ms` is where its replay began (None: everything).
 
-    `first_batch` is the number by which outputs know the first batch of each of its fragments.
+    `first_batch` is the number of the first batch of each of its fragments, as outputs see it.
     """
 
     number: int = FIRST_LIFE
@@ -69,9 +71,9 @@ class Life(msgspec.Struct, frozen=True):
         return Life(self.number + 1, from_ms, self.first_batch + last_batch + 2)
 
     def elsewhere(self) -> Life:
-        """The life that goes on from a savepoint of this one, which may go on as well.
+        """The life that continues from a savepoint of this one, while this one may continue too.
 
-        How far that has come is not known: its numbers are taken to be less than `FAR` on.
+        How far this one has come is unknown: it is assumed to use fewer than `FAR` more numbers.
         """
         return Life(self.number + 1, self.from_ms, self.first_batch + FAR)
 
@@ -80,8 +82,8 @@ class Life(msgspec.Struct, frozen=True):
 class SourceTime:
     """Where the messages of a source get their first timestamp.
 
-    `places` are the processors that assign it (the source itself, or `EventTime`s), or only the source with
-    `by_arrival`. `column` is the source's own column that holds it as it is, None if it is computed.
+    `places` are the processors that assign it (the source itself, or `EventTime`s); with `by_arrival` only
+    the source. `column` is the source's own column that holds it unchanged, None if it is computed.
     """
 
     places: tuple[str, ...]
@@ -97,7 +99,7 @@ class Replay:
     sources: Mapping[str, SourceTime] = field(default_factory=dict)
 
     def drops_at(self, id: str) -> bool:
-        """Whether what is older is dropped behind processor `id`."""
+        """Whether older messages are dropped after processor `id`."""
         return any(id in source.places for source in self.sources.values())
 
     def check(self, graph: Graph) -> None:
@@ -130,8 +132,8 @@ def replay_of(graph: Graph, from_ms: int) -> Replay:
 
 
 def source_time(graph: Graph, id: str) -> SourceTime | None:
-    """Where the messages of source `id` get their first timestamp; None when some reach a state or sink
-    without.
+    """Where the messages of source `id` get their first timestamp; None when some reach a stateful processor
+    or sink without one.
     """
     times, gaps = _walk(graph, graph.nodes[id])
     return None if gaps else times
@@ -146,7 +148,7 @@ def _replayable(graph: Graph, node: Node) -> SourceTime:
     times, gaps = _walk(graph, node)
     if not gaps:
         return times
-    # What cannot be asked twice is stored at the source's end, with the time of its arrival.
+    # Messages of a one-pass source are stored first, with the time of their arrival.
     is_stored = isinstance(node.operation.stream_source, Items | Socket)
     if is_stored and not times.places:
         return SourceTime((node.id,), by_arrival=True)
@@ -160,7 +162,7 @@ def _replayable(graph: Graph, node: Node) -> SourceTime:
 
 
 def _walk(graph: Graph, node: Node) -> tuple[SourceTime, list[Node]]:
-    """The first event times behind a source, and what its messages reach without any."""
+    """The first event times after a source, and the processors that its messages reach without any."""
     source = node.operation.stream_source
     if source is not None and source.event_time is not None:
         return SourceTime((node.id,), source.event_time), []
@@ -182,7 +184,7 @@ def _walk(graph: Graph, node: Node) -> tuple[SourceTime, list[Node]]:
 
 
 def _plain(place: Node, source: str) -> str | None:
-    """The column of the source that `place` takes as it is; None if it computes something."""
+    """The column of the source that `place` uses unchanged; None if it computes something."""
     operation = place.operation.assigned_time
     if operation is None or place.inputs != (source,):
         return None
@@ -216,12 +218,12 @@ def _check_paths(graph: Graph, node: Node, replay: Replay, *, dropped: bool) -> 
 
 
 def first_row(start_us: int, step_us: int, from_ms: int) -> int:
-    """The first row at or after `from_ms` of rows that lie `step_us` (1 or more) apart from `start_us` on."""
+    """The first row at or after `from_ms`, of rows every `step_us` (1 or more) from `start_us` on."""
     return max(0, -(-(from_ms * 1000 - start_us) // step_us))
 
 
 class Kept(NamedTuple):
-    """An entry of a store that was read: its size, when it was stored, its newest timestamp if it has any."""
+    """An entry of a store that was read: its size, when it was stored, its newest timestamp if any."""
 
     number: int
     bytes: int
@@ -230,7 +232,7 @@ class Kept(NamedTuple):
 
 
 class KeptTail:
-    """The entries that a store keeps for replays although they were read, oldest first, densely numbered."""
+    """The entries that a store keeps for replays after they were read, oldest first, densely numbered."""
 
     def __init__(self) -> None:
         self._entries: deque[Kept] = deque()
@@ -238,7 +240,7 @@ class KeptTail:
 
     @property
     def end(self) -> int | None:
-        """The number behind the newest entry; None when there is none."""
+        """The number after the newest entry; None when there is none."""
         return self._entries[-1].number + 1 if self._entries else None
 
     def add(self, entry: Kept) -> None:
@@ -249,7 +251,7 @@ class KeptTail:
         self._bytes += entry.bytes
 
     def drop(self, *, keep_bytes: int, keep_ms: int, keep_entries: int, now_ms: int) -> list[Kept]:
-        """Forget the oldest while all take too many bytes, are too many, or the oldest is too old."""
+        """Drop the oldest while there are too many bytes or entries, or they are too old; returns them."""
         gone = []
         while self._entries and (
             self._bytes > keep_bytes

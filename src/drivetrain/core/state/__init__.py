@@ -1,1 +1,1 @@
-"""States by key: transactional, paged, as of an application time."""
+"""States by key: transactional, paged, and exact as of an application time."""

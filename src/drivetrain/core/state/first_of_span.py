@@ -1,19 +1,19 @@
-"""Which messages of a key pass when no two of them may lie within a span of event time.
+"""Deduplication: which messages of a key pass when no two of them may be within a span of event time.
 
-Problem: of the messages of a key, in the order of their times, the first passes, and after it each that is
-farther than the span from the last one that passed. Only the time of that last one is needed, of any number
-of keys, until the clock is so far that all messages to come are farther from it.
+Problem: of the messages of a key, in the order of their times, the first one passes, and then each that is
+farther than the span from the last one that passed. Only the time of that last one is needed, for any number
+of keys, until the clock is so far that all future messages are farther from it.
 
 Design: times are kept by key in **panes** as long as the span, each a `PagedState`, of which only the touched
 pages are decoded. The last message that passed within the span of another is in the pane of that other or in
-the one before. A pane is dropped as a whole when nothing can be within the span of it any more.
+the one before. A pane is dropped as a whole when no future message can be within the span of its messages.
 
 Times are microseconds since the epoch, as Spark's are.
 
 Invariants:
 
-1. `passes` is asked in the order of times: an earlier one raises InternalError.
-2. What `passes` answers does not depend on when `forget` was called, if no time before its clock follows.
+1. `passes` is called in the order of times: an earlier one raises InternalError.
+2. The answers of `passes` do not depend on when `forget` was called, if no time before its clock follows.
 
 Called by `spark.compile.deduplication` for each bucket of keys.
 """
@@ -39,7 +39,8 @@ class _Head(msgspec.Struct, array_like=True):
 
 
 class FirstOfSpan:
-    """The times of the messages that passed last, by key; `saved` gives what the next one is made of.
+    """The times of the messages that passed last, by key; `saved` gives the bytes from which the next one is
+    created.
 
     >>> first = FirstOfSpan(60)
     >>> [time for time in (0, 30, 60, 61, 121, 122) if first.passes(b"key", time)]
@@ -55,7 +56,7 @@ class FirstOfSpan:
             self._take(saved)
 
     def passes(self, key: bytes, time_us: int) -> bool:
-        """Whether the message of a key at a time passes; if so it is the last one that did."""
+        """Whether the message of a key at a time passes; if so, it becomes the last one that did."""
         if self._last_us is not None and time_us < self._last_us:
             raise InternalError(
                 f"messages come in the order of their times: {time_us} after {self._last_us} µs"
@@ -72,13 +73,13 @@ class FirstOfSpan:
         return True
 
     def forget(self, clock_us: int) -> None:
-        """No message before this time is to come."""
+        """No message before this time will follow: drop what is no longer needed."""
         for pane in [pane for pane in self._panes if self._end(pane) <= clock_us]:
             del self._panes[pane]
 
     @property
     def forgets_at_us(self) -> int | None:
-        """The clock from which on nothing of this is needed; None if there is nothing."""
+        """The clock from which on none of this is needed; None if it is empty."""
         return self._end(max(self._panes)) if self._panes else None
 
     def saved(self) -> bytes:
@@ -87,7 +88,7 @@ class FirstOfSpan:
         return msgspec.msgpack.encode(_Head(_VERSION, self.span_us, self._last_us, panes))
 
     def _end(self, pane: int) -> int:
-        """From when on messages are farther than the span from all that are in a pane."""
+        """The time from which on messages are farther than the span from all messages in a pane."""
         return (pane + 1) * self._length + self.span_us
 
     def _take(self, saved: bytes) -> None:

@@ -1,30 +1,31 @@
-"""Keys and values that change by transactions: back to what is committed, on to what is prepared.
+"""Keys and values that change by transactions, which can be prepared, committed and rolled back.
 
 Problem: a participant of a checkpoint changes its state with every message, and learns only later whether the
-transaction that these changes belong to is committed. Until then both must be there: the state to go back to,
-and the state to go on from. And whoever decides may say it twice, or say it after a crash.
+transaction of these changes is committed. Until then it needs both the state to go back to and the state to
+continue from. And the decision may arrive twice, or again after a crash.
 
-Design: three layers. `committed` is what the last committed transaction left. `prepared` is what a prepared
-transaction would make of it. `working` is what was put and deleted since. A read looks from the newest layer
-down. Only changes are kept in the two upper layers, so that a transaction costs what it touches.
+Design: three layers. `committed` is the state after the last committed transaction. `prepared` holds the
+changes of a prepared transaction. `working` holds the later puts and deletes. A read looks from the newest
+layer down. Only changes are kept in the two upper layers, so that the cost of a transaction follows what it
+touches.
 
 | event | allowed when | effect |
 |---|---|---|
 | `prepare_commit(tx)` | nothing is prepared, or `tx` is; above the committed one | working joins prepared |
 | `commit(tx)` | `tx` is prepared | prepared joins committed |
-| `commit(tx)` | `tx` is the committed one, and no other is prepared | nothing: it was said before |
+| `commit(tx)` | `tx` is the committed one, and no other is prepared | nothing: a repetition |
 | `rollback()` | always | prepared and working are dropped |
 
-Preparing the prepared transaction again replaces it: it holds what was put since, too.
+Preparing the prepared transaction again replaces it: it then includes later puts, too.
 
 Invariants, checked by `check()`:
 
 1. A prepared transaction is above the committed one.
 2. Without a prepared transaction there are no prepared changes.
-3. Nobody outside holds an object that is in here: values are copied on their way in and out.
+3. No caller shares an object with the state: values are copied on their way in and out.
 
-Called by participants and by whoever keeps a `Transaction` (`core.checkpoint.transaction`). Source: Apache
-Storm's KeyValueState. Unlike Storm's state in memory it takes a repeated commit, and a rollback gives no
+Called by participants and by the keeper of a `Transaction` (`core.checkpoint.transaction`). Source: Apache
+Storm's KeyValueState. Unlike Storm's in-memory state it accepts a repeated commit, and a rollback creates no
 alias.
 """
 
@@ -54,7 +55,8 @@ _DELETED: Final = _Deleted()
 
 @dataclass(frozen=True)
 class SavedState(Generic[K, V]):
-    """All that must survive a crash, as plain data: what is committed, and what is prepared on top of it.
+    """Everything that must survive a crash, as plain data: what is committed, and what is prepared on top of
+    it.
 
     `changes` and `deleted` are those of the prepared transaction; without one, `prepared` is None.
     """
@@ -67,7 +69,7 @@ class SavedState(Generic[K, V]):
 
 
 class KeyValueState(Generic[K, V]):
-    """A mapping with transactions. `copy` copies a value; `lambda v: v` will do for immutable ones.
+    """A mapping with transactions. `copy` copies a value; `lambda v: v` is enough for immutable ones.
 
     >>> state = KeyValueState[str, int]()
     >>> state.put("a", 1)
@@ -89,7 +91,7 @@ class KeyValueState(Generic[K, V]):
         self.committed = NO_TRANSACTION
         """The last committed transaction."""
         self.prepared: int | None = None
-        """The transaction that is prepared and not decided."""
+        """The transaction that is prepared and not yet decided."""
         if saved is not None:
             self.committed, self.prepared = saved.committed, saved.prepared
             self._committed = {key: copy(value) for key, value in saved.values.items()}
@@ -120,7 +122,7 @@ class KeyValueState(Generic[K, V]):
         return default
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
-        """Keys with copies of their newest values; it may be changed meanwhile, which is not seen."""
+        """Keys with copies of their newest values; changes during the iteration are not seen."""
         # The order is that of the first commit of each key, then of changes: stable for the same events.
         keys = dict.fromkeys([*self._committed, *self._prepared, *self._working])
         layers = {**self._committed, **self._prepared, **self._working}
@@ -132,7 +134,7 @@ class KeyValueState(Generic[K, V]):
     # -- transactions --------------------------------------------------------------------------------
 
     def prepare_commit(self, txid: int) -> None:
-        """Make what was put until now transaction `txid`; raises InternalError as the module says."""
+        """Prepare all changes so far as transaction `txid`; raises InternalError as in the table."""
         if txid <= self.committed:
             raise InternalError(f"transaction {txid} is prepared, and {self.committed} is committed")
         if self.prepared not in (None, txid):
@@ -142,7 +144,7 @@ class KeyValueState(Generic[K, V]):
         self._working = {}
 
     def commit(self, txid: int) -> None:
-        """Make the prepared transaction what a rollback goes back to; raises InternalError as above."""
+        """Commit the prepared transaction; raises InternalError as in the table."""
         if self.prepared is None and txid == self.committed and txid != NO_TRANSACTION:
             return
         if self.prepared is None or txid != self.prepared:
@@ -155,13 +157,13 @@ class KeyValueState(Generic[K, V]):
         self.committed, self.prepared, self._prepared = txid, None, {}
 
     def rollback(self) -> None:
-        """Go back to what was committed last."""
+        """Go back to the last committed transaction."""
         self.prepared, self._prepared, self._working = None, {}, {}
 
     # -- as data -------------------------------------------------------------------------------------
 
     def saved(self) -> SavedState[K, V]:
-        """What must survive a crash; what is neither prepared nor committed is not in it."""
+        """The data that must survive a crash, without changes that are neither prepared nor committed."""
         changes = {k: self._copy(v) for k, v in self._prepared.items() if not isinstance(v, _Deleted)}
         deleted = frozenset(k for k, v in self._prepared.items() if isinstance(v, _Deleted))
         values = {key: self._copy(value) for key, value in self._committed.items()}

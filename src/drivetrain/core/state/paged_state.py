@@ -1,22 +1,22 @@
-"""A mapping from bytes to bytes, kept as bytes, of which only what is touched is ever decoded.
+"""A mapping from bytes to bytes, stored as bytes; only the parts that are touched are decoded.
 
-Problem: the state of a bucket of keys comes from Spark as one blob and goes back as one. Decoding and
-encoding all of it costs as much as there are keys, however few of them a batch touches.
+Problem: Spark provides the state of a bucket of keys as one blob and takes it back as one. Decoding and
+encoding all of it costs in proportion to the number of keys, however few of them a batch touches.
 
 Design: **pages** of about a dozen entries, addressed by a stable hash of the key, and a table of where they
-begin. A look or a change decodes the one page that the key is on; `saved` encodes the pages that were changed
-and copies what lies between them. The number of pages doubles as the mapping grows, which decodes all of it,
-once for each doubling. A copy of a megabyte takes a fraction of a millisecond, a decoding of it a hundred.
+begin. A read or a change decodes the page of that key; `saved` encodes the changed pages and copies the bytes
+between them. The number of pages doubles as the mapping grows, which decodes all of it, once for each
+doubling. Copying a megabyte takes a fraction of a millisecond, decoding it a hundred.
 
     count u32 | log2(pages) u8 | end of each page u32 … | pages, each a msgpack map of bytes to bytes
 
-The lowest bits of the hash are not used: by them keys come to their bucket (see `bucket_of`).
+The lowest bits of the hash are not used: they choose the key's bucket (see `bucket_of`).
 
 Invariants:
 
-1. It holds what a dict would hold after the same changes.
+1. It is equal to a dict after the same changes.
 2. The same entries in the same order of changes give the same bytes.
-3. Bytes that were cut or do not fit together raise InputError, nothing else; contents are the caller's.
+3. Truncated or inconsistent bytes raise InputError, nothing else; contents are the caller's responsibility.
 
 Called by `core.state.two_state`.
 """
@@ -34,7 +34,7 @@ import msgspec
 from drivetrain.errors import InputError
 
 BUCKETS: Final = 32
-"""How many buckets the keys of a processor are in, for ever: neither cores nor parallelism change it."""
+"""The number of buckets of a processor's keys. It never changes, whatever the cores or the parallelism."""
 
 _BUCKET_BITS: Final = 5
 _FULL: Final = 16
@@ -52,7 +52,7 @@ def bucket_of(key: bytes) -> int:
 
 
 class PagedState:
-    """The mapping; `saved` gives what the next one is made of.
+    """The mapping; `saved` gives the bytes from which the next one is created.
 
     >>> state = PagedState()
     >>> state[b"a"] = b"1"
@@ -73,7 +73,7 @@ class PagedState:
         return self._count
 
     def get(self, key: bytes) -> bytes | None:
-        """What is kept for a key, or None."""
+        """The value of a key, or None."""
         return self._page(self._number(key)).get(key)
 
     def __contains__(self, key: bytes) -> bool:
@@ -107,7 +107,7 @@ class PagedState:
         copied = 0
         for number in changed:
             page = self._pages[number]
-            assert page is not None  # a page is changed only once it is decoded
+            assert page is not None  # only decoded pages are changed
             parts.append(self._bytes[self._at[copied] : self._at[number]])
             encoded = _encoder.encode(page)
             parts.append(encoded)

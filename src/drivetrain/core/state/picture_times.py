@@ -1,7 +1,7 @@
-"""The application times as of which exact states can be had: of one processor, and of all together.
+"""The application times for which exact states are available: of one processor, and of all together.
 
-Problem: each persistent Task takes pictures of its state at a step of its own, and keeps them for a time of
-its own. To compare two Tasks one needs a time that both can answer.
+Problem: each persistent Task takes pictures of its state at its own step, and keeps them for its own time. To
+compare two Tasks one needs a time for which both have a picture.
 
 Design: the times of one are a range of multiples of its step (`PictureTimes`). The times of all are the
 multiples of the steps' least common multiple that lie in every range, again a `PictureTimes`. The newest of
@@ -24,14 +24,14 @@ import msgspec
 
 
 class PictureTimes(msgspec.Struct, frozen=True):
-    """The multiples of `step_ms` from `first_ms` to `last_ms`, which are some, too; none if first > last."""
+    """The multiples of `step_ms` from `first_ms` to `last_ms`, both included; empty if first > last."""
 
     first_ms: int
     last_ms: int
     step_ms: int
 
     def __contains__(self, at_ms: int) -> bool:
-        """Whether the states as of a time can be had exactly."""
+        """Whether the exact states as of a time are available."""
         return self.first_ms <= at_ms <= self.last_ms and at_ms % self.step_ms == 0
 
     @property
@@ -41,7 +41,7 @@ class PictureTimes(msgspec.Struct, frozen=True):
 
 
 def times_between(from_ms: int, to_ms: int, step_ms: int) -> PictureTimes:
-    """The multiples of a step from a time to another, both included.
+    """The multiples of a step between two times, both included.
 
     >>> times_between(1, 10, 4)
     PictureTimes(first_ms=4, last_ms=8, step_ms=4)
@@ -50,7 +50,7 @@ def times_between(from_ms: int, to_ms: int, step_ms: int) -> PictureTimes:
 
 
 def common_times(each: Iterable[PictureTimes]) -> PictureTimes | None:
-    """The times that all of these contain; None when there are no ranges at all.
+    """The times that all of these contain; None without any range.
 
     >>> common_times([PictureTimes(0, 24, 4), PictureTimes(6, 30, 6)])
     PictureTimes(first_ms=12, last_ms=24, step_ms=12)

@@ -1,14 +1,14 @@
-"""Keys, equal exactly where Spark groups them together, and as bytes, the same in every process and version.
+"""Keys: equal exactly where Spark groups them together, with bytes that never change.
 
-Problem: Spark has one group for all NaN, one for 0.0 and -0.0, and groups by arrays, structs and maps. To
-Python each NaN is another key, and lists and dicts are none at all.
+Problem: Spark has one group for all NaN, one for 0.0 and -0.0, and groups by arrays, structs and maps. In
+Python each NaN is a different key, and lists and dicts cannot be keys.
 
-Design: `canonical_key` makes of what a column or a function gives a value that Python compares as Spark does:
-all NaN are `NAN`, a list is a tuple, a struct or a map is a `KeyMap`. `encoded_key` gives the bytes of that.
+Design: `canonical_key` turns a value of a column or a function into one that Python compares as Spark does:
+all NaN are `NAN`, a list is a tuple, a struct or a map is a `KeyMap`. `encoded_key` encodes that as bytes.
 
-Keys are made of what columns hold: text, numbers, truth values, bytes, instants, dates, spans of time,
-decimals, null, and tuples and mappings of them. Equal keys have equal bytes, and keys of different types
-different ones: 1 is neither 1.0 nor True.
+Keys consist of column values: text, numbers, booleans, bytes, timestamps, dates, intervals, decimals, null,
+and tuples and mappings of them. Equal keys have equal bytes, and keys of different types different ones: 1 is
+neither 1.0 nor True.
 
 >>> decoded_key(encoded_key(("NYC", 7)))
 ('NYC', 7)
@@ -59,7 +59,7 @@ class _NotANumber(float):
 
 
 NAN: Final = _NotANumber("nan")
-"""All NaN of a key."""
+"""The one NaN of all keys."""
 
 
 class KeyMap(dict[Any, Any]):
@@ -70,7 +70,7 @@ class KeyMap(dict[Any, Any]):
 
 
 def canonical_key(part: Any) -> Any:
-    """A value that is equal to that of another key exactly where Spark has one group for both."""
+    """A value that equals another key's exactly where Spark puts both into one group."""
     if isinstance(part, float):
         return NAN if math.isnan(part) else part + 0.0  # -0.0 is 0.0
     if isinstance(part, list | tuple):
@@ -82,7 +82,7 @@ def canonical_key(part: Any) -> Any:
 
 
 def encoded_key(key: Any) -> bytes:
-    """The bytes of a key; raises TypeError for what no key can be."""
+    """The bytes of a key; raises TypeError for a value that cannot be a key."""
     kind = type(key)
     if kind is str or (kind is tuple and all(type(part) is str for part in key)):
         return _encode(key)
@@ -90,7 +90,7 @@ def encoded_key(key: Any) -> bytes:
 
 
 def decoded_key(encoded: bytes) -> Any:
-    """The canonical key that `encoded_key` was given; raises InputError when it is damaged."""
+    """The canonical key that `encoded_key` encoded; raises InputError for damaged bytes."""
     try:
         return _decoded(encoded)
     except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError) as error:
@@ -128,7 +128,7 @@ def _wire(part: Any) -> Any:
 
 
 def _shortest(number: Decimal) -> str:
-    """The same for all decimals of one value."""
+    """The same text for all decimals of one value."""
     text = format(number, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

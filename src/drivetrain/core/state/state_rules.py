@@ -1,4 +1,4 @@
-"""The rules of a persistent Task's states: monoid, codec, window and step; and results that have ended.
+"""The rules of a persistent Task's states: monoid, codec, window and step; and the results of ended windows.
 
 Called by `two_state` and by layer `spark`.
 """
@@ -24,9 +24,9 @@ EVER: Final[Span] = (0, 0)
 
 @dataclass(frozen=True)
 class StateRules(Generic[S]):
-    """What the states of a processor are: how they are merged and written, cut into windows and time.
+    """How the states of a processor are merged and encoded, and divided into windows and panes.
 
-    `signature` says it in words; states with another one are not read.
+    `signature` describes the rules; states with another one are not read.
     """
 
     monoid: Monoid[Any, S]
@@ -36,11 +36,11 @@ class StateRules(Generic[S]):
     window: Window | None = None
 
     def spans(self, ts_ms: int) -> Iterable[Span]:
-        """The windows that a message at a time is in."""
+        """The windows that contain a message with this timestamp."""
         return (EVER,) if self.window is None else assign(self.window, ts_ms, FINAL_CLOCK_MS)
 
     def pane(self, ts_ms: int) -> int:
-        """The time at which the pane of a message begins; messages of one pane may be merged beforehand."""
+        """The beginning of a message's pane; messages of one pane may be merged beforehand."""
         return 0 if self.step_ms is None else ts_ms - ts_ms % self.step_ms
 
 

@@ -1,36 +1,36 @@
 """States by key, now and exactly as of an application time.
 
-Problem: somebody wants the states as of an application time, with all messages older than it and no other.
-Messages do not come in order, and nobody can stop the stream at that time to look.
+Problem: a user wants the states as of an application time, with all messages older than it and no others.
+Messages arrive out of order, and the stream cannot stop at that time.
 
 Design: two states. The **checkpoint state** has the messages older than `checkpoint_ms`, a multiple of the
-**step**, and no other. All else waits beside it in **panes**, one for each step of application time. The
+**step**, and no others. All other messages wait in **panes**, one for each step of application time. The
 **current state** of a key is its checkpoint state and its panes together. When the clock passes the end of a
-pane no message for it is to come: the pane is merged into the checkpoint state, which is then an exact
-**picture** as of that end. A `Picture` says of each key that it changed what it was before, so that from any
-later checkpoint state one comes back to any earlier time (`as_of`).
+pane, no more messages are expected for it: the pane is merged into the checkpoint state, which is then an
+exact **picture** as of that end. A `Picture` stores the previous value of each key that changed, so that any
+earlier time can be computed from a later checkpoint state (`as_of`).
 
-The clock is never held: `advance` is given the input's, with messages or without.
+The clock is never held back: `advance` takes the input's clock, with or without messages.
 
-What comes late (older than the checkpoint state) is taken by the current state at once, through the oldest
-pane, and counted; the pictures that are there do not change by it.
+A late message (older than the checkpoint state) enters the current state immediately, through the oldest
+pane, and is counted; existing pictures do not change.
 
-With a **window** there is a state for each key and window. A window ends when the clock reaches its end: it
-is told once, is no part of the current state any more, and later messages for it are left out and counted.
+With a **window** there is a state for each key and window. A window ends when the clock reaches its end: its
+result is emitted once, it leaves the current state, and later messages for it are left out and counted.
 Without a step there are no panes and no pictures.
 
-All of it is one value of bytes, in which only the pages that are touched are decoded: see
+All of it is one value of bytes, of which only the touched pages are decoded: see
 `core.state.paged_state`.
 
 Invariants, checked by `check()`:
 
 1. `checkpoint_ms` is the last multiple of the step that the clock has reached.
 2. No pane begins before `checkpoint_ms`, and each at a multiple of the step.
-3. A window is told once, when the clock has reached its end.
+3. A window is emitted once, when the clock has reached its end.
 4. States are decoded only with the rules that they were encoded with: others are refused.
 
-Called by persistent Tasks (`spark.compile.persistent_buckets`) for each bucket of keys, and by whoever asks
-for states (`spark.state.state_query`). Source: Apache Gearpump's MonoidState (left and right part) and
+Called by persistent Tasks (`spark.compile.persistent_buckets`) for each bucket of keys, and by queries for
+states (`spark.state.state_query`). Source: Apache Gearpump's MonoidState (left and right part) and
 WindowState.
 """
 
@@ -60,9 +60,10 @@ _GONE: Final[Any] = object()
 
 @dataclass(frozen=True)
 class Picture:
-    """The checkpoint state is exact as of `at_ms` now; what the keys that it changed were before, encoded.
+    """The step to an exact checkpoint state as of `at_ms`: the encoded previous values of the keys that
+    changed.
 
-    None: it was not there.
+    None: the key did not exist.
     """
 
     at_ms: int
@@ -70,18 +71,18 @@ class Picture:
 
 
 class TwoStates(Generic[S]):
-    """The states of a bucket of keys; `saved` gives what the next one is made of."""
+    """The states of a bucket of keys; `saved` gives the bytes from which the next one is created."""
 
     def __init__(self, rules: StateRules[S], saved: bytes | None = None) -> None:
         self.rules: Final = rules
         self.clock_ms = NO_CLOCK_MS
         self.checkpoint_ms = rules.pane(NO_CLOCK_MS)
         self.newest_picture_ms = NO_CLOCK_MS
-        """As of when the last picture is that changed anything."""
+        """The time of the last picture that changed anything."""
         self.late = 0
-        """Messages that came late since this object was made."""
+        """How many messages arrived late since this object was created."""
         self.changed: dict[tuple[Span, bytes], None] = {}
-        """The windows and keys that were updated since this object was made, in order."""
+        """The windows and keys that were updated since this object was created, in order."""
         self._is_timeless: Final = rules.window is None and rules.step_ms is None
         self._checkpoint: dict[Span, _Layer[S]] = {}
         self._panes: dict[int, dict[Span, _Layer[S]]] = {}
@@ -91,7 +92,7 @@ class TwoStates(Generic[S]):
     # -- messages ------------------------------------------------------------------------------------
 
     def update(self, key: bytes, ts_ms: int, message: Any) -> None:
-        """Take one message, into each window that it is in and that has not ended."""
+        """Add one message to each of its windows that has not ended."""
         monoid, is_late = self.rules.monoid, False
         if self._is_timeless:
             layer = self._layer(EVER, ts_ms)
@@ -111,7 +112,7 @@ class TwoStates(Generic[S]):
         self.late += is_late
 
     def merge(self, key: bytes, span: Span, ts_ms: int, part: S, messages: int) -> None:
-        """Take what some messages of one key, window and pane add up to."""
+        """Add the partial state of some messages of one key, window and pane."""
         if span != EVER and span[1] <= self.clock_ms:
             self.late += messages
             return
@@ -128,7 +129,7 @@ class TwoStates(Generic[S]):
     def _layer(self, span: Span, ts_ms: int) -> _Layer[S]:
         at = self._checkpoint
         if self.rules.step_ms is not None:
-            # What comes late must not change a picture that is there: it goes where the next one is made of.
+            # A late message must not change an existing picture: it goes into the pane of the next one.
             at = self._panes.setdefault(max(self.rules.pane(ts_ms), self.checkpoint_ms), {})
         if span not in at:
             at[span] = _Layer(self.rules.codec)
@@ -137,7 +138,7 @@ class TwoStates(Generic[S]):
     # -- states --------------------------------------------------------------------------------------
 
     def get(self, key: bytes, span: Span = EVER) -> Any:
-        """The current state of a key, of all that came; None if nothing did, or its window has ended."""
+        """The current state of a key, of all its messages; None without any, or when its window has ended."""
         if span != EVER and span[1] <= self.clock_ms:
             return None
         state = self._joined(key, span)
@@ -175,7 +176,7 @@ class TwoStates(Generic[S]):
     # -- time ----------------------------------------------------------------------------------------
 
     def advance(self, clock_ms: int) -> tuple[list[Ended[S]], list[Picture]]:
-        """The clock is this now (ms, never less than before): the windows that end, and the pictures."""
+        """Move the clock (ms, never back); returns the windows that end, and the pictures."""
         if clock_ms < self.clock_ms:
             raise InternalError(f"the clock of states went back from {self.clock_ms} to {clock_ms} ms")
         over = [s for s in self._spans() if s != EVER and self.clock_ms < s[1] <= clock_ms]
@@ -195,13 +196,13 @@ class TwoStates(Generic[S]):
         return ended, pictures
 
     def next_ms(self) -> int | None:
-        """When the clock should be told next though no message comes; None: it need not."""
+        """The time at which `advance` is needed next even without messages; None: it is not."""
         ends = [span[1] for span in self._spans() if span != EVER and span[1] > self.clock_ms]
         picture_ms = self._next_picture_ms()
         return min(ends if picture_ms is None else [*ends, picture_ms], default=None)
 
     def _next_picture_ms(self) -> int | None:
-        """As of when the next picture is that changes anything: a pane ends, or a window is over by then."""
+        """The time of the next picture that changes anything: a pane ends, or a window is over by then."""
         step_ms = self.rules.step_ms
         if step_ms is None:
             return None
@@ -210,12 +211,12 @@ class TwoStates(Generic[S]):
         return min(ends, default=None)
 
     def _absorb(self, at_ms: int) -> Picture:
-        """Make the checkpoint state as of a time."""
+        """Move the checkpoint state to a time."""
         assert self.rules.step_ms is not None
         before: dict[Span, dict[bytes, bytes | None]] = {}
         for span, pane in self._panes.pop(at_ms - self.rules.step_ms, {}).items():
             if span != EVER and span[1] <= at_ms:
-                continue  # it is over by then
+                continue  # the window is over by then
             layer = self._checkpoint.setdefault(span, _Layer(self.rules.codec))
             kept = before[span] = {}
             for key in pane.keys():  # noqa: SIM118 - no dict
@@ -230,7 +231,7 @@ class TwoStates(Generic[S]):
     def as_of(self, pictures: Iterable[Picture], key: bytes | None = None) -> dict[tuple[Span, bytes], S]:
         """The checkpoint state before these pictures, of all keys or of one.
 
-        They must be all that followed the time that is meant, and none of a time before.
+        They must be all pictures after the requested time, and none before it.
         """
         found: dict[tuple[Span, bytes], bytes | None] = {}
         for picture in sorted(pictures, key=lambda p: p.at_ms):
@@ -253,7 +254,7 @@ class TwoStates(Generic[S]):
         return not self._checkpoint and not self._panes
 
     def saved(self) -> bytes:
-        """All of it; only what was changed is encoded anew."""
+        """All of it as bytes; only changed pages are encoded again."""
         layers: list[tuple[int | None, Span, bytes]] = []
         parts: list[tuple[int | None, dict[Span, _Layer[S]]]] = [(None, self._checkpoint)]
         for at, spans in parts + sorted(self._panes.items()):
@@ -296,7 +297,7 @@ class TwoStates(Generic[S]):
 
 
 class _Layer(Generic[S]):
-    """States by key, of which those that are looked at are decoded, and those that were put encoded again."""
+    """States by key: a state is decoded when it is read, and encoded again when it was put."""
 
     def __init__(self, codec: Codec[S], saved: memoryview | None = None) -> None:
         self._codec: Final = codec
@@ -305,7 +306,7 @@ class _Layer(Generic[S]):
         self._put: set[bytes] = set()
 
     def get(self, key: bytes) -> Any:
-        """The state of a key as it is kept here, or `_GONE`."""
+        """The state of a key in this layer, or `_GONE`."""
         if key in self._decoded:
             return self._decoded[key]
         encoded = self._paged.get(key)
@@ -313,7 +314,7 @@ class _Layer(Generic[S]):
         return state
 
     def own(self, key: bytes) -> Any:
-        """The state of a key for whoever may change it, or `_GONE`."""
+        """The state of a key for a caller that may change it, or `_GONE`."""
         state = self.get(key)
         if state is _GONE or type(state) in _IMMUTABLE:
             return state
@@ -358,13 +359,13 @@ H = TypeVar("H")
 
 
 def encoded_picture(picture: Picture) -> bytes:
-    """A picture as bytes."""
+    """Encode a picture."""
     before = [(span[0], span[1], dict(kept)) for span, kept in sorted(picture.before.items())]
     return _framed(msgspec.msgpack.encode(_Kept(picture.at_ms, before)), ())
 
 
 def decoded_picture(encoded: bytes) -> Picture:
-    """What `encoded_picture` made bytes of; raises InputError when they are damaged."""
+    """Decode a picture; raises InputError for damaged bytes."""
     kept, _ = _unframed(encoded, _Kept, "a picture of states")
     return Picture(kept.at_ms, {(start, end): before for start, end, before in kept.before})
 

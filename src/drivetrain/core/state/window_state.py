@@ -1,6 +1,6 @@
-"""Windows of Python folds: which windows a message is in, and the states of open windows.
+"""Windows of Python folds: which windows contain a message, and the states of open windows.
 
-The problem: what Spark's native aggregates do for columns, done for user-defined monoids and folds.
+The problem: user-defined monoids and folds need what Spark's native aggregates do for columns.
 A plain data structure driven from outside; the property test compares it with one pass over all
 messages.
 
@@ -9,7 +9,7 @@ Invariants:
 1. A window fires once, when the clock has reached its end or the stream ends, unless it accumulates.
 2. A message for a window that has fired is late: counted, and merged nowhere.
 3. Session windows of one key never overlap: they are merged as soon as they do. A message exactly one gap
-   behind another begins a new session, whether or not the one before has fired.
+   after another begins a new session, whether or not the earlier session has fired.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Group = tuple[Any, int, int]
 
 
 def assign(window: Window, ts: int, end_of_time: int, per_ms: int = 1) -> list[tuple[int, int]]:
-    """The windows [start, end) that a message at `ts` is in, in ms, or in a unit of which a ms has `per_ms`.
+    """The windows [start, end) that contain `ts`, in ms, or in a smaller unit (`per_ms` of them are one ms).
 
     >>> from drivetrain.api.windows import sliding
     >>> assign(sliding("10 ms", "5 ms"), 7, 10**15)
@@ -43,9 +43,9 @@ def assign(window: Window, ts: int, end_of_time: int, per_ms: int = 1) -> list[t
 
 
 class WindowState:
-    """The open windows of some keys; `states` is plain data that can be stored and given back.
+    """The open windows of some keys; `states` is plain data that can be stored and restored.
 
-    Their bounds are in ms, or in a unit of which a ms has `per_ms`; the clock is in ms.
+    Their bounds are in ms, or in a smaller unit (`per_ms` of them are one ms); the clock is in ms.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class WindowState:
         self._changed: set[Group] = set()
 
     def merge(self, entries: Iterable[tuple[Group, Any]], clock_ms: int) -> int:
-        """Take in partial states (for a fold: messages) by group; returns how many were late."""
+        """Add partial states (for a fold: messages) by group; returns how many were late."""
         from drivetrain.api.folds import FoldMonoid
 
         folds = isinstance(self.monoid, FoldMonoid)

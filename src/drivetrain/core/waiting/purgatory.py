@@ -1,21 +1,21 @@
 """The purgatory: operations that wait for a condition or a timeout, whichever comes first.
 
-Problem. An ask waits for its reply, a quorum write for a majority, a request for slots; each has a
-timeout. Three parties may end the wait at the same instant: whoever made the condition true, whoever
-started the operation and finds it already true, and the clock. The end must happen exactly once, no
-wait may be forgotten, and a wait that ended must not linger.
+Problem. An ask waits for its reply, a quorum write for a majority, a request for slots; each has a timeout.
+Three parties may end the wait at the same instant: the one that makes the condition true, the one that starts
+the operation and finds it already true, and the clock. The end must happen exactly once, no wait may be
+forgotten, and a wait that ended must not linger.
 
 Design. A `DelayedOperation` ends by `force_complete`, which only the first caller wins. The purgatory
-watches it under one or more keys (what it waits for); whoever changes such a thing calls
-`check_and_complete(key)`. An operation that is still incomplete after it is watched is put on the
+watches it under one or more keys (what it waits for); code that changes one of these calls
+`check_and_complete(key)`. An operation that is still incomplete once it is watched is put on the
 timing wheel. It may complete through one key and stay in the lists of its others: such *stale* entries
-are dropped when met, and purged when too many pile up; a purge visits only the keys of what completed
-since the last one.
+are dropped when found, and purged when there are too many; a purge visits only the keys of operations that
+completed since the last one.
 
-Threads. The core imports no threads, but states where they must be kept apart, and is handed the means:
-`guard` makes the watch lists and the timer one critical section, in which none of the operations' own
-code runs; `new_lock` gives each operation the lock under which it is tried. Without them, the default,
-it is for one thread. The claim of completion is a `list.pop`, which Python executes atomically.
+Threads. The core imports no threads, but defines where they must be kept apart, and accepts the means:
+`guard` makes the watch lists and the timer one critical section, in which none of the operations' own code
+runs; `new_lock` gives each operation the lock under which it is tried. By default there are none, and the
+purgatory is for one thread. Completion is claimed by a `list.pop`, which Python executes atomically.
 
 Invariants:
 
@@ -51,10 +51,10 @@ UNGUARDED: Final[Guard] = nullcontext()
 class DelayedOperation(TimerTask, ABC):
     """Something to be done when its condition holds, or at the latest after `delay_ms`.
 
-    Subclasses say what the condition is (`try_complete`) and what to do at the end (`on_complete`,
+    Subclasses define the condition (`try_complete`) and what to do at the end (`on_complete`,
     `on_expiration`). `lock` is the lock under which the operation is tried; None takes the
     purgatory's. A delay of 0 or less expires at once, or when time advances next. Raises `ConfigError` for a
-    delay that is no whole number.
+    delay that is not a whole number.
 
     Their code may call the purgatory, but `try_complete` must change nothing that other operations
     wait for before it has called `force_complete`: two operations that try each other would deadlock.
@@ -65,7 +65,7 @@ class DelayedOperation(TimerTask, ABC):
     def __init__(self, delay_ms: int, lock: Guard | None = None) -> None:
         super().__init__()
         self.delay_ms = _whole_ms(delay_ms)
-        self._claim = [True]  # whoever pops it completes the operation
+        self._claim = [True]  # the thread that pops it completes the operation
         self._lock: Guard | None = lock
         self._guard = UNGUARDED
         self._owner: Purgatory[Any] | None = None
@@ -73,19 +73,19 @@ class DelayedOperation(TimerTask, ABC):
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """Complete the operation if its condition holds: then, and only then, return `force_complete()`."""
+        """Return `force_complete()` if the condition holds, otherwise False."""
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Do what was waited for; called exactly once, by whoever completed the operation."""
+        """Perform the end of the wait; called exactly once, by the caller that completed the operation."""
 
     def on_expiration(self) -> None:
-        """Note that the timeout ended the wait; called after `on_complete`. Does nothing by default."""
+        """The timeout ended the wait; called after `on_complete`. Does nothing by default."""
         return
 
     @property
     def completed(self) -> bool:
-        """Whether somebody has completed this operation (`on_complete` may still be running)."""
+        """Whether this operation was completed (`on_complete` may still be running)."""
         return not self._claim
 
     def force_complete(self) -> bool:
@@ -150,7 +150,7 @@ class Purgatory(Generic[OperationT]):
     `tick_ms` (at least 1), `wheel_size` (at least 2) and `start_ms` are the timer's. Stale entries are
     purged when more than `purge_limit` operations have completed since the last purge. `guard` must not
     be entered twice by one thread's code outside this class; see the module's docstring. Raises
-    `ConfigError` for limits that make no sense.
+    `ConfigError` for limits out of range.
     """
 
     def __init__(
@@ -200,9 +200,9 @@ class Purgatory(Generic[OperationT]):
         """Complete `operation` now if its condition holds, else watch it under `keys` until it expires.
 
         Returns whether this call's attempts completed it: False also when another thread did, or when
-        the delay was used up already and it expired. Raises `InternalError` without keys (nobody
-        could complete it) or for an operation that has been in a purgatory before; whatever
-        `try_complete` raises is passed on, and the operation is not watched then.
+        the delay was used up already and it expired. Raises `InternalError` without keys (nothing
+        could complete it) or for an operation that has been in a purgatory before; exceptions of
+        `try_complete` are passed on, and the operation is not watched then.
         """
         if not keys:
             raise InternalError(
@@ -213,7 +213,7 @@ class Purgatory(Generic[OperationT]):
             if operation.safe_try_complete_or_else(lambda: self._watch(operation, keys)):
                 return True
             with self._guard:
-                # Whoever completes it from here on takes it off again, also under the guard.
+                # A thread that completes it from here on takes it off again, also under the guard.
                 wants_timer = not operation.completed and not operation.cancelled
                 is_due = wants_timer and not self._timer.add(operation, operation.delay_ms, now_ms)
         except BaseException:
@@ -228,7 +228,7 @@ class Purgatory(Generic[OperationT]):
         """Try every operation watched under `key`; return how many this call completed.
 
         Call it after the change, without holding locks that operations take. Raises an
-        `ExceptionGroup` of what operations raised, after all have been tried.
+        `ExceptionGroup` of the operations' exceptions, after all have been tried.
         """
         with self._guard:
             operations = list(self._watchers.get(key, ()))
@@ -238,7 +238,7 @@ class Purgatory(Generic[OperationT]):
             try:
                 if not operation.completed and operation.safe_try_complete():
                     completed += 1
-            except Exception as error:  # noqa: BLE001 - it is raised below, after the others had their turn
+            except Exception as error:  # noqa: BLE001 - it is raised below, after the others were tried
                 errors.append(error)
         if operations:
             with self._guard:
@@ -247,10 +247,10 @@ class Purgatory(Generic[OperationT]):
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[OperationT]:
-        """Watch `key` no longer and return its incomplete operations, taken off the timer.
+        """Stop watching `key` and return its incomplete operations, taken off the timer.
 
         They are not completed: the caller decides. They stay watched under their other keys, and can
-        still be completed there, but expire no more.
+        still be completed there, but no longer expire.
         """
         with self._guard:
             operations = self._watchers.pop(key, [])
@@ -269,7 +269,7 @@ class Purgatory(Generic[OperationT]):
     def advance(self, now_ms: int) -> int:
         """Expire what is due by `now_ms`, then purge if there is much to purge; return how many expired.
 
-        Raises an `ExceptionGroup` of what operations raised, after all of this was done.
+        Raises an `ExceptionGroup` of the operations' exceptions, after all of this was done.
         """
         with self._guard:
             due = self._timer.advance(now_ms)
@@ -277,9 +277,9 @@ class Purgatory(Generic[OperationT]):
         errors: list[Exception] = []
         for number, operation in enumerate(due):
             try:
-                # An earlier one's end may have cancelled it since it left the timer.
+                # The end of an earlier operation may have cancelled it since it left the timer.
                 expired += not operation.cancelled and operation.expire()
-            except Exception as error:  # noqa: BLE001 - it is raised below, after the others had their turn
+            except Exception as error:  # noqa: BLE001 - it is raised below, after the others were tried
                 errors.append(error)
             except BaseException:
                 # An interrupt: it must not wait, and the rest must not be forgotten.
@@ -289,7 +289,7 @@ class Purgatory(Generic[OperationT]):
             delayed = self._timer.size
             is_much = self._estimated - delayed > self._purge_limit
             if is_much:
-                # Set before purging: what completes meanwhile counts for the next purge.
+                # Set before purging: operations that complete meanwhile count for the next purge.
                 self._estimated = delayed
         if is_much:
             self.purge()
@@ -302,8 +302,8 @@ class Purgatory(Generic[OperationT]):
             completed, self._completed = self._completed, []
         dropped = 0
         for key in dict.fromkeys(key for operation in completed for key in operation._keys):
-            if key in self._watchers:  # mostly not: looked up without the guard, as that does no harm
-                with self._guard:  # per key, so that nobody waits for the whole purge
+            if key in self._watchers:  # usually not there; a look-up without the guard is harmless
+                with self._guard:  # per key, so that no thread waits for the whole purge
                     dropped += self._drop_completed(key)
         return dropped
 

@@ -1,11 +1,11 @@
 """The timer: delays on a timing wheel, driven by a given clock.
 
-Problem. Callers think in delays from now, the wheel in absolute expirations and buckets; somebody
-has to walk the wheel from bucket to bucket, and to say what happens to a delay that is too short to
+Problem. Callers think in delays from now, the wheel in absolute expirations and buckets. Something has
+to walk the wheel from bucket to bucket, and to decide about a delay that is too short to
 wait for.
 
-Design. `add` turns a delay into an expiration; what the wheel refuses because it expired is due at
-once, which the caller is told. `advance` takes every bucket that expired by now, one after the other,
+Design. `add` turns a delay into an expiration; a task that the wheel refuses because it has expired is due at
+once, and `add` returns False. `advance` takes every bucket that has expired, one after the other,
 each at the bucket's own time, so that tasks cascade exactly as if the timer had been advanced at every
 tick. Due tasks are returned, never called: running them is the caller's effect.
 
@@ -14,7 +14,7 @@ Invariants:
 1. A task that was added becomes due exactly once, unless it is cancelled or added again before.
 2. A task never becomes due more than `tick_ms` − 1 before its expiration, and `advance(now_ms)` leaves
    no pending task whose rounded-down expiration is at or before `now_ms`.
-3. `size` counts pending tasks only: not those due at once, not those handed out.
+3. `size` counts pending tasks only: not those due at once, not those returned.
 
 Called by `drivetrain.core.waiting.purgatory` and the actor kernel. Not safe for threads: callers serialize.
 Source: Apache Kafka's SystemTimer.
@@ -54,9 +54,9 @@ class Timer(Generic[TaskT]):
     def add(self, task: TaskT, delay_ms: int, now_ms: int) -> bool:
         """Make `task` due `delay_ms` after `now_ms`; return False if it is due at once.
 
-        Then it is not pending, and the caller runs it. As the wheel's time stands at the last expired
-        bucket, even a delay of 0 may have to wait for the next `advance`. A pending task moves to its
-        new time, and a cancelled one is taken back into service.
+        Then it is not pending, and the caller runs it. The wheel's time stands at the last expired
+        bucket, so even a delay of 0 may have to wait for the next `advance`. A pending task moves to its
+        new time; a cancelled one is active again.
         """
         if task._bucket is not NO_BUCKET:
             task.renew()

@@ -5,15 +5,15 @@ awaited thing happened. A heap pays O(log n) to add and, since it cannot delete,
 timers until they reach the top: its size follows the timeout, not the work in progress.
 
 Design. A level is an array of buckets, each a span of `tick_ms`; a task goes to the bucket of its
-expiration by two integer divisions. What is too far ahead goes to the next level, whose tick is the
+expiration by two integer divisions. A task too far ahead goes to the next level, whose tick is the
 whole span of this one; levels appear on first use. With a tick of 1 ms and 20 buckets, levels span
 20 ms, 400 ms, 8 s, 160 s, 3200 s, 64000 s, … A bucket is a circular doubly linked list with the
-links inside the tasks, so that a task is unlinked without looking for it. Only buckets are queued
+links inside the tasks, so that a task is unlinked without a search. Only buckets are queued
 by time, and there are few: the clock jumps from one queued bucket to the next. The tasks of a
 bucket of an upper level move down when the clock reaches it (*cascading*); those of the lowest level
 are due.
 
-Time is what the caller says, in integer ms from 0. The wheel calls nobody: due tasks are returned.
+The caller provides the time, in integer ms from 0. The wheel calls nothing: due tasks are returned.
 
 Invariants:
 
@@ -24,7 +24,7 @@ Invariants:
    passes a queued bucket.
 4. Every bucket that has an expiration is queued exactly once; every linked task's bucket has one.
    (A bucket that was emptied by cancelling stays queued.)
-5. A linked task lies ahead: its bucket's expiration is not before its level's current time.
+5. A linked task is in the future: its bucket's expiration is not before its level's current time.
 
 Called by `drivetrain.core.waiting.timer`. Not safe for threads: callers serialize.
 Source: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); the lazy levels and the
@@ -82,7 +82,7 @@ class TimerTask(_Link):
     def cancel(self) -> bool:
         """Take this task out of its wheel in O(1); return whether it was pending.
 
-        A task that is due but has not been run yet is only marked: whoever runs due tasks may skip it.
+        A task that is due but has not been run yet is only marked: the code that runs due tasks may skip it.
         """
         bucket = self._bucket
         self._bucket = CANCELLED_BUCKET
@@ -99,7 +99,7 @@ class TimerTask(_Link):
 
     def renew(self) -> None:
         """Forget an earlier cancellation, and leave the wheel if pending."""
-        TimerTask.cancel(self)  # not a subclass's: wheels call this where that one may be locked out
+        TimerTask.cancel(self)  # not a subclass's: wheels call this where that one might block
         self._bucket = NO_BUCKET
 
 
@@ -126,7 +126,7 @@ CANCELLED_BUCKET: Final = _Bucket(None)
 
 
 class _Level:
-    """One wheel of the hierarchy; `next_ms` and `end_ms` are kept beside `current_ms` for speed."""
+    """One wheel of the hierarchy; `next_ms` and `end_ms` are stored with `current_ms` for speed."""
 
     __slots__ = (
         "buckets",
@@ -151,8 +151,8 @@ class _Level:
 
     def move_to(self, now_ms: int) -> None:
         self.current_ms = now_ms - now_ms % self.tick_ms
-        self.next_ms = self.current_ms + self.tick_ms  # from here on tasks are accepted
-        self.end_ms = self.current_ms + self.interval_ms  # from here on they overflow
+        self.next_ms = self.current_ms + self.tick_ms  # from this time on tasks are accepted
+        self.end_ms = self.current_ms + self.interval_ms  # from this time on they overflow
 
 
 class TimingWheel:

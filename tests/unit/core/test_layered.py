@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drivetrain.cli.picture.layered import Link, arrange
+from drivetrain.core.picture.layered import Link, arrange
 
 
 @st.composite
