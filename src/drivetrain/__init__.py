@@ -30,9 +30,10 @@ from drivetrain.api import (
     timestamp,
     windows,
 )
+from drivetrain.api.views import Views, install
 from drivetrain.api.windows import Window
 from drivetrain.core.job.run_progress import RunResult
-from drivetrain.spark.entry_points import published_files, run, savepoint, start, state
+from drivetrain.spark.entry_points import plan, published_files, run, savepoint, start, state
 from drivetrain.version import VERSION
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ __all__ = [
     "expr",
     "lit",
     "partitioners",
+    "plan",
     "published_files",
     "run",
     "savepoint",
@@ -75,6 +77,21 @@ __all__ = [
     "timestamp",
     "windows",
 ]
+
+
+def _preview(*given: Any, **options: Any) -> Any:
+    from drivetrain.testing.preview import preview
+
+    return preview(*given, **options)
+
+
+def _draw(shown: Any) -> str:
+    from drivetrain.cli.picture import draw
+
+    return draw(plan(shown) if isinstance(shown, Application) else shown)
+
+
+install(Views(_preview, _draw))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,18 +1,18 @@
-"""Named points of a batch, a checkpoint and the end of a run, at which tests let it die.
+"""Named points of a batch, a checkpoint and the end of a run, at which tests kill the process.
 
-Problem: what is written twice, or never, when a process dies between two effects is found by dying there, and
-not by killing processes at random moments.
+Problem: an effect that happens twice, or never, when a process dies between two effects is found by dying
+exactly there, not by killing processes at random moments.
 
-Design: production code says `reached(point)` between two durable effects. Nothing happens, unless a test has
+Design: production code calls `reached(point)` between two durable effects. It does nothing unless a test has
 armed the points: in this process with a handler that raises (`armed`), or in a process that it starts, by an
-environment variable: `DRIVETRAIN_CRASH_AT="after-entry:3"` kills that process with SIGKILL when it comes to
+environment variable: `DRIVETRAIN_CRASH_AT="after-entry:3"` kills that process with SIGKILL when it reaches
 the point for the third time.
 
 Invariants:
 
 1. Without a test, `reached` does nothing and cannot fail.
-2. A process whose variable names no point, or no count, does not start: a test that kills nobody proves
-   nothing.
+2. A process whose variable does not name a point and a count does not start: a test that kills no process
+   proves nothing.
 
 Called by the engine; armed by tests only.
 """
@@ -31,29 +31,37 @@ VARIABLE: Final = "DRIVETRAIN_CRASH_AT"
 
 
 class CrashPoint(StrEnum):
-    """Between which effects a process may die."""
+    """The points between two effects at which a process may die."""
 
     BATCH_BEGINS = "batch-begins"
+    VERSION_NOTED = "version-noted"
+    """It is noted which version of the graph a batch runs with, and the batch has given nothing yet."""
     BEFORE_SINK = "before-sink"
     AFTER_SINK = "after-sink"
     BEFORE_ENTRY = "before-entry"
     AFTER_ENTRY = "after-entry"
     BEFORE_COMMIT = "before-commit"
-    """A batch has run, and Spark has not noted it yet."""
+    """A batch has run, and Spark has not committed it yet."""
     IN_TRANSACTION = "in-transaction"
     """A batch has been sent to Kafka, and its transaction is open."""
     AFTER_TRANSACTION = "after-transaction"
-    """The transaction is committed, and the state does not say so yet."""
+    """The transaction is committed, and the state does not record it yet."""
     BEFORE_SNAPSHOT = "before-snapshot"
     AFTER_SNAPSHOT = "after-snapshot"
     BEFORE_RECORD = "before-record"
-    """The transaction of a checkpoint is in a new phase, and its file does not say so yet."""
+    """The transaction of a checkpoint is in a new phase, and its file does not record it yet."""
     AFTER_RECORD = "after-record"
     BEFORE_PUBLICATION = "before-publication"
     AFTER_PUBLICATION = "after-publication"
     BEFORE_FINISH = "before-finish"
-    """A fragment has taken all its input, and has not told its channels yet."""
+    """A fragment has read all its input, and has not recorded that in its channels yet."""
     AFTER_FINISH = "after-finish"
+    BEFORE_VERSION = "before-version"
+    """A change is compiled and checked, and its version is not in force."""
+    AFTER_VERSION = "after-version"
+    BEFORE_OUTCOME = "before-outcome"
+    """A change has ended, or is to be rolled back, and nothing says so yet."""
+    AFTER_OUTCOME = "after-outcome"
 
 
 Handler: TypeAlias = Callable[[CrashPoint], None]
@@ -62,14 +70,14 @@ _handler: Handler | None = None
 
 
 def reached(point: CrashPoint) -> None:
-    """Say that this point has been reached: nothing happens, unless a test has armed it."""
+    """Report that this point has been reached: nothing happens unless a test has armed it."""
     if _handler is not None:
         _handler(point)
 
 
 @contextmanager
 def armed(handler: Handler) -> Iterator[None]:
-    """Have `handler` called at every point, in whatever thread comes to it; it may raise."""
+    """Have `handler` called at every point, in any thread that reaches it; it may raise."""
     global _handler
     before, _handler = _handler, handler
     try:
@@ -79,7 +87,7 @@ def armed(handler: Handler) -> Iterator[None]:
 
 
 def killer(text: str) -> Handler:
-    """The handler that a text such as "after-entry:3" asks for; raises ValueError when it asks for none."""
+    """The handler for a text such as "after-entry:3"; raises ValueError for an invalid one."""
     name, _, count = text.partition(":")
     wanted, left, lock = CrashPoint(name), int(count), threading.Lock()
 

@@ -1,13 +1,13 @@
 """Every error that Drivetrain raises on purpose, in one tree.
 
-The branches say *who must act*:
+The branches are by *who must act*:
 
-- `UserError`: the person who wrote the application, the command or the configuration.
-- `UnavailableError`: nobody yet; something is not there right now, and trying again may help.
-- `PeerViolationError`: whoever runs the other side of a connection; it broke the protocol.
-- `InternalError`: us. An invariant does not hold; it carries what led to it.
+- `UserError`: the author of the application, the command or the configuration.
+- `UnavailableError`: nobody yet; something is temporarily unavailable, and trying again may help.
+- `PeerViolationError`: the operator of the other side of a connection; it broke the protocol.
+- `InternalError`: us. An invariant does not hold; the error carries the steps that led to it.
 
-Each error has a stable `code` (for scripts and for looking it up), and says in this order what
+Each error has a stable `code` (for scripts and for looking it up), and states in this order what
 happened, what was expected and what came instead, and what to do about it (`remedy`).
 """
 
@@ -54,7 +54,7 @@ class DrivetrainError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders (Spark workers, executors); the keyword fields must survive.
+        # Errors cross process boundaries (Spark workers, executors); the keyword fields must survive.
         return (_rebuild, (type(self), self.__dict__.copy(), self.args))
 
 
@@ -75,7 +75,7 @@ class UserError(DrivetrainError):
 
 
 class GraphError(UserError):
-    """The graph is not one that can run: a cycle, a loose processor, a duplicate id, a bad type."""
+    """The graph cannot run: a cycle, a loose processor, a duplicate id, a bad type."""
 
     code = "graph"
 
@@ -93,7 +93,7 @@ class ConfigError(UserError):
 
 
 class InputError(UserError):
-    """A source cannot be read as declared: missing, empty, malformed, or of another type."""
+    """A source cannot be read as declared: missing, empty, malformed, or of the wrong type."""
 
     code = "input"
 
@@ -132,20 +132,20 @@ class OperatorError(UserError):
 
 
 class UnavailableError(DrivetrainError):
-    """Something is not there right now; trying again may help."""
+    """Something is temporarily unavailable; trying again may help."""
 
     code = "unavailable"
     exit_code = 4
 
 
 class DiskFullError(UnavailableError):
-    """There is no room left where the application writes; nothing half-written was published."""
+    """The disk that the application writes to is full; nothing incomplete was published."""
 
     code = "disk-full"
 
 
 class MissingDependencyError(UserError):
-    """A program or package that is needed is not installed; the remedy says how to get it."""
+    """A required program or package is not installed; the remedy says how to get it."""
 
     code = "missing-dependency"
 

@@ -38,7 +38,7 @@ _FILE: Final = 0o600
 
 
 class Writers(StrEnum):
-    """Who may write what is loaded here: its owner (or root), also its group, or anyone."""
+    """The users that may write loaded files: the owner (or root), also the group, or anyone."""
 
     OWNER = "owner"
     GROUP = "group"
@@ -48,7 +48,7 @@ class Writers(StrEnum):
 def make_private_directory(path: Path, what: str, writers: Writers = Writers.OWNER) -> None:
     """Make a directory of this user alone, with those above it, or close an existing one to readers.
 
-    `what` names it for people. Raises UserError when others can write to it, OSError when it cannot be made.
+    `what` names it in errors. Raises UserError when others can write to it, OSError when it cannot be made.
     """
     mode = _DIRECTORY if writers is Writers.OWNER else 0o777
     missing = [each for each in (path, *path.parents) if not each.exists()]
@@ -99,7 +99,7 @@ def private(path: str, flags: int) -> int:
 
 
 def _reason(status: os.stat_result, writers: Writers, is_sticky: bool) -> str | None:
-    """Who else can write there, for people."""
+    """The other users that can write there, as text for an error."""
     if status.st_mode & stat.S_IWOTH and not is_sticky:
         return f"everybody can (mode {stat.S_IMODE(status.st_mode):o})"
     if (

@@ -1,22 +1,22 @@
-"""How text that others wrote reaches a terminal: as it stands, harmless, and without breaking a table.
+"""Prints text from users' data to a terminal unchanged, harmlessly, and without breaking tables.
 
 Problem: names, values, reasons, log lines and tracebacks come from users' data. Read as markup, `[/x]`
-raises and `[bold]` disappears; an escape sequence in them commands the terminal; a value of megabytes, or of
+raises and `[bold]` disappears; an escape sequence in them controls the terminal; a value of megabytes, or of
 a thousand lines, makes a table unreadable.
 
-Design: this module is the only one that imports `Console`, `Table` and `Text` from rich; everything that
-prints imports them from here. They never read markup. Control characters become escapes that can be seen
-(`\\x1b`): in `Text` and in strings before their width is measured, and once more in what a console is about
-to write, for whatever else it was given. Cells are shortened.
+Design: this module is the only one that imports `Console`, `Table` and `Text` from rich; every module that
+prints imports them from here. They never parse markup. Control characters become visible escapes (`\\x1b`):
+in `Text`, in strings before rich measures their width, and again in everything a console is about to write,
+in case it was given another kind of object. Table cells are shortened.
 
 Invariants:
 
-1. What is written contains no control character but line ends and tabs, save rich's own, for styles.
+1. The output contains no control characters except line ends, tabs, and rich's own for styles.
 2. No text raises, and none changes how another one looks.
 3. A cell shows at most `MOST_CHARACTERS` characters and `MOST_LINES` lines, a printed text ten times as much;
-   both say how much they leave out.
+   both state how much they leave out.
 
-Called by every command, and by the console sink. `tests/unit/tidy` keeps others from printing past it.
+Called by every command, and by the console sink. `tests/unit/tidy` rejects other ways of printing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rich.style import Style
 MOST_CHARACTERS: Final = 2_000
 MOST_LINES: Final = 40
 
-# C0 and C1 controls, line and paragraph separators, what turns the direction of text, and half characters.
+# C0 and C1 controls, line and paragraph separators, bidirectional controls, and unpaired surrogates.
 _HARMFUL: Final = re.compile(
     "\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u061c\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -48,7 +48,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, most_characters: int = MOST_CHARACTERS, most_lines: int = MOST_LINES) -> str:
-    """The text, or its beginning and how much is left out."""
+    """Return the text, or its beginning followed by how much is left out."""
     kept = "\n".join(text.split("\n", most_lines)[:most_lines])[:most_characters]
     left_out = len(text) - len(kept)
     return f"{kept}… ({left_out:,} more characters)" if left_out else text
@@ -60,7 +60,7 @@ def print_line(text: str, file: IO[str] | None = None, *, end: str = "\n", flush
 
 
 class Text(rich.text.Text):
-    """Text with a style; what it is given is printable in it."""
+    """Text with a style; control characters in it become escapes."""
 
     def __init__(self, text: str = "", style: str | Style = "", **options: Any) -> None:
         super().__init__(printable(text), style, **options)
@@ -91,7 +91,7 @@ class Table(rich.table.Table):
         return cls(box=None, padding=(0, 2, 0, 0), collapse_padding=True, show_header=False, show_edge=False)
 
     def add_names(self, *headings: str) -> None:
-        """Add columns of names, which give way to the other columns where there is too little room."""
+        """Add columns of names, which are truncated first when the table is too wide."""
         for heading in headings:
             self.add_column(heading, overflow="fold")
 
@@ -105,24 +105,24 @@ class Table(rich.table.Table):
 
 
 class Console(rich.console.Console):
-    """Writes to a terminal or a stream without reading markup or emoji names in what it is given."""
+    """Writes to a terminal or a stream without interpreting markup or emoji names."""
 
     def __init__(self, *, file: IO[str] | None = None, stderr: bool = False, **options: Any) -> None:
         plain = {"markup": False, "emoji": False, "highlight": False}
         super().__init__(file=file, stderr=stderr, **{**options, **plain})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print tables, texts and strings; what is meant to be whole is for `print_line`."""
+        """Print tables, texts and strings, shortened; use `print_line` for a text that must be complete."""
         most = {"most_characters": 10 * MOST_CHARACTERS, "most_lines": 10 * MOST_LINES}
         super().print(*(_shortened(each, **most) for each in objects), **options)
 
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
-        """Make a string a text, before its width is measured."""
-        # Parts of rich ask for markup whatever the console's own setting is.
+        """Turn a string into a `Text`, before rich measures its width."""
+        # Parts of rich request markup regardless of the console's own setting.
         return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Give the segments of what is printed; rich's own control segments pass."""
+        """Yield the segments to print, escaped; rich's own control segments pass unchanged."""
         for segment in super().render(renderable, options):
             if segment.control is None and _HARMFUL.search(segment.text):
                 yield Segment(printable(segment.text), segment.style)
@@ -134,9 +134,9 @@ def _shortened(shown: Any, most_characters: int = MOST_CHARACTERS, most_lines: i
     if isinstance(shown, str):
         return shortened(shown, most_characters, most_lines)
     if isinstance(shown, rich.text.Text):
-        told = shortened(shown.plain, most_characters, most_lines)
-        if told != shown.plain:
-            return Text(told, shown.style)
+        short = shortened(shown.plain, most_characters, most_lines)
+        if short != shown.plain:
+            return Text(short, shown.style)
     return shown
 
 

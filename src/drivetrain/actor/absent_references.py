@@ -1,7 +1,7 @@
-"""References of actors that have no cell here: of those in other systems, and of those that nobody has.
+"""References of actors without a cell here: actors of other systems, and missing ones.
 
-Design: what is told to an actor elsewhere goes to the provider as an envelope, through the system that made
-the reference; what is told to a missing one is a dead letter.
+Design: a message to an actor elsewhere goes to the provider as an envelope, through the system that made
+the reference; a message to a missing actor becomes a dead letter.
 
 Called by the system, which makes them, and by asks and watches, which treat remote ones differently.
 """
@@ -55,7 +55,7 @@ class RemoteRef(ActorRef):
 
 
 class MissingRef(ActorRef):
-    """A reference to an actor of this system that does not exist, or no longer."""
+    """A reference to an actor of this system that does not exist, or no longer exists."""
 
     __slots__ = ("_path", "_system")
 
@@ -65,7 +65,7 @@ class MissingRef(ActorRef):
 
     @property
     def path(self) -> ActorPath:
-        """The path that nobody has."""
+        """The path, which no actor has."""
         return self._path
 
     @property

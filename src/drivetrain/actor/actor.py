@@ -3,7 +3,7 @@
 Problem: state that several activities share needs locks, and locks go wrong.
 
 Design: an `Actor` owns its state and handles one message at a time; others reach it only by its reference.
-A subclass writes `receive` and, if it likes, hooks. Each of them may be a plain function or a coroutine
+A subclass defines `receive` and, optionally, hooks. Each of them may be a plain function or a coroutine
 function; while a coroutine waits, the actor handles nothing else.
 
 Called by the kernel only: user code never calls the methods of another actor.
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class Actor(Receiver):
     """The base of all actors: `receive` and the hooks of `Receiver`, and a `context`.
 
-    `context` is there from `pre_start` on, not yet in `__init__`. `supervision` says what happens when a
-    child fails: by default it restarts, and stops when it fails more than ten times within a minute.
+    `context` is available from `pre_start` on, not yet in `__init__`. `supervision` decides what happens when
+    a child fails: by default it restarts, and stops when it fails more than ten times within a minute.
     """
 
     __slots__ = ("context",)

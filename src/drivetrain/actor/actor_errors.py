@@ -1,4 +1,4 @@
-"""What can go wrong between actors, as typed errors.
+"""The errors between actors.
 
 The branches are those of `drivetrain.errors`: by who must act. The errors that an asker sees are the
 outcomes of its ask; every ask has exactly one outcome.
@@ -22,7 +22,7 @@ class NameTakenError(UserError):
 
 
 class NotAMessageError(UserError):
-    """What was sent is not an instance of a `Message` class, or two classes claim one tag."""
+    """The object is not an instance of a `Message` class, or two classes claim one tag."""
 
     code = "actor-not-a-message"
 
@@ -34,7 +34,7 @@ class DeathPactError(UserError):
 
 
 class ContextError(UserError):
-    """A context was used where it cannot be: to reply without a sender, to stop a stranger's child."""
+    """A context was used wrongly: to reply without a sender, or to stop another actor's child."""
 
     code = "actor-context"
 
@@ -42,7 +42,7 @@ class ContextError(UserError):
 class MessageRefusedError(UserError):
     """A message cannot leave this process: it does not serialize, or is larger than the frame limit.
 
-    Raised by `tell` and `ask` at the sender, at once; nothing was sent.
+    Raised by `tell` and `ask` at the sender, immediately; nothing was sent.
     """
 
     code = "actor-message-refused"
@@ -61,13 +61,13 @@ class MalformedMessageError(PeerViolationError):
 
 
 class AskError(UnavailableError):
-    """An ask had another outcome than a reply; the subclasses say which."""
+    """An ask had an outcome other than a reply; the subclasses distinguish which."""
 
     code = "ask"
 
 
 class AskTimeoutError(AskError):
-    """No reply came in time. The message may or may not have been handled."""
+    """No reply arrived in time. The message may or may not have been handled."""
 
     code = "ask-timeout"
 
@@ -99,7 +99,7 @@ class UnreachableError(AskError):
 class ActorFailedError(AskError):
     """The asked actor failed while it handled the message, or answered with a `Failure`.
 
-    `failure_code` is the error code it gave, "actor-failed" for an exception that is not one of ours.
+    `failure_code` is its error code, "actor-failed" for an exception that is not one of ours.
     """
 
     code = "actor-failed"
@@ -110,13 +110,13 @@ class ActorFailedError(AskError):
 
 
 class UnexpectedReplyError(AskError):
-    """The reply is of another type than the asker expected."""
+    """The reply does not have the type that the asker expected."""
 
     code = "ask-unexpected-reply"
 
 
 class ActorCancelledError(UnavailableError):
-    """What an actor waited for was cancelled by someone else: to its supervisor a failure like any other."""
+    """Someone else cancelled what an actor waited for; its supervisor treats it like any other failure."""
 
     code = "actor-cancelled"
 
@@ -128,25 +128,25 @@ class ActorNotFoundError(UnavailableError):
 
 
 class LookupTimeoutError(UnavailableError):
-    """The system that was asked about a path did not answer in time."""
+    """The other system did not answer the look-up of a path in time."""
 
     code = "actor-lookup-timeout"
 
 
 class StillRunningError(UnavailableError):
-    """An actor whose end was waited for has not stopped in time."""
+    """An actor did not stop in time."""
 
     code = "actor-still-running"
 
 
 class SystemStoppedError(UnavailableError):
-    """The actor system has terminated, or is about to: nothing can be started in it."""
+    """The actor system has terminated, or is about to: it can start nothing any more."""
 
     code = "actor-system-stopped"
 
 
 class StuckActorsError(UnavailableError):
-    """The system was told to terminate and some actors did not stop in time; it was closed without them."""
+    """Some actors did not stop in time when the system terminated; it was closed without them."""
 
     code = "actor-stuck"
 

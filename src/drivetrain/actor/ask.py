@@ -1,18 +1,18 @@
 """Asks: a message, and exactly one outcome.
 
-Problem: whoever asks must always come to know: the reply, or why there is none, within a stated time, and
-never both, whatever is lost, late, doubled or dead.
+Problem: every asker must learn, within a stated time, either the reply or the reason why there is none, and
+never both, whatever is lost, late, duplicated or dead.
 
-Design: an ask has a reference of its own, `/asks/$n`, which is the sender of the message; what arrives there
-first decides. A `Failure` decides too: it comes from the asked actor, or from the dead letters when the
-message could not be delivered. The waiting is a delayed operation in the system's purgatory, watched under
-its uid: arrival completes it, its timeout expires it.
+Design: an ask has a reference of its own, `/asks/$n`, which is the sender of the message; the first message
+that arrives there decides. A `Failure` decides too: it comes from the asked actor, or from the dead letters
+when the message could not be delivered. The wait is a delayed operation in the system's purgatory, watched
+under its uid: arrival completes it, its timeout expires it.
 
 Invariants:
-1. Every ask has exactly one outcome; what comes later is a dead letter (`LATE_REPLY`).
-2. An ask whose outcome is known is not in the table of open asks any more.
+1. Every ask has exactly one outcome; later arrivals are dead letters (`LATE_REPLY`).
+2. An ask whose outcome is known is no longer in the table of open asks.
 
-Called by `ActorRef.ask` and by the system for what comes from others.
+Called by `ActorRef.ask` and by the system for arrivals from other systems.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ERRORS: Final[Mapping[str, type[AskError]]] = MappingProxyType(
 
 
 class AskOperation(DelayedOperation):
-    """The wait for one outcome; `future` gets it."""
+    """The wait for one outcome; `future` receives it."""
 
     __slots__ = ("_asks", "asked", "future", "key", "message_type", "outcome", "promise")
 
@@ -73,7 +73,7 @@ class AskOperation(DelayedOperation):
         return self.outcome is not None and self.force_complete()
 
     def on_complete(self) -> None:
-        """Hand the outcome to the asker, unless it has gone; no outcome means that time is up."""
+        """Pass the outcome to the asker, unless it is gone; without an outcome the ask has timed out."""
         self._asks.forget(self)
         outcome, future = self.outcome, self.future
         if future.done():
@@ -105,7 +105,7 @@ class PromiseRef(ActorRef):
 
     @property
     def path(self) -> ActorPath:
-        """The path that a reply goes to."""
+        """The path to which a reply goes."""
         return ActorPath(self._asks.system.address, (ASKS, f"${self.uid}"), self.uid)
 
     @property
@@ -115,7 +115,7 @@ class PromiseRef(ActorRef):
 
     @property
     def expects_answer(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def tell(self, message: Message, sender: ActorRef | None = None) -> None:
@@ -148,7 +148,7 @@ class Asks:
     async def ask(
         self, asked: ActorRef, message: Message, reply: type[Message] | None, timeout_ms: int
     ) -> Message:
-        """Tell `message` to `asked` and wait for the outcome; see `ActorRef.ask`."""
+        """Send `message` to `asked` and wait for the outcome; see `ActorRef.ask`."""
         uid = self.system.next_uid()
         operation = self._open[uid] = AskOperation(self, uid, asked, message, timeout_ms)
         try:
@@ -156,7 +156,7 @@ class Asks:
             self._purgatory.try_complete_else_watch(operation, (operation.key,))
             answer = await operation.future
         except BaseException:
-            # The message could not be sent, or the asker was cancelled: nobody waits any more.
+            # The message could not be sent, or the asker was cancelled: nothing waits for it any more.
             if operation.force_complete():
                 self._purgatory.check_and_complete(operation.key)
             raise
@@ -178,7 +178,7 @@ class Asks:
             self._purgatory.check_and_complete(operation.key)
 
     def forget(self, operation: AskOperation) -> None:
-        """Take a completed ask out of the table."""
+        """Remove a completed ask from the table."""
         del self._open[operation.promise.uid]
 
     def system_terminated(self, address: Address) -> None:

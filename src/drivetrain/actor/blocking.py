@@ -1,8 +1,8 @@
 """Blocking functions, off the event loop.
 
-Problem: one function that waits for a disk or a driver would stop every actor of the process.
+Problem: a function that waits for a disk or a driver on the loop would stop every actor of the process.
 
-Design: a pool of threads per system, made on first use. The loop's own `run_in_executor` does the work, so
+Design: a pool of threads per system, created on first use. The loop's own `run_in_executor` does the work, so
 that the simulator can run the functions on virtual time.
 
 Called by `Context.blocking` and `ActorSystem.run_blocking`.
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class BlockingPool:
-    """At most `threads` threads; more calls than that wait for their turn."""
+    """At most `threads` threads; further calls wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: int) -> None:
         self._loop: Final = loop
@@ -38,12 +38,12 @@ class BlockingPool:
         return self._loop.run_in_executor(self._pool, function)
 
     def close(self) -> None:
-        """Start no more; calls that wait for a thread are cancelled, those that run are left to finish."""
+        """Start no further calls; calls that wait for a thread are cancelled, running ones may finish."""
         self._is_closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
-        """After `close`, in another thread than the loop's: wait until the calls that ran have finished."""
+        """After `close`, in a thread other than the loop's: wait until the running calls have finished."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)

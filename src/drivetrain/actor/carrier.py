@@ -4,11 +4,11 @@ Problem: most asynchronous handlers finish without waiting for anything, and a t
 more than the handler. But a coroutine stepped by hand has no current task, without which
 `asyncio.timeout` and task groups do not work, and it cannot become a task half-way.
 
-Design: a *carrier* is a task that is parked on a future. To run a coroutine, a parked carrier is made
-the current task and the coroutine takes its first step by hand. If it finishes, the carrier never woke up.
-If it waits, the carrier is woken, yields what the coroutine waits for as if it were its own, and carries
-the coroutine to its end; then it parks again. The coroutine sees one current task and one context all
-along. With no carrier parked, the coroutine runs in a new one from the start.
+Design: a *carrier* is a task that is parked on a future. To run a coroutine, a parked carrier becomes
+the current task and the coroutine takes its first step by hand. If it finishes, the carrier never wakes up.
+If it waits, the carrier wakes, yields what the coroutine waits for as if it were its own, and carries
+the coroutine to its end; then it parks again. The coroutine sees one current task and one context throughout.
+With no parked carrier, the coroutine runs in a new one from the start.
 
 Invariants:
 1. A carrier carries at most one coroutine, and is parked or carrying or retired.
@@ -58,13 +58,13 @@ class Carrier:
         return self._wake is not None and not self._wake.done() and self._coroutine is None
 
     def carry(self, coroutine: Coroutine[Any, Any, None], first: Any, done: Done) -> None:
-        """Carry on with a coroutine that yielded `first`, or that has not begun when it is None."""
+        """Continue a coroutine that yielded `first`, or start one that has not begun (None)."""
         self._coroutine, self._first, self._done = coroutine, first, done
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     def cancel(self) -> None:
-        """Cancel what the coroutine waits for; `done` still comes."""
+        """Cancel what the coroutine waits for; `done` is still called."""
         self.task.cancel()
 
     async def _run(self) -> None:
@@ -128,7 +128,7 @@ class Carriers:
         return len(self._all)
 
     def step(self, coroutine: Coroutine[Any, Any, None], done: Done) -> Carrier | None:
-        """Run the first step; return None if that was all, else the carrier that carries on.
+        """Run the first step; return None if that was all, else the carrier that continues.
 
         Raises what the coroutine raises in its first step.
         """
@@ -153,11 +153,11 @@ class Carriers:
         return carrier
 
     def park(self, carrier: Carrier) -> None:
-        """Take a free carrier in."""
+        """Add a free carrier."""
         self._parked.append(carrier)
 
     def may_park(self) -> bool:
-        """Whether one more free carrier is wanted."""
+        """Whether there is space for one more free carrier."""
         return not self._is_closed and len(self._parked) < MAX_PARKED
 
     def retire(self, carrier: Carrier) -> None:
@@ -196,7 +196,7 @@ _FIRST: Final = object()  # a bare yield, as opposed to "has not begun"
 def _carry_on(
     coroutine: Coroutine[Any, Any, None], first: Any, error: BaseException | None
 ) -> Generator[Any, Any, None]:
-    """Drive `coroutine` from where it stands, passing on what it yields and what is sent."""
+    """Drive `coroutine` from its current point, passing on what it yields and what is sent to it."""
     try:
         if error is not None:
             yielded = coroutine.throw(error)

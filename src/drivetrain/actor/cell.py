@@ -1,20 +1,19 @@
 """Cells: the kernel's side of one actor.
 
 Problem: a hundred thousand idle actors must fit into 200 MiB, and a message must cost about a microsecond,
-while every rule of the life cycle, supervision, watching and stashing holds.
+while all rules of the life cycle, supervision, watching and stashing hold.
 
 Design: a `Cell` is one object with slots; what most actors do not use (children, queue, stash, timers,
-watches) is None until it is. Here is what a cell is: its place in the tree, its phase, its mailbox, and what
-it holds for the modules that look after each; and its reference, which puts messages in. How it takes one
-message after another is `turns`: every cell is an `ActorCell`, of which most modules need to know no more
-than this class.
+watches) is None until it is needed. This module has the data of a cell: its place in the tree, its phase, its
+mailbox, the state of the modules that manage each; and its reference, which adds messages. `turns` handles
+one message after another: every cell is an `ActorCell`, but most modules need only this class.
 
 Invariants:
-1. Children and parent agree: `parent.children[name] is child` until the child has stopped.
+1. Children and parents agree: `parent.children[name] is child` until the child has stopped.
 
 and those of `turns`, `lifecycle`, `mailbox`, `timers` and `watch`; `invariants` checks all.
 
-Called by whoever has a reference, and by the modules named above.
+Called by references, and by the modules named above.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """Where an actor is in its life."""
+    """The phases of an actor's life."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -59,7 +58,7 @@ STOPPED: Final = Phase.STOPPED
 
 
 class Cell(ABC):
-    """One actor: its place in the tree, its phase, its mailbox and its present instance."""
+    """One actor: its place in the tree, its phase, its mailbox and its current instance."""
 
     __slots__ = (
         "actor",
@@ -116,13 +115,13 @@ class Cell(ABC):
         self.limit = capacity
         self.queue: Queue | None = None
         self.stashed: Queue | None = None
-        # The present
+        # The current instance
         self.is_open = False
         self.scheduled = False
         self.message: Message | None = None
         self.sender: ActorRef | None = None
         self.work: Carrier | None = None
-        # What few actors have
+        # What few actors use
         self.children: dict[str, Cell] | None = None
         self.supervisor: Supervisor | None = None
         self.timers: Timers | None = None
@@ -130,11 +129,11 @@ class Cell(ABC):
         self.watching: dict[ActorRef, None] | None = None
         self.watchers: dict[ActorRef, None] | None = None
 
-    # ---- what it is
+    # ---- identity and phase
 
     @property
     def path(self) -> ActorPath:
-        """The path with the system's present address."""
+        """The path with the system's current address."""
         names: list[str] = []
         cell: Cell = self
         while cell.parent is not None:
@@ -165,19 +164,19 @@ class Cell(ABC):
     # ---- the mailbox
 
     def borrow_queue(self) -> Queue:
-        """Return the queue of a cell that has none; a stopped one has no room in it."""
+        """Return a new queue for a cell without one; that of a stopped cell takes nothing."""
         queue = self.system.spare_queues.borrow()
         if not self.is_ending:
             self.queue = queue
         return queue
 
     def refuse(self, message: Message, sender: ActorRef | None) -> None:
-        """Make a dead letter of a message for which there is no room."""
+        """Make a dead letter of a message that does not fit into the mailbox."""
         reason = DeadLetterReason.STOPPED if self.is_ending else DeadLetterReason.MAILBOX_FULL
         self.system.dead_letters.put(message, sender, self.ref.path, reason)
 
     def put_signal(self, signal: Signal) -> None:
-        """Put in what the kernel says, whether there is room or not; nothing if it is stopping."""
+        """Add a signal of the kernel, even if the mailbox is full; ignored if the cell is stopping."""
         if self.is_ending:
             return
         if self.queue is None:
@@ -188,13 +187,13 @@ class Cell(ABC):
             self.schedule()
 
     def stash(self) -> None:
-        """Keep the message in hand for later."""
+        """Keep the current message for later."""
         message, sender = self.message, self.sender
         if message is None:
             raise ContextError("only a message in hand can be stashed, and only once", where=str(self.path))
         self.message = self.sender = None
         if isinstance(message, Terminated):
-            # Its watch is open again until it is handed over for good.
+            # Its watch stays open until the message is finally handled.
             self.watching = self.watching or {}
             self.watching[message.actor] = None
         if self.stashed is None:
@@ -203,7 +202,7 @@ class Cell(ABC):
         self.limit = self.capacity - len(self.stashed)
 
     def unstash(self) -> None:
-        """Put what was stashed before what waits, in the order in which it came."""
+        """Put stashed messages before waiting ones, in the order of arrival."""
         stashed, self.stashed = self.stashed, None
         if stashed is None:
             return
@@ -219,7 +218,7 @@ class Cell(ABC):
             self.schedule()
 
     def close_mailbox(self) -> None:
-        """Refuse what comes from now on, and make dead letters of what is there."""
+        """Refuse further messages, and make dead letters of the waiting ones."""
         self.unstash()
         self.limit = 0
         queue, self.queue = self.queue, None
@@ -231,17 +230,17 @@ class Cell(ABC):
     # ---- turns
 
     def schedule(self) -> None:
-        """See to it that a turn comes."""
+        """Schedule a turn."""
         if not self.scheduled:
             self.scheduled = True
             self.system.dispatcher.enqueue(self)
 
     @abstractmethod
     def take_turn(self) -> int:
-        """Do what there is to do, up to a batch of messages; return about how much that was."""
+        """Do the pending work, up to a batch of messages; return about how much was done."""
 
     def interrupt(self) -> None:
-        """Cancel the handler or first hook in hand; the last hooks are left to finish."""
+        """Cancel the running handler or first hook; last hooks may finish."""
         if self.in_last_hook:
             return
         if self.work is not None:
@@ -269,7 +268,7 @@ class LocalRef(ActorRef):
 
     @property
     def system(self) -> KernelView:
-        """The system that the actor lives in."""
+        """The system of the actor."""
         return self.cell.system
 
     # The hot path of the whole kernel: no call that can be avoided.

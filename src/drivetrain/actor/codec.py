@@ -1,17 +1,17 @@
 """Messages as bytes and back.
 
-Problem: messages cross processes. The bytes may come from an old version or from garbage, and must never
+Problem: messages cross processes. The bytes may come from an old version or be garbage, and must never
 become code.
 
 Design: a message is its class's tag and a msgpack body. The body begins with the tag that msgspec knows
-(the explicit one, or the class's bare name), so a body that was mixed up with another does not decode.
-References travel as the text of their path and come back as references of the receiving system. Encoders
-and decoders are made once per class.
+(the explicit one, or the class's bare name), so a body that was swapped with another does not decode.
+References are encoded as the text of their path, and decoded as references of the receiving system. Encoders
+and decoders are created once per class.
 
 Invariants:
 1. `deserialize(*serialize(m)) == m`, when the fields' types are declared (a reference in a field of type
-   `object` comes back as text).
-2. Nothing but an instance of a registered message class comes out of `deserialize`.
+   `object` is decoded as text).
+2. `deserialize` returns only instances of registered message classes.
 
 Called by the remote layer, through `ActorSystem.codec`.
 """
@@ -46,7 +46,7 @@ class MessageCodec:
     def serialize(self, message: Message) -> tuple[str, bytes]:
         """Return the tag and the body of `message`.
 
-        Raises `MessageRefusedError` when it cannot be sent, `NotAMessageError` when it is none.
+        Raises `MessageRefusedError` when it cannot be sent, `NotAMessageError` when it is not a message.
         """
         tag = self._tags.get(type(message))
         if tag is None:
@@ -65,7 +65,7 @@ class MessageCodec:
         decoder = self._decoders.get(tag) or self._new_decoder(tag)
         try:
             return decoder.decode(body)
-        except Exception as error:  # the class's own checks may raise anything at all
+        except Exception as error:  # the class's own checks may raise anything
             raise MalformedMessageError(
                 f"a message does not decode as {tag!r}: {error}",
                 remedy="both systems must run compatible versions of the message class",

@@ -1,8 +1,8 @@
-"""What an actor can do: its `context`.
+"""The context of an actor: everything that it can do.
 
-Design: a view of the actor's cell with nothing but what user code may use. It must only be used by its own
-actor, from its handlers and hooks, in the thread of the event loop (blocking functions return their result
-instead of telling it).
+Design: a view of the actor's cell with only what user code may use. Only its own actor may use it, from its
+handlers and hooks, in the thread of the event loop (blocking functions return their result instead of sending
+it).
 
 Called by actors.
 """
@@ -43,7 +43,7 @@ class Context:
     def __init__(self, cell: Cell) -> None:
         self._cell = cell
 
-    # ---- who and where
+    # ---- identity
 
     @property
     def me(self) -> ActorRef:
@@ -52,7 +52,7 @@ class Context:
 
     @property
     def system(self) -> SystemView:
-        """The system it lives in."""
+        """The actor's system."""
         return self._cell.system
 
     @property
@@ -71,15 +71,15 @@ class Context:
         child = (self._cell.children or {}).get(name)
         return None if child is None else child.ref
 
-    # ---- the message in hand
+    # ---- the current message
 
     @property
     def sender(self) -> ActorRef | None:
-        """Who sent the message in hand and can be answered; None outside of `receive`, and without one."""
+        """The sender of the current message, for answers; None outside of `receive`, and without a sender."""
         return self._cell.sender
 
     def reply(self, message: Message) -> None:
-        """Answer the sender; raises `ContextError` when the message came without one."""
+        """Answer the sender; raises `ContextError` when the message has none."""
         sender = self._cell.sender
         if sender is None:
             raise ContextError(
@@ -91,16 +91,16 @@ class Context:
         sender.tell(message, self._cell.ref)
 
     def forward(self, recipient: ActorRef) -> None:
-        """Pass the message in hand on to `recipient`, who answers the original sender."""
+        """Pass the current message on to `recipient`, which answers the original sender."""
         message = self._cell.message
         if message is None:
             raise ContextError("there is no message in hand to forward", where=str(self._cell.path))
         recipient.tell(message, self._cell.sender)
 
     def unhandled(self, message: Message) -> None:
-        """Say that this actor does not handle `message`: it becomes a dead letter.
+        """Report that this actor does not handle `message`: it becomes a dead letter.
 
-        A `Terminated` raises `DeathPactError` instead: who watches and does not care dies with the other.
+        A `Terminated` raises `DeathPactError` instead: a watcher that does not handle it fails.
         """
         cell = self._cell
         if isinstance(message, Terminated):
@@ -112,11 +112,11 @@ class Context:
         cell.system.dead_letters.put(message, cell.sender, cell.ref.path, DeadLetterReason.UNHANDLED)
 
     def stash(self) -> None:
-        """Put the message in hand aside until `unstash_all`; it counts against the mailbox's capacity."""
+        """Keep the current message until `unstash_all`; it counts against the mailbox's capacity."""
         self._cell.stash()
 
     def unstash_all(self) -> None:
-        """Handle everything that was stashed next, in the order in which it came."""
+        """Handle all stashed messages next, in the order of arrival."""
         self._cell.unstash()
 
     def become(self, behaviour: Behaviour | None) -> None:
@@ -128,17 +128,18 @@ class Context:
     def spawn(
         self, factory: Factory, name: str | None = None, *, mailbox_capacity: int | None = None
     ) -> ActorRef:
-        """Start a child made by `factory` and return its reference at once.
+        """Start a child made by `factory` and return its reference immediately.
 
-        `factory` is called again at each restart; a class whose `__init__` needs nothing will do. Raises
-        `NameTakenError`, `InvalidPathError`, and `ContextError` while this actor stops or restarts.
+        `factory` is called again at each restart; a class whose `__init__` needs no arguments is enough.
+        Raises `NameTakenError`, `InvalidPathError`, and `ContextError` while this actor stops or restarts.
         """
         return start_child(self._cell, factory, name, mailbox_capacity).ref
 
     def stop(self, child: ActorRef | None = None) -> None:
-        """Stop a child, or this actor itself after the message in hand; what waits becomes dead letters.
+        """Stop a child, or this actor itself after the current message; waiting messages become dead letters.
 
-        A child that waits in a handler is cancelled there. Raises `ContextError` for a stranger.
+        A child that waits in a handler is cancelled there. Raises `ContextError` for an actor that is not its
+        child.
         """
         cell = self._cell
         if child is None:
@@ -156,18 +157,18 @@ class Context:
     # ---- others
 
     def watch(self, other: ActorRef) -> None:
-        """Get `Terminated(other)` once when it terminates, at once if it has; repeated calls are harmless."""
+        """Receive `Terminated(other)` once when it terminates, or now if it has; may be repeated."""
         watch(self._cell, other)
 
     def unwatch(self, other: ActorRef) -> None:
-        """Get no `Terminated(other)` any more, even if it is waiting already."""
+        """No longer receive `Terminated(other)`, even if it is waiting already."""
         unwatch(self._cell, other)
 
     # ---- time and other work
 
     @property
     def timers(self) -> Timers:
-        """Messages to itself at a later time."""
+        """Delayed messages to itself."""
         cell = self._cell
         timers = cell.timers
         if timers is None:
@@ -175,7 +176,7 @@ class Context:
         return timers
 
     async def blocking(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking function in a thread and wait for its result; others go on meanwhile.
+        """Run a blocking function in a thread and wait for its result; other actors continue meanwhile.
 
         The function must not touch the actor or the system. If the actor is stopped meanwhile, the
         function runs to its end and its result is dropped.
@@ -189,7 +190,7 @@ class Context:
         success: Callable[[T], Message],
         failure: Callable[[Exception], Message],
     ) -> None:
-        """Let `awaitable` go on beside the actor; its outcome comes as the message that these make of it.
+        """Run `awaitable` concurrently; its outcome arrives as the message that these functions make of it.
 
         Unlike `await`, this lets the actor handle other messages meanwhile. It is cancelled when the
         actor stops or restarts.
@@ -224,5 +225,5 @@ def _piped(cell: Cell, failure: Callable[[Exception], Message], task: asyncio.Fu
         else:
             message = task.result()
         cell.ref.tell(message)
-    except Exception as error:  # noqa: BLE001 - the actor fails with it when its turn comes
+    except Exception as error:  # noqa: BLE001 - the actor fails with it in its next turn
         cell.put_signal(FailureSignal(error))

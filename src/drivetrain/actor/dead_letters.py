@@ -1,12 +1,12 @@
 """Dead letters: what could not be delivered, and why.
 
-Problem: `tell` gives no answer, so a message that finds nobody would vanish without a trace; and an asker
-would wait for its whole timeout although the outcome is known.
+Problem: `tell` gives no answer, so an undeliverable message would vanish without a trace; and an asker would
+wait for its whole timeout although the outcome is known.
 
-Design: whatever is not delivered passes here once. It is counted by reason, kept among the most recent,
-logged (the first of a reason, then the 10th, the 100th, …, so that a flood does not become a flood of log
-lines) and told to subscribers. If its sender waits for an answer, the ask fails at once with the error that
-belongs to the reason.
+Design: every undelivered message passes through here once. It is counted by reason, kept among the most
+recent, logged (the first of a reason, then the 10th, the 100th, …, so that a flood does not become a flood of
+log lines) and sent to subscribers. If its sender waits for an answer, the ask fails immediately with the
+error that corresponds to the reason.
 
 Invariants:
 1. Every undelivered message is counted exactly once.
@@ -63,11 +63,11 @@ _ERRORS: Final[Mapping[DeadLetterReason, tuple[type[AskError], str]]] = MappingP
         DeadLetterReason.UNREACHABLE: (UnreachableError, "check that the other system runs, and ask again"),
     }
 )
-"""What an ask fails with; a late reply is nobody's ask."""
+"""The error of an ask, by reason; a late reply belongs to no ask."""
 
 
 class DeadLetter(Message, frozen=True, tag="dt.local.dead-letter"):
-    """Told to subscribers: `message` from `sender` to `recipient` was not delivered."""
+    """Sent to subscribers: `message` from `sender` to `recipient` was not delivered."""
 
     message: Message
     sender: ActorRef | None
@@ -95,11 +95,11 @@ class DeadLetters:
         return sum(self._counts.values())
 
     def subscribe(self, subscriber: ActorRef) -> None:
-        """Tell every `DeadLetter` to `subscriber` until it unsubscribes or stops."""
+        """Send every `DeadLetter` to `subscriber` until it unsubscribes or stops."""
         self._subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: ActorRef) -> None:
-        """Tell it no more."""
+        """Send it no more."""
         self._subscribers.pop(subscriber, None)
 
     def put(

@@ -1,16 +1,16 @@
 """A few small files that must survive a crash: what a protocol may do with a disk, and the real one.
 
-Problem: a protocol that promises durability is only right if it is right about what a disk promises,
-which is less than most code assumes. To test that, its disk must be exchangeable for one that crashes.
+Problem: a protocol that promises durability must rely only on what a disk really guarantees, which is less
+than most code assumes. To test that, its disk must be exchangeable for one that crashes.
 
 Design: `Disk` is a flat directory of named files with exactly the operations that have clear rules; a
-shell is given one. `DirectoryDisk` is the real one; `drivetrain.testing.SimulatedDisk` loses what was not
-synced. Operations are asynchronous as a real sync takes milliseconds.
+shell receives one. `DirectoryDisk` is the real one; `drivetrain.simulator.SimulatedDisk` loses unsynced
+data. Operations are asynchronous because a real sync takes milliseconds.
 
 Invariants that every disk keeps:
 1. Reads see every write of the same process at once, synced or not.
-2. `sync` returned: the file's whole content survives a crash. Before that, a crash may leave any prefix of
-   the unsynced writes, the last of them in part.
+2. Once `sync` has returned, the file's whole content survives a crash. Before, a crash may leave any prefix
+   of the unsynced writes, the last one incomplete.
 3. `replace` and `delete` are atomic, and durable when they return. A file that was not synced before it
    replaced another may be empty after a crash.
 4. An operation that raises has changed nothing.
@@ -44,7 +44,7 @@ class Disk(Protocol):
         """The file's content, None when there is no such file."""
 
     async def write(self, name: str, data: bytes) -> None:
-        """Make `data` the file's content; not durable before `sync`. Raises `DiskFullError`, OSError."""
+        """Replace the file's content; not durable before `sync`. Raises `DiskFullError`, OSError."""
 
     async def append(self, name: str, data: bytes) -> None:
         """Add `data` at the end, creating the file; not durable before `sync`. Raises as `write`."""
@@ -53,7 +53,7 @@ class Disk(Protocol):
         """Make the file's content durable; raises FileNotFoundError, OSError."""
 
     async def replace(self, source: str, target: str) -> None:
-        """Give `source` the name `target`, whose old content is gone; raises FileNotFoundError, OSError."""
+        """Rename `source` to `target`, replacing its content; raises FileNotFoundError, OSError."""
 
     async def delete(self, name: str) -> None:
         """Remove the file, if there is one."""
@@ -63,14 +63,14 @@ class Disk(Protocol):
 
 
 def require_file_name(name: str) -> str:
-    """Return `name` if it can be a file's, so without any separator; raises `OutputError`."""
+    """Return `name` if it is a valid file name, without a separator; raises `OutputError`."""
     if _NAME.fullmatch(name) is None:
         raise OutputError("not the name of a file", expected="letters, digits, '_', '-', '.'", got=repr(name))
     return name
 
 
 class DirectoryDisk:
-    """The files of a directory, created if need be; one operation at a time, in its own thread."""
+    """The files of a directory, created if necessary; one operation at a time, in its own thread."""
 
     def __init__(self, directory: Path) -> None:
         self._directory: Final = directory
@@ -90,7 +90,7 @@ class DirectoryDisk:
         return await self._do(work)
 
     async def write(self, name: str, data: bytes) -> None:
-        """Write beside the file first, so that a failure leaves the old content."""
+        """Write to a temporary file first, so that a failure leaves the old content."""
         path = self._path(name)
         beside = path.with_name(f".{name}.new")
 
@@ -161,7 +161,7 @@ class DirectoryDisk:
         )
 
     def close(self) -> None:
-        """End the thread, after what it has begun."""
+        """End the thread after the operations it has begun."""
         self._thread.shutdown()
 
     async def _do(self, work: Callable[[], T]) -> T:

@@ -1,16 +1,16 @@
-"""Who runs next: cells with something to do, one after the other, in the thread of the event loop.
+"""The dispatcher: cells with pending work take turns, one at a time, in the thread of the event loop.
 
 Problem: a task or a queue per actor costs microseconds per message and kilobytes per idle actor, and one
-actor with a full mailbox must not keep the loop from its sockets and timers.
+actor with a full mailbox must not block the loop's sockets and timers.
 
-Design: ready cells stand in one line. One callback per loop turn takes cells from the line; each handles
+Design: ready cells are in one queue. One callback per loop turn takes cells from the queue; each handles
 at most `BATCH` messages and then goes to the end; after about `TURN_BUDGET` messages the rest waits for
 the next turn of the loop.
 
 Invariants:
-1. A cell stands in the line at most once (the cell's own `scheduled` says so).
-2. While the line is not empty, exactly one callback is armed or running.
-3. A cell that fails to take its turn does not keep the others from theirs.
+1. A cell is in the queue at most once (the cell's own `scheduled` records it).
+2. While the queue is not empty, exactly one callback is armed or running.
+3. A failing cell does not stop the others' turns.
 
 Called by cells.
 """
@@ -29,17 +29,17 @@ TURN_BUDGET: Final = 1024
 
 
 class TakesTurns(Protocol):
-    """What stands in the line: a cell, of which nothing else matters here."""
+    """An element of the queue: the part of a cell that matters here."""
 
     scheduled: bool
-    """Whether it stands in the line, or takes its turn."""
+    """Whether it is in the queue, or takes its turn."""
 
     def take_turn(self) -> int:
-        """Do what there is to do, up to a batch of messages; return about how much that was."""
+        """Do the pending work, up to a batch of messages; return about how much was done."""
 
 
 class Dispatcher:
-    """The line of ready cells of one system; callbacks run in `context`."""
+    """The queue of ready cells of one system; callbacks run in `context`."""
 
     __slots__ = ("_armed", "_context", "_line", "_loop", "_turn_callback")
 
@@ -56,7 +56,7 @@ class Dispatcher:
         return len(self._line)
 
     def enqueue(self, cell: TakesTurns) -> None:
-        """Let `cell` take a turn soon; the caller sees to it that it does not stand in the line yet."""
+        """Let `cell` take a turn soon; the caller ensures that it is not in the queue yet."""
         self._line.append(cell)
         if not self._armed:
             self._armed = True
@@ -66,7 +66,8 @@ class Dispatcher:
         line = self._line
         budget = TURN_BUDGET
         try:
-            # Those that become ready meanwhile wait for the next turn, so that the loop can look around.
+            # Cells that become ready meanwhile wait for the next turn, so that the loop can serve its
+            # sockets.
             for _ in range(len(line)):
                 budget -= line.popleft().take_turn()
                 if budget <= 0:

@@ -1,7 +1,7 @@
 """Guardians: the top of the tree.
 
-Problem: every actor needs a parent that decides about its failures, and a system must end in order: the
-user's actors while the kernel's still serve them, then the kernel's, then the rest.
+Problem: every actor needs a parent that decides about its failures, and a system must end in order: first the
+user's actors, which still need the kernel's, then the kernel's, then the rest.
 
 Design: the root has two children, `/user` above the user's actors and `/system` above the kernel's own. The
 system ends by stopping `/user`; the root watches it, then stops `/system`, then itself. A failure that
@@ -27,7 +27,7 @@ STOP_ALWAYS: Final = SupervisionPolicy(directives={BaseException: Directive.STOP
 
 
 class Guardian(Actor):
-    """The parent of the actors that have no other; `policy` says what happens when one of them fails."""
+    """The parent of actors without another parent; `policy` decides what happens when one of them fails."""
 
     __slots__ = ("supervision",)
 

@@ -1,8 +1,8 @@
-"""What comes from other systems, and what comes back.
+"""Messages that arrive from other systems, and undeliverable ones that return.
 
-Design: the kernel's own messages (`Watch`, `Unwatch`, `Terminated`, `Identify`) are handled here, at once;
-everything else goes to a mailbox or an ask. Nothing that a peer sends raises: what cannot be delivered is a
-dead letter, and its asker, if any, is told.
+Design: the kernel's own messages (`Watch`, `Unwatch`, `Terminated`, `Identify`) are handled here,
+immediately; everything else goes to a mailbox or an ask. No peer's message can raise here: an undeliverable
+one becomes a dead letter, and its asker, if any, receives a failure.
 
 Called by the system.
 """
@@ -58,7 +58,7 @@ def deliver(system: SystemView, root: Cell, envelope: Envelope) -> None:
 
 
 def take_back(system: SystemView, envelope: Envelope, reason: UndeliverableReason) -> None:
-    """Make a dead letter of what could not be sent; the kernel's own requests are repeated elsewhere."""
+    """Make a dead letter of an unsent message; the kernel's own requests are repeated elsewhere."""
     if isinstance(envelope.message, Watch | Unwatch):
         return
     sender = None if envelope.sender is None else system.reference(envelope.sender)

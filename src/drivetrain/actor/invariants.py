@@ -1,11 +1,11 @@
-"""The invariants that the modules of the kernel state, checked over a whole system.
+"""Checks the invariants of the kernel's modules over a whole system.
 
-Problem: a broken invariant shows itself late and elsewhere; a test wants to see it at once.
+Problem: a broken invariant becomes visible late and elsewhere; a test must find it at once.
 
-Design: `check_cells` looks at the present state only, from outside; between two callbacks of the loop every
+Design: `check_cells` looks at the current state only, from outside; between two callbacks of the loop every
 invariant holds. Each is reported with the module that states it and its number there.
 
-Called by `ActorSystem.check`, which tests call at their end and whenever they like.
+Called by `ActorSystem.check`, which tests call at their end and at any time.
 """
 
 from __future__ import annotations

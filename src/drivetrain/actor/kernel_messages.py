@@ -1,7 +1,7 @@
 """The few messages that the kernel itself sends or understands.
 
-Design: they are messages like all others, with tags that begin with "dt.". They hold references, and
-references send messages: so `Message` itself is below both, in `message`.
+Design: they are ordinary messages, with tags that begin with "dt.". They hold references, and references send
+messages: so `Message` itself is below both, in `message`.
 
 Called by the kernel, by the remote layer, and by actors that watch or answer with a failure.
 """
@@ -22,23 +22,23 @@ class TerminationCause(Enum):
     """Why a watched actor counts as terminated."""
 
     STOPPED = "stopped"
-    NEVER_EXISTED = "never existed"  # or stopped so long ago that nobody knows
+    NEVER_EXISTED = "never existed"  # or stopped so long ago that it is forgotten
     UNREACHABLE = "unreachable"  # its system was declared dead
 
 
 class Terminated(Message, frozen=True, tag="dt.terminated"):
-    """Told once to every watcher of `actor`, after everything `actor` itself had sent to it."""
+    """Sent once to every watcher of `actor`, after everything `actor` itself had sent to it."""
 
     actor: ActorRef
     cause: TerminationCause = TerminationCause.STOPPED
 
 
 class PoisonPill(Message, frozen=True, tag="dt.local.poison-pill"):
-    """Stops its receiver, an actor of the same system, when its turn comes, after the messages before it."""
+    """Stops its receiver, an actor of the same system, after the messages before it."""
 
 
 class Failure(Message, frozen=True, tag="dt.failure"):
-    """The answer to an ask that says why there is no other: it becomes an `AskError` at the asker."""
+    """The answer to an ask that failed: it becomes an `AskError` at the asker."""
 
     code: str
     what: str
@@ -52,22 +52,22 @@ class Failure(Message, frozen=True, tag="dt.failure"):
 
 
 class Watch(Message, frozen=True, tag="dt.watch"):
-    """Between systems: `watcher` wants to know when the receiver terminates. Harmless when repeated."""
+    """Between systems: report to `watcher` when the receiver terminates. May be repeated."""
 
     watcher: ActorRef
 
 
 class Unwatch(Message, frozen=True, tag="dt.unwatch"):
-    """Between systems: `watcher` no longer wants to know."""
+    """Between systems: no longer report to `watcher`."""
 
     watcher: ActorRef
 
 
 class Identify(Message, frozen=True, tag="dt.identify"):
-    """Asks whoever is at a path to name itself; answered with `Identified`."""
+    """Asks the actor at a path for its reference; answered with `Identified`."""
 
 
 class Identified(Message, frozen=True, tag="dt.identified"):
-    """The answer to `Identify`: the reference with its uid, or None when nobody is there."""
+    """The answer to `Identify`: the reference with its uid, or None when no actor is there."""
 
     actor: ActorRef | None

@@ -1,12 +1,12 @@
-"""The life of an actor: what happens to it, and which phases follow.
+"""The life of an actor: its phases and the transitions between them.
 
 Problem: starting, stopping and restarting take time, since hooks may wait and children must end first, and
 meanwhile anything can happen: the parent stops too, a sibling's failure restarts both, a hook fails.
 
-Design: a cell is in one `Phase`; `TRANSITIONS` says which may follow. What happens *to* a cell (`stop`,
-`restart`) changes its phase at once, passes it on to its children, and runs no user code. What the phase then
-needs is done in the cell's own turn (`turns`), as far as possible each time: that looks at the state, not at
-how it came about, so it may come too often but never too late.
+Design: a cell is in one `Phase`; `TRANSITIONS` lists which may follow. An event (`stop`, `restart`) changes
+the phase at once, passes it on to the children, and runs no user code. The work of the new phase is done in
+the cell's own turn (`turns`), as far as possible each time: it depends on the state, not on how the state
+came about, so a turn may come too often but never too late.
 
 Hooks, and when they run:
 
@@ -15,13 +15,13 @@ Hooks, and when they run:
 - `post_stop`: on the last instance, after its children have stopped.
 
 The last two run exactly for those instances whose first hook succeeded, as with `async with`. A failure in
-them is logged; the restart or stop goes on.
+them is logged; the restart or stop continues.
 
 Invariants:
 1. Phases follow `TRANSITIONS`; an event that is not possible raises and changes nothing.
-2. A cell that is restarting or stopping leaves its phase only without children and without work in hand.
+2. A cell that is restarting or stopping leaves its phase only without children and without running work.
 3. All children of a cell that restarts or stops are stopping.
-4. Only a running cell without work in hand is open for messages.
+4. Only a running cell without running work accepts messages.
 
 Called by cells' turns, `Context`, supervision and the system.
 Source: Akka's actor life cycle. Here children always stop with a restart, and a child's failure is decided in
@@ -60,9 +60,9 @@ def enter(cell: Cell, phase: Phase) -> None:
 
 
 def stop(cell: Cell, *, interrupt: bool) -> None:
-    """Begin to stop the cell and everything below it; harmless when it is stopping already.
+    """Begin to stop the cell and everything below it; no effect when it is stopping already.
 
-    Messages that wait become dead letters. With `interrupt` a handler that waits for something is
+    Waiting messages become dead letters. With `interrupt` a handler that waits for something is
     cancelled; without, it is finished first (for actors that stop themselves).
     """
     if cell.phase is STOPPED:
@@ -96,7 +96,7 @@ def restart(cell: Cell, cause: BaseException, delay_ms: int) -> None:
 
 
 def started(cell: Cell) -> None:
-    """Note that the first hook of the instance has succeeded."""
+    """Record that the first hook of the instance has succeeded."""
     cell.started = True
     if cell.phase is STARTING:
         cell.restart_cause = None
@@ -104,7 +104,7 @@ def started(cell: Cell) -> None:
 
 
 def _leave(cell: Cell, phase: Phase) -> None:
-    """End what belongs to the present instance, except its work in hand; its children stop."""
+    """End what belongs to the current instance, except its running work; its children stop."""
     enter(cell, phase)
     if cell.restart_timer is not None:
         cell.restart_timer.cancel()

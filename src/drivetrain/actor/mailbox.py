@@ -1,22 +1,22 @@
-"""Mailboxes: what waits in front of an actor, and what happens when there is no room.
+"""Mailboxes: the messages that wait for an actor, and what happens when a mailbox is full.
 
-Problem: a sender that is faster than its receiver must not fill the memory; the sender must not be
-stopped either, since it may be the very actor that the receiver waits for.
+Problem: a sender that is faster than its receiver must not fill the memory; nor may the sender be blocked,
+because it may be the very actor that the receiver waits for.
 
 Policy: a mailbox has a capacity (`actor.mailbox-capacity`, or the one given to `spawn`). When it is full,
 the *newest* message is refused: it becomes a dead letter, and if it is an ask, the asker gets
-`MailboxFullError` at once. `tell` neither waits nor raises. What is stashed counts against the capacity.
+`MailboxFullError` at once. `tell` neither waits nor raises. Stashed messages count against the capacity.
 The kernel's own signals always fit: `Terminated`, at most one per watched actor; a timer's, at most one
 per timer; a failure's, at most one per piped piece of work.
 
-Design: a mailbox is a deque of entries; an idle actor has none at all, the deques are borrowed from a
-pool. An entry is the message itself, or (message, sender) when there is a sender: fewer objects, and the
-common case is the cheap one.
+Design: a mailbox is a deque of entries; an idle actor has none, and borrows a deque from a pool when needed.
+An entry is the message itself, or (message, sender) when there is a sender: fewer objects, and the common
+case is cheap.
 
 Invariants (per cell; `invariants` checks them):
 1. A cell that is stopping or stopped has no entries.
-2. Ordinary entries, waiting and stashed, are at most the capacity, plus the one in hand when stashed.
-3. Entries of one sender leave in the order in which they came, stashed ones before those that came later.
+2. Ordinary entries, waiting and stashed, are at most the capacity, plus the current one when stashed.
+3. Entries of one sender leave in the order of arrival, stashed ones before later ones.
 
 Called by cells and references.
 """
@@ -37,7 +37,7 @@ MAX_SPARE: Final = 1024
 
 
 class FailureSignal:
-    """The entry of a failure beside the actor's messages, in what it had piped to itself."""
+    """The entry for a failure outside of the actor's messages: of an awaitable that it piped to itself."""
 
     __slots__ = ("error",)
 

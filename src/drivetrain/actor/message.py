@@ -1,13 +1,13 @@
-"""Messages: what actors say to each other.
+"""Messages: what actors send to each other.
 
-Problem: a message crosses processes, so both sides must agree what it is without trusting the other with
-code (no pickle), and it is shared by sender and receiver, so nobody may change it.
+Problem: a message crosses processes, so both sides must agree on what it is without accepting code from each
+other (no pickle), and sender and receiver share it, so neither may change it.
 
-Design: a message is a frozen msgspec struct derived from `Message` (`frozen=True` is inherited; type
-checkers want to see it again). Its tag names it on the wire: what the class says with
-`tag="billing.paid"`, else its module and qualified name (say it for classes of a program that one process
-runs and another imports). Fields are encoded in order (`array_like`): add new ones at the end, with a
-default, and old and new processes understand each other.
+Design: a message is a frozen msgspec struct derived from `Message` (`frozen=True` is inherited; type checkers
+require it again). Its tag names it on the wire: the class's own, as in `tag="billing.paid"`, else its module
+and qualified name (declare a tag for classes of a program that one process runs and another imports). Fields
+are encoded in order (`array_like`): if new ones are added at the end, with a default, old and new processes
+understand each other.
 
 Invariants:
 1. Messages are immutable.
@@ -43,7 +43,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # msgspec has not given the class its tag yet: it is read on the first look-up.
+        # msgspec has not set the class's tag yet: it is read on the first look-up.
         _unregistered.append(cls)
 
 
@@ -65,7 +65,7 @@ def tag_of(cls: type[Message]) -> str:
 
 
 def message_class(tag: str) -> type[Message] | None:
-    """Return the message class with this tag, None when there is none."""
+    """Return the message class with this tag, or None."""
     if _unregistered:
         _register_pending()
     return _by_tag.get(tag)

@@ -1,10 +1,10 @@
 """Addresses of actor systems and paths of actors.
 
-Problem: a reference must mean one actor for ever. A name can be used again after its actor has stopped,
-and a process can come back on the same host and port; a message meant for the old one must not reach
+Problem: a reference must mean one actor for ever. A name can be reused after its actor has stopped,
+and a process can restart on the same host and port; a message meant for the old one must not reach
 the new one.
 
-Design: an `Address` includes the incarnation of the system, drawn anew at each start, and an
+Design: an `Address` includes the incarnation of the system, drawn at random at each start, and an
 `ActorPath` includes the uid of the actor, never used twice in one incarnation. Paths have one text
 form, used on the wire and in logs, and the actors of a system that cannot be reached from outside have
 no host:
@@ -12,12 +12,12 @@ no host:
     drivetrain://master@10.0.0.1:7070~83641/user/apps/wc#17
     drivetrain://local~83641/user/apps/wc#17
 
-A path with uid 0 (no `#`) means "whoever has this name now", an address with incarnation 0 (no `~`)
-"whichever life is there now"; only lookups use them.
+A path with uid 0 (no `#`) means "the actor with this name now", an address with incarnation 0 (no `~`)
+"the current incarnation"; only lookups use them.
 
 Invariants:
 1. `ActorPath.parse(str(path)) == path`, and the same for addresses.
-2. A host comes with a port, and the other way round.
+2. There is a host exactly if there is a port.
 3. Names never contain "/", "#" or white space, so that the text form is unambiguous.
 
 Called by references, the codec and the remote layer.
@@ -55,12 +55,12 @@ _ADDRESS: Final = re.compile(
 
 
 def is_actor_name(name: str) -> bool:
-    """Tell whether `name` can be part of a path."""
+    """Whether `name` can be part of a path."""
     return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
 
 
 def is_system_name(name: str) -> bool:
-    """Tell whether `name` can be an actor system's."""
+    """Whether `name` can be an actor system's."""
     return len(name) <= MAX_NAME_LENGTH and _SYSTEM.fullmatch(name) is not None
 
 
@@ -91,7 +91,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"{SCHEME}{self.system}@{host}:{self.port}{life}"
 
     def matches(self, other: Address) -> bool:
-        """Whether this is `other`, or its place with any incarnation."""
+        """Whether this is `other`, or the same place with any incarnation."""
         if self.incarnation != ANY_INCARNATION:
             return self == other
         return (self.system, self.host, self.port) == (other.system, other.host, other.port)

@@ -1,26 +1,26 @@
-"""The border between the kernel and the remote layer.
+"""The interface between the kernel and the remote layer.
 
-Problem: actors must not notice whether their peers are in this process, and the kernel must not know
+Problem: actors must not notice whether their peers are in this process, and the kernel must not depend on
 sockets, frames or heartbeats.
 
-Design: an `Envelope` is a message under way between two systems. The kernel gives outgoing envelopes to
-its `RemoteProvider` and takes incoming ones at `ActorSystem.deliver_inbound`. Watching works the same
-way: the kernel keeps the tables of who watches whom, the provider carries `Watch`, `Unwatch` and
-`Terminated` envelopes and finds out which systems have died.
+Design: an `Envelope` is a message under way between two systems. The kernel passes outgoing envelopes to
+its `RemoteProvider` and receives incoming ones at `ActorSystem.deliver_inbound`. Watching works the same
+way: the kernel keeps the tables of watches, the provider carries `Watch`, `Unwatch` and
+`Terminated` envelopes and detects dead systems.
 
 Rules, for the provider:
 
 1. `attach_provider` is called once, before the first reference leaves the process. `host` and `port` are
    then final: they become part of the system's address and of every path.
-2. `deliver` keeps the order per target system and never blocks. What it cannot send it gives to
+2. `deliver` keeps the order per target system and never blocks. It passes what it cannot send to
    `system.undeliverable(envelope, reason)`, which makes it a dead letter and fails a waiting ask. It
    raises `MessageRefusedError` (or a subclass) at once when the message itself can never be sent.
-3. An `Identify` may go to an address with `ANY_INCARNATION`: to whichever life is at that host and port
-   now. Its target keeps that address; the `Identified` that comes back names the real one.
+3. An `Identify` may go to an address with `ANY_INCARNATION`: to the current incarnation at that host and port
+   now. Its target keeps that address; the `Identified` in return has the real one.
 4. `watch(target, watcher)`: monitor the target's system, and get a `Watch(watcher)` to the target: send it
    again after each re-association with the same incarnation, until `unwatch`. The receiving kernel
    answers with a `Terminated` envelope when the target stops, and at once when it is gone already. After
-   `Terminated` has come the kernel ends the watch with `unwatch`, which then need not be sent.
+   `Terminated` has arrived the kernel ends the watch with `unwatch`, which then need not be sent.
 5. When a system is dead (declared so, or a newer incarnation has taken its place), call
    `system.address_terminated(address)`. Every local watcher of an actor there then gets `Terminated`
    exactly once, local actors forget their watchers there, and asks that wait for a reply from there fail
@@ -32,11 +32,11 @@ Rules, for the provider:
 
 Rules, kept by the kernel:
 
-8. `deliver_inbound`, `undeliverable` and `address_terminated` never raise for what came from outside and
+8. `deliver_inbound`, `undeliverable` and `address_terminated` never raise for messages from outside and
    run no user code before they return.
 9. At most one `watch` per (target, watcher) is open; `unwatch` is called for none that is not.
 
-What the provider finds on `ActorSystem`: `name`, `address` (final after `attach_provider`), `loop`, `rng`,
+What the provider uses of `ActorSystem`: `name`, `address` (final after `attach_provider`), `loop`, `rng`,
 `config`, `codec` (`serialize(message) -> (tag, body)`, `deserialize(tag, body) -> Message`),
 `reference(path)`, `deliver_inbound(envelope)`, `undeliverable(envelope, reason)` and
 `address_terminated(address)`.
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A message under way between two systems; `sender` is where an answer goes, if anywhere.
+    """A message under way between two systems; `sender` is where an answer goes, if any.
 
     `target.uid` is `ANY_UID` only for a look-up by path.
     """
@@ -73,22 +73,22 @@ class UndeliverableReason(Enum):
     """Why an envelope could not be sent."""
 
     UNREACHABLE = "unreachable"  # no connection, and none expected in time; or declared dead
-    STALE = "stale incarnation"  # the address names an earlier life of that system
-    QUEUE_FULL = "queue full"  # too much is waiting for that system already
+    STALE = "stale incarnation"  # the address names an earlier incarnation of that system
+    QUEUE_FULL = "queue full"  # too many messages wait for that system already
     STOPPED = "provider stopped"
 
 
 class RemoteProvider(Protocol):
-    """What carries envelopes to other systems; the module says the rules."""
+    """Carries envelopes to other systems; the module's docstring has the rules."""
 
     @property
     def host(self) -> str:
-        """The host that others reach this system by."""
+        """The host at which others reach this system."""
         ...
 
     @property
     def port(self) -> int:
-        """The port that others reach this system by."""
+        """The port at which others reach this system."""
         ...
 
     def deliver(self, envelope: Envelope) -> None:
@@ -96,17 +96,17 @@ class RemoteProvider(Protocol):
         ...
 
     def watch(self, target: ActorRef, watcher: ActorRef) -> None:
-        """Watch over the remote `target` for the local `watcher` (rule 4)."""
+        """Watch the remote `target` for the local `watcher` (rule 4)."""
         ...
 
     def unwatch(self, target: ActorRef, watcher: ActorRef) -> None:
-        """End a watch, and tell the target's system (rule 4)."""
+        """End a watch, and inform the target's system (rule 4)."""
         ...
 
     async def stop(self) -> None:
-        """Flush what can be flushed in short time, close every connection and free all resources.
+        """Flush what can be flushed in a short time, close every connection and free all resources.
 
-        Called once, after all actors have stopped; calls of the other methods that still come are
-        answered as undeliverable.
+        Called once, after all actors have stopped; later calls of the other methods are answered as
+        undeliverable.
         """
         ...

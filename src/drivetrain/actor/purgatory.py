@@ -1,10 +1,10 @@
 """The purgatory in a running program: for any thread, with a reaper on an event loop.
 
 Problem. The pure purgatory (`drivetrain.core.waiting.purgatory`) knows neither threads nor time. Conditions
-come true on the event loop, in Spark's callback threads, in blocking user code; timeouts must strike although
-nobody calls.
+become true on the event loop, in Spark's callback threads, in blocking user code; timeouts must take effect
+even if no thread calls.
 
-Design. `ThreadSafePurgatory` hands the core a lock, locks for its operations, and the time. Operations' own
+Design. `ThreadSafePurgatory` gives the core a lock, locks for its operations, and the time. Operations' own
 code never runs under the purgatory's lock. `Reaper` moves the clock: at the latest every `interval_ms`
 while anything is on the timer, and earlier when the timer's next bucket expires earlier, so that timeouts
 are as precise as the tick, not as the interval. With an empty timer it sleeps. A thread that adds an
@@ -14,9 +14,9 @@ Invariants:
 
 1. While a reaper runs and the timer holds anything, its next round is at most `interval_ms` away, and no
    later than the expiration of any operation on the timer (but for the loop's own delays).
-2. What operations raise at their expiry reaches the loop's exception handler; the reaper goes on.
+2. Exceptions of operations at their expiry reach the loop's exception handler; the reaper continues.
 
-Called by actor systems and by whoever waits for a condition with a timeout.
+Called by actor systems and by code that waits for a condition with a timeout.
 Source: Apache Kafka's DelayedOperationPurgatory and its ExpiredOperationReaper.
 """
 
@@ -54,7 +54,7 @@ class ThreadSafePurgatory(Generic[OperationT]):
     """A purgatory that any number of threads may use at once.
 
     `now_ms` reads the time in ms and must be safe to call from all of them; the rest is as in
-    `drivetrain.core.waiting.purgatory.Purgatory`. Somebody must call `advance` now and then: a `Reaper`, or a
+    `drivetrain.core.waiting.purgatory.Purgatory`. `advance` must be called regularly: by a `Reaper`, or by a
     thread of the caller's.
     """
 
@@ -76,8 +76,9 @@ class ThreadSafePurgatory(Generic[OperationT]):
             # Reentrant: an operation that completes may check a key that it is watched under itself.
             new_lock=threading.RLock,
         )
-        # Before this time an expiration needs somebody woken. A plain attribute: a stale value costs
-        # one needless call, as it is lowered only by whoever also calls, raised only by the reaper.
+        # Before this time an expiration requires waking the reaper. A plain attribute: a stale value costs
+        # one needless call, because it is lowered only by a thread that also calls, raised only by the
+        # reaper.
         self._round_at_ms: float = -inf
         self._wake: Callable[[], None] = _nobody_to_wake
 
@@ -117,12 +118,12 @@ class ThreadSafePurgatory(Generic[OperationT]):
         """Try every operation watched under `key`; return how many this call completed.
 
         Call it after the change, without holding locks that operations take. Raises an
-        `ExceptionGroup` of what operations raised, after all have been tried.
+        `ExceptionGroup` of the operations' exceptions, after all have been tried.
         """
         return self._core.check_and_complete(key)
 
     def cancel_for_key(self, key: Hashable) -> list[OperationT]:
-        """Watch `key` no longer and return its incomplete operations, not completed, off the timer."""
+        """Stop watching `key` and return its incomplete operations, not completed, off the timer."""
         return self._core.cancel_for_key(key)
 
     def cancel_all(self) -> list[OperationT]:
@@ -132,7 +133,7 @@ class ThreadSafePurgatory(Generic[OperationT]):
     def advance(self) -> int:
         """Expire what is due by now and purge if there is much to purge; return how many expired.
 
-        Raises an `ExceptionGroup` of what operations raised, after all of this was done.
+        Raises an `ExceptionGroup` of the operations' exceptions, after all of this was done.
         """
         return self._core.advance(self._now_ms())
 
@@ -183,7 +184,7 @@ class Reaper:
         return self._thread is not None
 
     def start(self) -> None:
-        """Begin; call it on the loop. Raises `InternalError` if the purgatory has a reaper already."""
+        """Start; call it on the loop. Raises `InternalError` if the purgatory has a reaper already."""
         if self._purgatory._wake is not _nobody_to_wake:
             raise InternalError("a purgatory can have only one reaper")
         if self._loop is None:
@@ -193,7 +194,7 @@ class Reaper:
         self._arm()
 
     def stop(self) -> None:
-        """End; call it on the loop. What waits stays where it is and expires no more."""
+        """Stop; call it on the loop. Waiting operations stay and no longer expire."""
         if self._thread is None:
             return
         self._thread = None
@@ -204,7 +205,7 @@ class Reaper:
             self._handle = None
 
     def _wake(self) -> None:
-        """Plan the next round anew, from any thread."""
+        """Reschedule the next round, from any thread."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -214,14 +215,14 @@ class Reaper:
             loop.call_soon_threadsafe(self._arm, context=self._context)
 
     def _arm(self) -> None:
-        """Plan the next round."""
+        """Schedule the next round."""
         loop, purgatory = self._loop, self._purgatory
         if loop is None or self._thread is None:
             return
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        # First, so that whatever is added from here on wakes us; only then look at what is there.
+        # First, so that an operation added from now on wakes us; only then look at the existing ones.
         purgatory._round_at_ms = inf
         next_ms = purgatory.next_expiration_ms
         if next_ms is None:

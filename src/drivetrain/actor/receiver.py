@@ -1,12 +1,12 @@
-"""Receivers: what a cell knows of the actor in it.
+"""Receivers: the interface between a cell and its actor.
 
 Problem: an actor has a context, and a context is a view of a cell. If a cell knew the class of actors, the
 three would be one module in three files.
 
-Design: what the kernel calls (`receive` and the hooks) and what it reads (`supervision`) is a class of its
-own, below cells and contexts. `Actor` adds the context, and is what users derive from.
+Design: the methods that the kernel calls (`receive` and the hooks) and the attribute it reads (`supervision`)
+are a class of their own, below cells and contexts. `Actor` adds the context, and is what users derive from.
 
-Called by cells; `lifecycle` says which hook runs when.
+Called by cells; `lifecycle` lists which hook runs when.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Receiver(ABC):
-    """Handles messages, one at a time, and is told about its own life."""
+    """Handles messages, one at a time, with hooks for its own life cycle."""
 
     __slots__ = ()
 
@@ -31,10 +31,10 @@ class Receiver(ABC):
 
     @abstractmethod
     def receive(self, message: Message) -> Awaitable[None] | None:
-        """Handle one message. What it raises is a failure, and the parent decides."""
+        """Handle one message. An exception is a failure, about which the parent decides."""
 
     def pre_start(self) -> Awaitable[None] | None:
-        """Get ready; called before the first message."""
+        """Prepare; called before the first message."""
         return None
 
     def post_stop(self) -> Awaitable[None] | None:
@@ -46,12 +46,12 @@ class Receiver(ABC):
         return self.post_stop()
 
     def post_restart(self, cause: BaseException) -> Awaitable[None] | None:
-        """Get ready after the instance before this one failed with `cause`; by default as `pre_start`."""
+        """Prepare after the previous instance failed with `cause`; by default as `pre_start`."""
         return self.pre_start()
 
 
 Factory: TypeAlias = "Callable[[], Receiver]"
-"""Makes the instances of one actor; what it returns must be an `Actor`."""
+"""Creates the instances of one actor; the result must be an `Actor`."""
 
 Behaviour: TypeAlias = "Callable[[Message], Awaitable[None] | None]"
-"""What handles messages instead of `receive`, after `Context.become`."""
+"""Handles messages instead of `receive`, after `Context.become`."""

@@ -1,6 +1,6 @@
 """References: the only way to reach an actor.
 
-Problem: code must not care where an actor lives, and must never touch the actor's object.
+Problem: code must not depend on where an actor is, and must never touch the actor's object.
 
 Design: an `ActorRef` has a path and `tell` and `ask`. There are four kinds: of a living or dead cell of
 this system (`LocalRef` in `cell`), of an actor elsewhere and of one of this system that no longer exists
@@ -11,7 +11,7 @@ travel as the text of their path.
 
 Invariants:
 1. A reference means one actor for ever.
-2. `tell` never blocks. It raises only for the sender's own mistakes: what it sends is not a message, or
+2. `tell` never blocks. It raises only for the sender's own mistakes: the object is not a message, or
    cannot leave the process.
 
 Called by everyone.
@@ -31,7 +31,7 @@ R = TypeVar("R", bound="Message")
 
 
 class Asker(Protocol):
-    """What a reference asks of its system."""
+    """The part of a system that references use."""
 
     async def ask(
         self,
@@ -61,14 +61,14 @@ class ActorRef(ABC):
 
     @property
     def expects_answer(self) -> bool:
-        """Whether this is the reference of an ask that waits, so that a failure must be told to it."""
+        """Whether this is the reference of an ask that waits, so that failures must be sent to it."""
         return False
 
     @abstractmethod
     def tell(self, message: Message, sender: ActorRef | None = None) -> None:
-        """Send `message` and go on; at most once, in order per sender and receiver.
+        """Send `message` without waiting; at most once, in order per sender and receiver.
 
-        `sender` is who gets an answer. What cannot be delivered becomes a dead letter. Raises
+        `sender` receives the answer, if any. An undeliverable message becomes a dead letter. Raises
         `NotAMessageError`, or `MessageRefusedError` when it cannot leave this process.
         """
 
@@ -84,7 +84,7 @@ class ActorRef(ABC):
         """Send `message` and wait for the answer, which must be an instance of `reply` if given.
 
         `timeout_ms` None means `actor.ask.timeout`. Every other outcome is an `AskError`: the
-        subclasses tell a timeout from a stopped, full, failed or unreachable actor.
+        subclasses distinguish a timeout from a stopped, full, failed or unreachable actor.
         """
         return await self.system.ask(self, message, reply, timeout_ms=timeout_ms)
 

@@ -1,10 +1,10 @@
 """The watches between this system and others, by the other's address.
 
-Problem: a system can die as a whole. All watches to and from it must then be found without a look at every
+Problem: a system can die as a whole. All watches to and from it must then be found without visiting every
 cell.
 
-Design: two indexes of pairs of references, a remote one and a local one. What a watch means, and who is told
-what, is `watch`'s business.
+Design: two indexes of pairs of references, a remote one and a local one. `watch` defines what a watch means
+and who is notified.
 
 Called by `watch`.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drivetrain.actor.reference import ActorRef
 
 _Index: TypeAlias = "dict[Address, dict[ActorRef, dict[ActorRef, None]]]"
-"""The remote one's address -> the remote one -> the local ones."""
+"""The remote reference's address -> the remote reference -> the local ones."""
 _Pairs: TypeAlias = "set[tuple[ActorRef, ActorRef]]"
 
 
@@ -51,7 +51,7 @@ class RemoteWatches:
         _add(self._outbound, target, watcher)
 
     def remove_outbound(self, target: ActorRef, watcher: ActorRef) -> bool:
-        """End it; tell whether it was open."""
+        """End it; returns whether it was open."""
         return _remove(self._outbound, target, watcher)
 
     def add_inbound(self, watcher: ActorRef, target: ActorRef) -> None:
@@ -59,13 +59,13 @@ class RemoteWatches:
         _add(self._inbound, watcher, target)
 
     def remove_inbound(self, watcher: ActorRef, target: ActorRef) -> bool:
-        """End it; tell whether it was open."""
+        """End it; returns whether it was open."""
         return _remove(self._inbound, watcher, target)
 
     def end_address(
         self, address: Address
     ) -> tuple[list[tuple[ActorRef, ActorRef]], list[tuple[ActorRef, ActorRef]]]:
-        """Drop everything about a dead system; return the pairs that were open, outbound and inbound."""
+        """Drop all watches of a dead system; returns the pairs that were open, outbound and inbound."""
         return _drop(self._outbound, address), _drop(self._inbound, address)
 
 

@@ -1,7 +1,7 @@
-"""What the kernel itself looks at when its turn in the mailbox comes.
+"""The mailbox entries that the kernel handles itself, in their turn.
 
-Design: by the entry's class, a function that returns the message for the actor, or None when there is none.
-What it raises is a failure of the actor.
+Design: for each class of entry, a function that returns the message for the actor, or None when there is
+none. An exception in it is a failure of the actor.
 
 Called by cells.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def _take_poison(cell: Cell, message: Any) -> None:
     if cell.is_guardian:
-        # Whoever has a reference may stop an actor; the system is stopped by its owner only.
+        # Any holder of a reference may stop an actor; only its owner stops the system.
         cell.system.dead_letters.put(message, cell.sender, cell.ref.path, DeadLetterReason.UNHANDLED)
     else:
         lifecycle.stop(cell, interrupt=False)
@@ -43,7 +43,7 @@ def _take_failure(_cell: Cell, signal: Any) -> Message | None:
     raise signal.error
 
 
-# What the kernel itself looks at when its turn comes: returns the message for the actor, or None.
+# The entries that the kernel handles itself: each function returns the message for the actor, or None.
 SIGNALS: Final[dict[type, Callable[[Cell, Any], Message | None]]] = {
     PoisonPill: _take_poison,
     Terminated: _take_terminated,

@@ -1,10 +1,10 @@
-"""What a parent does when a child fails: the policy's decision, carried out.
+"""Supervision of a failed child: makes the policy's decision and carries it out.
 
-Problem: the decision is pure (`drivetrain.core.liveness.supervision`); somebody has to tell it the time and
-the siblings, and to do what it says.
+Problem: the decision is pure (`drivetrain.core.liveness.supervision`); something must pass it the time and
+the siblings, and carry it out.
 
 Design: the decision is made and carried out in the step in which the child failed. An escalated failure
-goes up the tree until somebody decides, at the latest the root, which then ends the system.
+goes up the tree until a parent decides, at the latest the root, which then ends the system.
 
 Called by cells.
 """
@@ -36,9 +36,9 @@ _SHOWN_CHARACTERS: Final = 200
 
 
 def supervise(parent: Cell | None, child: Cell, failure: BaseException, message: Message | None) -> None:
-    """Decide about the failed `child` and do it; `parent` None means that the root itself failed.
+    """Decide about the failed `child` and carry it out; `parent` None means that the root itself failed.
 
-    `message` is what it was handling, for the log.
+    `message` is the one it was handling, for the log.
     """
     if parent is None:
         child.system.fail(failure)
@@ -56,7 +56,7 @@ def supervise(parent: Cell | None, child: Cell, failure: BaseException, message:
     for effect in effects:
         _perform(effect, children[effect.child], parent, failure)
     if child.phase is STARTING:
-        # Told to resume, but an instance whose start failed cannot go on.
+        # The decision is to resume, but an instance whose start failed cannot continue.
         stop(child, interrupt=True)
 
 
@@ -68,7 +68,7 @@ def _perform(effect: SupervisionEffect, target: Cell, parent: Cell, failure: Bas
             target.system.fail(failure)
         stop(target, interrupt=True)
     elif isinstance(effect, EscalateFailure) and parent.is_active:
-        # Whatever is decided higher up about the parent, the child shares: it goes on or stops with it.
+        # The child shares what is decided about its parent: it continues or stops with it.
         supervise(parent.parent, parent, failure, None)
 
 

@@ -1,6 +1,6 @@
-"""An actor system: the tree of actors of one process, and everything that serves it.
+"""An actor system: the tree of actors of one process, and the services that it needs.
 
-Problem: actors need a loop, time, randomness, configuration, and a border to other systems; tests need
+Problem: actors need a loop, time, randomness, configuration, and an interface to other systems; tests need
 all of them under control.
 
 Design: an `ActorSystem` owns one tree (`/user`, `/system`), runs on one event loop and takes everything from
@@ -62,7 +62,7 @@ class ActorSystem:
     """One system named `name` on the running event loop.
 
     `rng` decides about jitter and the incarnation; None means a generator seeded by the operating system.
-    `supervision` is how failures of top-level actors are treated. `blocking_threads` run blocking functions.
+    `supervision` handles failures of top-level actors. `blocking_threads` run blocking functions.
     Raises `InvalidPathError` for a name that cannot be part of an address.
     """
 
@@ -84,7 +84,7 @@ class ActorSystem:
         self.rng: Final = rng if rng is not None else random.Random()
         self.config: Final = config if config is not None else Config()
         self.async_context: Final = copy_context()
-        """Callbacks and tasks of the kernel run in this context, not in that of whoever caused them."""
+        """Callbacks and tasks of the kernel run in this context, not in that of the code that caused them."""
         incarnation = incarnation if incarnation is not None else self.rng.randrange(1, 2**48)
         self.address = Address(name, None, None, incarnation)
         self.provider: RemoteProvider | None = None
@@ -95,11 +95,11 @@ class ActorSystem:
         self.remote_watches: Final = RemoteWatches()
         self.codec: Final = MessageCodec(self.reference)
         self.failures = 0
-        """How many failures of actors were decided by supervisors."""
+        """How many failures of actors supervisors have decided."""
         self.purgatory: Final[ThreadSafePurgatory[DelayedOperation]] = ThreadSafePurgatory(
             now_ms=loop_clock(self.loop), purge_limit=self.config[keys.PURGE_LIMIT]
         )
-        """Where asks wait, and whatever else has a condition and a timeout."""
+        """Holds asks and everything else that waits for a condition with a timeout."""
         self._reaper: Final = Reaper(
             self.purgatory,
             interval_ms=self.config[keys.REAPER_INTERVAL],
@@ -138,7 +138,7 @@ class ActorSystem:
         return start_child(self._kernel, factory, name, None).ref
 
     def stop(self, actor: ActorRef) -> None:
-        """Stop a local actor, whoever its parent is; a handler that waits is cancelled."""
+        """Stop a local actor, whoever its parent is; a waiting handler is cancelled."""
         if not isinstance(actor, LocalRef) or actor.cell.system is not self or actor.cell.is_guardian:
             raise ContextError(
                 "only actors of this system can be stopped like this",
@@ -148,10 +148,10 @@ class ActorSystem:
         lifecycle.stop(actor.cell, interrupt=True)
 
     async def wait_stopped(self, actor: ActorRef, *, timeout_ms: int | None = None) -> Terminated:
-        """Wait, outside of any actor, until `actor` has terminated, here or elsewhere; says how.
+        """Wait, outside of any actor, until `actor` has terminated, here or elsewhere; returns how.
 
-        `timeout_ms` None means for ever. Raises `StillRunningError` after that, or `SystemStoppedError`
-        when this system ends first.
+        `timeout_ms` None means for ever. Raises `StillRunningError` after the timeout, or
+        `SystemStoppedError` when this system ends first.
         """
         return await wait_stopped(self, actor, timeout_ms)
 
@@ -171,7 +171,7 @@ class ActorSystem:
         return await self.asks.ask(asked, message, reply, timeout_ms)
 
     def reference(self, path: ActorPath) -> ActorRef:
-        """Return the reference that `path` means; one of this system that nobody has is a `MissingRef`."""
+        """Return the reference that `path` means; a `MissingRef` for a local path without an actor."""
         if path.address != self.address:
             return RemoteRef(self, path)
         if path.names[:1] == (ASKS,):
@@ -192,10 +192,10 @@ class ActorSystem:
         return self._blocking.run(function)
 
     def tell_threadsafe(self, actor: ActorRef, message: Message, sender: ActorRef | None = None) -> None:
-        """Tell from a thread other than the loop's; errors of the sender are reported to the loop."""
+        """Send from a thread other than the loop's; errors of the sender are reported to the loop."""
         self.loop.call_soon_threadsafe(actor.tell, message, sender)
 
-    # ---- the border to other systems; `provider` states the rules
+    # ---- the interface to other systems; `provider` states the rules
 
     def attach_provider(self, provider: RemoteProvider) -> None:
         """Connect the system to others: its address is final from now on."""
@@ -205,22 +205,22 @@ class ActorSystem:
         self.address = Address(self.name, provider.host, provider.port, self.address.incarnation)
 
     def deliver_outbound(self, envelope: Envelope) -> None:
-        """Give a message for another system to the provider."""
+        """Pass a message for another system to the provider."""
         if self.provider is None:
             self.undeliverable(envelope, UndeliverableReason.UNREACHABLE)
         else:
             self.provider.deliver(envelope)
 
     def deliver_inbound(self, envelope: Envelope) -> None:
-        """Take a message from another system."""
+        """Deliver a message from another system."""
         inbound.deliver(self, self.root, envelope)
 
     def undeliverable(self, envelope: Envelope, reason: UndeliverableReason) -> None:
-        """Take back a message that could not be sent."""
+        """Handle a message that could not be sent."""
         inbound.take_back(self, envelope, reason)
 
     def address_terminated(self, address: Address) -> None:
-        """Note that another system is dead."""
+        """Handle the death of another system."""
         system_terminated(self.remote_watches, address)
         self.asks.system_terminated(address)
 
@@ -230,7 +230,7 @@ class ActorSystem:
         """Stop all actors, then everything else, and wait for it; may be called again.
 
         Raises `StuckActorsError` when actors have not stopped after `timeout_ms`: the system is closed
-        all the same.
+        anyway.
         """
         lifecycle.stop(self._user, interrupt=True)
         try:
@@ -253,16 +253,16 @@ class ActorSystem:
             raise self._failure
 
     def join_blocking(self) -> None:
-        """Wait in another thread, after termination, until no blocking function writes to a disk any more."""
+        """Wait in another thread, after termination, until the running blocking functions have finished."""
         self._blocking.join()
 
     @property
     def is_terminated(self) -> bool:
-        """Whether all of it has ended."""
+        """Whether the system has terminated."""
         return self._terminated.done()
 
     def fail(self, failure: BaseException) -> None:
-        """Note the failure that nobody below the root could handle; the first one counts."""
+        """Record a failure that escalated to the root; the first one counts."""
         if self._failure is None:
             self._failure = failure
 
@@ -274,7 +274,7 @@ class ActorSystem:
         return self._last_uid
 
     def begin_to_close(self) -> None:
-        """Close what serves the actors: there are none left, or they are stuck."""
+        """Close the actors' services: there are no actors left, or they are stuck."""
         if self._closing is None:
             self._closing = self.loop.create_task(self._close(), name="actor-system-close")
 

@@ -1,13 +1,14 @@
-"""An actor system as those inside it see it: its actors, and the kernel's own modules.
+"""Views of an actor system, for its actors and for the kernel's own modules.
 
-Problem: the system is made of cells, asks and references, and each of them needs something of the system. If
+Problem: the system is made of cells, asks and references, and each of them uses the system. If
 they named `ActorSystem`, every module of the kernel would import every other one.
 
 Design: two protocols, which `ActorSystem` satisfies. `SystemView` is what the code of actors may use, as
-`Context.system`; it cannot end the system or change its border. `KernelView` is what the kernel's modules ask
-besides: what all cells share, and the few things that only the system can do. Neither names a cell.
+`Context.system`; it cannot end the system or change its interface to others. `KernelView` is what the
+kernel's modules need besides: what all cells share, and the few things that only the system can do. Neither
+names a cell.
 
-Called by whatever is below the system: cells, contexts, references, asks, watches.
+Called by the modules below the system: cells, contexts, references, asks, watches.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 class SystemView(Asker, Protocol):
-    """What actors may use of their system; `ActorSystem` describes each."""
+    """The part of the system that actors may use; `ActorSystem` documents each member."""
 
     @property
     def name(self) -> str:
@@ -49,7 +50,7 @@ class SystemView(Asker, Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that it runs on, which also has its time."""
+        """The event loop that it runs on, also the source of time."""
 
     @property
     def rng(self) -> random.Random:
@@ -65,15 +66,15 @@ class SystemView(Asker, Protocol):
 
     @property
     def provider(self) -> RemoteProvider | None:
-        """What connects it to other systems, if anything."""
+        """The connection to other systems, if any."""
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What could not be delivered."""
+        """The undelivered messages."""
 
     @property
     def purgatory(self) -> ThreadSafePurgatory[DelayedOperation]:
-        """Where asks wait, and whatever else has a condition and a timeout."""
+        """Holds asks and everything else that waits for a condition with a timeout."""
 
     def spawn(
         self, factory: Factory, name: str | None = None, *, mailbox_capacity: int | None = None
@@ -96,18 +97,18 @@ class SystemView(Asker, Protocol):
         """Run a blocking function in a thread."""
 
     def tell_threadsafe(self, actor: ActorRef, message: Message, sender: ActorRef | None = None) -> None:
-        """Tell from a thread other than the loop's."""
+        """Send a message from a thread other than the loop's."""
 
 
 class KernelView(SystemView, Protocol):
-    """What the kernel's own modules ask of the system besides."""
+    """The part of the system that only the kernel's modules use."""
 
     failures: int
-    """How many failures of actors were decided by supervisors."""
+    """How many failures of actors supervisors have decided."""
 
     @property
     def async_context(self) -> contextvars.Context:
-        """What callbacks and tasks of the kernel run in, rather than in that of whoever caused them."""
+        """The context of the kernel's callbacks and tasks, instead of that of the code that caused them."""
 
     @property
     def mailbox_capacity(self) -> int:
@@ -115,15 +116,15 @@ class KernelView(SystemView, Protocol):
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """The line of cells that wait for a turn."""
+        """The queue of cells that wait for a turn."""
 
     @property
     def carriers(self) -> Carriers:
-        """What carries on handlers that wait."""
+        """The carriers, which continue waiting handlers."""
 
     @property
     def spare_queues(self) -> SpareQueues:
-        """Where idle cells leave their queues."""
+        """The pool of queues that idle cells have returned."""
 
     @property
     def remote_watches(self) -> RemoteWatches:
@@ -136,10 +137,10 @@ class KernelView(SystemView, Protocol):
         """Return a number that was never used in this incarnation."""
 
     def deliver_outbound(self, envelope: Envelope) -> None:
-        """Give a message for another system to the provider."""
+        """Pass a message for another system to the provider."""
 
     def fail(self, failure: BaseException) -> None:
-        """Note a failure that nobody below the root could handle."""
+        """Record a failure that escalated to the root."""
 
     def begin_to_close(self) -> None:
-        """Close what serves the actors: there are none left."""
+        """Close the actors' services: there are no actors left."""

@@ -1,11 +1,11 @@
 """Timers: messages that an actor sends to itself later.
 
-Problem: a callback that runs by itself would break "one message at a time", and a message sent by
+Problem: a callback outside of the mailbox would break "one message at a time", and a message sent by
 `call_later` may arrive after its timer was cancelled, or after a restart.
 
 Design: a timer has a key; starting another with the same key replaces it. When it fires, a signal goes to
-the mailbox; when the signal's turn comes, it is dropped unless its timer is still the current one. A
-periodic timer whose last signal is still waiting skips a beat instead of piling up.
+the mailbox; when it is the signal's turn, it is dropped unless its timer is still the current one. A
+periodic timer whose last signal is still waiting skips a beat instead of accumulating signals.
 
 Invariants:
 1. No message of a timer is handled after it was cancelled or replaced, or after its actor was restarted.
@@ -29,11 +29,11 @@ from drivetrain.errors import InternalError
 
 
 class TimerOwner(Protocol):
-    """What timers ask of the cell that they belong to."""
+    """The part of a cell that its timers use."""
 
     @property
     def path(self) -> ActorPath:
-        """Whose they are, for errors."""
+        """The owner's path, for errors."""
 
     @property
     def is_active(self) -> bool:
@@ -44,7 +44,7 @@ class TimerOwner(Protocol):
 
 
 class TimerSignal:
-    """The entry of a timer that fired; it is worth its message only while that timer is still current."""
+    """The entry of a timer that fired; it becomes its message only while that timer is still current."""
 
     __slots__ = ("timer",)
 
@@ -100,15 +100,15 @@ class Timers:
         self._by_key: dict[str, Timer] = {}
 
     def start_once(self, key: str, message: Message, *, delay_ms: float) -> None:
-        """Get `message` once, `delay_ms` (0 or more) from now; replaces the timer `key`."""
+        """Receive `message` once, `delay_ms` (0 or more) from now; replaces the timer `key`."""
         self._start(key, message, delay_ms, None)
 
     def start_periodic(
         self, key: str, message: Message, *, interval_ms: float, initial_delay_ms: float | None = None
     ) -> None:
-        """Get `message` every `interval_ms` (more than 0); replaces the timer `key`.
+        """Receive `message` every `interval_ms` (more than 0); replaces the timer `key`.
 
-        The first comes after `initial_delay_ms`, None meaning one interval.
+        The first arrives after `initial_delay_ms`, by default one interval.
         """
         if not interval_ms > 0:
             raise ContextError(
@@ -121,7 +121,7 @@ class Timers:
         self._start(key, message, first_ms, interval_ms)
 
     def cancel(self, key: str) -> bool:
-        """Cancel the timer `key`, also when it has fired and waits in the mailbox; tell if there was one."""
+        """Cancel the timer `key`, even if it has fired and waits in the mailbox; returns if it existed."""
         timer = self._by_key.pop(key, None)
         if timer is None:
             return False
@@ -135,11 +135,11 @@ class Timers:
             self.cancel(key)
 
     def is_running(self, key: str) -> bool:
-        """Tell whether a message of the timer `key` is still to come."""
+        """Whether a message of the timer `key` is still to come."""
         return key in self._by_key
 
     def take(self, signal: TimerSignal) -> Message | None:
-        """Return the message of a signal whose turn came, None when its timer is no longer current."""
+        """Return the message of a signal in its turn, None when its timer is no longer current."""
         timer = signal.timer
         timer.is_signalled = False
         if self._by_key.get(timer.key) is not timer:

@@ -1,7 +1,7 @@
-"""The tree of cells: children that come and go, and finding who is there.
+"""The tree of cells: starting and removing children, and finding actors.
 
-Design: a path of this system is followed from the root; for a path of any other, whoever is there is asked to
-name itself.
+Design: a path of this system is followed from the root; for a path of another system, the actor there is
+asked for its reference.
 
 Invariant: a name belongs to one child of a parent at a time, also while that child stops.
 
@@ -68,7 +68,7 @@ def start_child(parent: Cell, factory: Factory, name: str | None, capacity: int 
 
 
 def forget_child(parent: Cell, child: Cell) -> None:
-    """Note that a child has stopped; its name is free again."""
+    """Remove a stopped child; its name is free again."""
     assert parent.children is not None
     del parent.children[child.name]
     if parent.supervisor is not None:

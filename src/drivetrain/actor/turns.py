@@ -1,19 +1,19 @@
-"""Turns: how a cell does one thing after another.
+"""Turns: how a cell does one thing at a time.
 
-Problem: messages, hooks, signals of the kernel and what happens to an actor from outside come in any order,
-and a handler may wait for something; yet the actor must never do two things at once.
+Problem: messages, hooks, signals of the kernel and external events come in any order, and a handler may wait
+for something; yet the actor must never do two things at once.
 
 Design: a cell takes turns; the dispatcher calls `take_turn`. A turn does what the cell's phase needs
 (`lifecycle` states the rules), then handles messages until there are none, the batch is over, the phase
-changes, or a handler waits. A handler or hook that waits is carried on by a `Carrier`; until it is done the
-cell is not open, and its mailbox fills. Whatever a handler or first hook raises goes to the parent.
+changes, or a handler waits. A `Carrier` continues a waiting handler or hook; until it is done the
+cell is not open, and its mailbox fills. Exceptions of handlers and first hooks go to the parent.
 
 Invariants:
 1. One thing at a time: between the call of a handler or hook and its end, no other of this cell begins.
-2. Messages are handled in the order in which they were put in; a failed one is not handled again.
+2. Messages are handled in the order in which they were added; a failed one is not handled again.
 3. An open cell with messages is scheduled or taking its turn.
 
-Called by the dispatcher and, for the cells that it makes, by the system.
+Called by the dispatcher and, for the cells that it creates, by the system.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("drivetrain.actor")
 
-# What a supervisor sees as a failure: a cancellation that nobody here asked for is one too.
+# What counts as a failure: also a cancellation that did not come from the kernel.
 _FAILURES: Final = (Exception, asyncio.CancelledError)
 
 
@@ -55,13 +55,13 @@ class ActorCell(Cell):
     # ---- messages
 
     def take_turn(self) -> int:
-        """Do what there is to do, up to a batch of messages; return about how much that was."""
+        """Do the pending work, up to a batch of messages; return about how much was done."""
         self.scheduled = False
         if self.phase is not RUNNING:
             self._advance()
         if not (self.is_open and self.queue):
             return 1
-        self.scheduled = True  # a message to itself needs no second place in the line
+        self.scheduled = True  # a message to itself needs no second place in the queue
         used = self._handle_batch(self.queue)
         self.scheduled = False
         if self.phase is not RUNNING or (self.is_open and self.queue):
@@ -104,7 +104,7 @@ class ActorCell(Cell):
     # ---- handlers and hooks that wait, or fail
 
     def _run(self, result: Awaitable[None] | None) -> bool:
-        """Carry out what a handler or hook returned; return False when it waits for something.
+        """Run the awaitable that a handler or hook returned; return False when it waits for something.
 
         Raises what the coroutine raises before it waits.
         """
@@ -120,7 +120,7 @@ class ActorCell(Cell):
         return False
 
     def _work_done(self, error: BaseException | None) -> None:
-        """Go on after a handler or hook that waited."""
+        """Continue after a handler or hook that waited."""
         self.work = None
         if self.in_last_hook:
             if error is not None:
@@ -134,7 +134,7 @@ class ActorCell(Cell):
         self.schedule()
 
     def _fail(self, error: BaseException) -> None:
-        """Let the parent decide about a failure of a handler or first hook; an asker is told."""
+        """Let the parent decide about a failure of a handler or first hook; an asker receives it."""
         sender, message = self.sender, self.message
         self.message = self.sender = None
         stopping = not self.is_active
@@ -159,7 +159,7 @@ class ActorCell(Cell):
     # ---- phases
 
     def _advance(self) -> None:
-        """Do what the phase needs next, as far as possible now; runs user code."""
+        """Perform the next steps of the phase, as far as possible now; runs user code."""
         if self.work is not None:
             return
         if self.phase is STARTING:
@@ -224,7 +224,7 @@ class ActorCell(Cell):
 
 
 def _failure(error: BaseException, where: str) -> Failure:
-    """What an asker is told about `error`."""
+    """The answer to an asker about `error`."""
     # The code of an ask that failed inside the actor would look like the outcome of the one outside.
     if isinstance(error, DrivetrainError) and not isinstance(error, AskError):
         return Failure(error.code, error.what, where, error.remedy)

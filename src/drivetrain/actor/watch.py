@@ -1,20 +1,20 @@
-"""DeathWatch: being told, exactly once, that an actor has terminated.
+"""DeathWatch: a notification, exactly once, that an actor has terminated.
 
-Problem: the one who depends on an actor must learn of its end however it ends: it stops, its parent stops,
-its process is killed, its machine is unreachable. It must not learn it twice, nor after it lost interest.
+Problem: an actor that depends on another must learn of its end however it ends: it stops, its parent stops,
+its process is killed, its machine is unreachable. The notification must not come twice, nor after `unwatch`.
 
-Design: a cell keeps whom it watches (`watching`) and by whom it is watched (`watchers`). Among cells of one
-system both are changed in the same step. Towards other systems, `RemoteWatches` keeps an index by address and
-tells the provider. A `Terminated` waits in the watcher's mailbox like any message, behind what the watched
-actor had sent before; when its turn comes it is handed to the actor only if the watch is still open, and
-that closes it.
+Design: a cell keeps the actors it watches (`watching`) and those that watch it (`watchers`). Among cells of
+one system both are changed in the same step. For other systems, `RemoteWatches` keeps an index by address and
+calls the provider. A `Terminated` waits in the watcher's mailbox like any message, after those that the
+watched actor had sent before. In its turn the actor receives it only if the watch is still open, and that
+closes the watch.
 
 Invariants:
 1. Watcher and watched agree: `t in w.watching` if and only if `w in t.watchers`, or `t` has stopped and a
    `Terminated` waits in the mailbox of `w`.
 2. An open watch leads to exactly one `Terminated`, or is closed by `unwatch`, a stop or a restart.
-3. The index of remote watches holds exactly the remote entries of all cells (a `Terminated` that waits no
-   longer counts), and nothing of an address that was declared dead.
+3. The index of remote watches holds exactly the remote entries of all cells (without those whose `Terminated`
+   waits already), and nothing of an address that was declared dead.
 
 Called by cells, `Context` and the system.
 Source: Akka's DeathWatch; Flink relies on it to find dead workers.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def watch(cell: Cell, target: ActorRef) -> None:
-    """Open a watch; harmless when it is open already. Raises `ContextError` for oneself."""
+    """Open a watch; no effect when it is open already. Raises `ContextError` when an actor watches itself."""
     if target == cell.ref:
         raise ContextError("an actor cannot watch itself", where=str(cell.path))
     if not cell.is_active:
@@ -64,7 +64,7 @@ def watch(cell: Cell, target: ActorRef) -> None:
 
 
 def unwatch(cell: Cell, target: ActorRef) -> None:
-    """Close a watch: no `Terminated` of `target` is handed over any more. Harmless when none is open."""
+    """Close a watch: the actor no longer receives a `Terminated` of `target`. No effect when none is open."""
     if cell.watching is not None and target in cell.watching:
         del cell.watching[target]
         _detach(cell, target)
@@ -78,7 +78,7 @@ def unwatch_all(cell: Cell) -> None:
 
 
 def add_watcher(cell: Cell, watcher: ActorRef) -> None:
-    """Note that `watcher`, local or remote, watches this living cell."""
+    """Record that `watcher`, local or remote, watches this living cell."""
     if cell.watchers is None:
         cell.watchers = {}
     cell.watchers[watcher] = None
@@ -87,7 +87,7 @@ def add_watcher(cell: Cell, watcher: ActorRef) -> None:
 
 
 def remove_watcher(cell: Cell, watcher: ActorRef) -> None:
-    """Note that `watcher` no longer watches this cell."""
+    """Record that `watcher` no longer watches this cell."""
     if cell.watchers is not None:
         cell.watchers.pop(watcher, None)
     if _is_remote(watcher):
@@ -95,7 +95,7 @@ def remove_watcher(cell: Cell, watcher: ActorRef) -> None:
 
 
 def notify_watchers(cell: Cell) -> None:
-    """Tell every watcher of a cell that has just stopped."""
+    """Send `Terminated` to every watcher of a cell that has just stopped."""
     watchers, cell.watchers = cell.watchers, None
     for watcher in watchers or ():
         terminated = Terminated(cell.ref)
@@ -107,7 +107,7 @@ def notify_watchers(cell: Cell) -> None:
 
 
 def remote_terminated(cell: Cell, terminated: Terminated) -> None:
-    """Take a `Terminated` that came from another system; one that nobody waits for is dropped."""
+    """Handle a `Terminated` from another system; without an open watch it is dropped."""
     system = cell.system
     if system.remote_watches.remove_outbound(terminated.actor, cell.ref):
         if system.provider is not None:
@@ -116,7 +116,7 @@ def remote_terminated(cell: Cell, terminated: Terminated) -> None:
 
 
 def system_terminated(remote_watches: RemoteWatches, address: Address) -> None:
-    """End all watches to and from a dead system, telling its watchers here."""
+    """End all watches to and from a dead system, notifying its local watchers."""
     outbound, inbound = remote_watches.end_address(address)
     for watcher, target in inbound:
         if isinstance(target, LocalRef) and target.cell.watchers is not None:
@@ -127,7 +127,7 @@ def system_terminated(remote_watches: RemoteWatches, address: Address) -> None:
 
 
 def take_terminated(cell: Cell, terminated: Terminated) -> Terminated | None:
-    """Close the watch when the turn of its `Terminated` comes; None when it was closed before."""
+    """Close the watch when its `Terminated` is handled; None when it was closed before."""
     if cell.watching is None or terminated.actor not in cell.watching:
         return None
     del cell.watching[terminated.actor]
@@ -135,7 +135,7 @@ def take_terminated(cell: Cell, terminated: Terminated) -> Terminated | None:
 
 
 def has_terminated(cell: Cell, target: ActorRef) -> bool:
-    """Tell whether a `Terminated` of `target` waits in the cell's mailbox."""
+    """Whether a `Terminated` of `target` waits in the cell's mailbox."""
     entries = (*(cell.queue or ()), *(cell.stashed or ()))
     return any(isinstance(entry, Terminated) and entry.actor == target for entry in entries)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Witness(Actor):
-    """Gives the `Terminated` of `actor` to `future`."""
+    """Sets `future` to the `Terminated` of `actor`."""
 
     __slots__ = ("_actor", "_future")
 
@@ -30,11 +30,11 @@ class Witness(Actor):
         self._future = future
 
     def pre_start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self.context.watch(self._actor)
 
     def receive(self, message: Message) -> None:
-        """Tell the future."""
+        """Set the future."""
         if isinstance(message, Terminated):
             if not self._future.done():
                 self._future.set_result(message)
@@ -43,7 +43,7 @@ class Witness(Actor):
             self.context.unhandled(message)
 
     def post_stop(self) -> None:
-        """Leave nobody waiting."""
+        """Fail the future if it is still open."""
         if not self._future.done():
             self._future.set_exception(
                 SystemStoppedError("the actor system ended first", where=str(self._actor.path))

@@ -11,16 +11,16 @@
             bad_lines.add(1)
             return None
 
-Problem: a function runs in other processes, on other machines, again after a failure. A global variable there
-is nobody's.
+Problem: a function runs in other processes, on other machines, and again after a failure. A global variable
+there cannot be collected.
 
 Design: an `Accumulator` is a name. When a function that uses it is sent to Spark's workers, the engine puts a
-place to count into the copy that travels (`bound`); what is added there comes back when Spark has finished
-the task. Here no engine is known: `drivetrain.spark.batch.user_counters` says where to count.
+place to count into the copy that is sent (`bound`); the amounts added there are returned when Spark has
+finished the task. This module knows no engine: `drivetrain.spark.batch.user_counters` provides the place.
 
 Invariants:
-1. Two accumulators of one name are one.
-2. What is added in a task that fails is not counted; what is added in a batch that runs again counts again.
+1. Two accumulators with one name are the same.
+2. Amounts added in a task that fails are not counted; those added in a batch that runs again count again.
 
 Called by applications; the engine reads the values.
 """
@@ -40,7 +40,7 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")
 
 
 class Place(Protocol):
-    """Somewhere to count: takes (name, amount). It can be sent to Spark's workers."""
+    """A place to count: takes (name, amount). It can be sent to Spark's workers."""
 
     def add(self, term: Any, /) -> None:
         """Add an amount to a name."""

@@ -32,6 +32,7 @@ from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Socket, Source, TextFiles
 from drivetrain.api.stream import Stream, Table
 from drivetrain.api.task import Task
+from drivetrain.api.views import views
 from drivetrain.config.references import Secret
 from drivetrain.errors import GraphError
 
@@ -123,7 +124,7 @@ class Application:
         type: None = None,
         doc: str = "",
         secret: bool | None = ...,
-    ) -> Any: ...  # a text may be meant for a parameter that takes a few words only
+    ) -> Any: ...  # a str may be passed to a parameter of a Literal type
     @overload
     def setting(
         self, name: str, *, type: type[T], doc: str = "", secret: Literal[False] | None = None
@@ -153,11 +154,11 @@ class Application:
 
         The value of a `secret` setting is a reference, `${NAME}` for an environment variable or
         `${file:/path}`. It comes as a `Secret`, to be put into options as it is; `.value()` resolves it where
-        it is called. It is no part of what names the application's state. `secret=False` says that a setting
-        whose name looks like a secret's is none.
+        it is called. It is not part of the name of the application's state. `secret=False` means that a
+        setting whose name looks like a secret's is not one.
 
         Raises `ConfigError` when it is required and not given, cannot be read as its type, or is a secret
-        that is written out.
+        given literally.
 
         >>> app.setting("rows", 100, doc="how many messages")
         100
@@ -170,7 +171,7 @@ class Application:
 
     @property
     def naming_settings(self) -> dict[str, Any]:
-        """The values of the settings that name the application's state: all that are no secrets.
+        """The values of the settings that name the application's state: all except secrets.
 
         >>> rows = app.setting("rows", 100)
         >>> app.naming_settings
@@ -221,6 +222,32 @@ class Application:
         for hook in self._finish_hooks:
             hook(result)
 
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def preview(self, stream: Stream[Any] | str, rows: int = 10, **options: Any) -> Any:
+        """The first messages of a stream for a sample of the real sources: nothing is written, and no state
+        kept.
+
+        The sample is one small batch of each source, at most `sample` messages (1000); its end is the end of
+        the input, so windows fire. Functions of the application run. `inputs` are rows by the names of
+        sources and tables that are to be used in place of the real ones, `config` sets configuration keys,
+        `timeout` ("30 s") limits the wait for messages. Returns a `drivetrain.testing.preview.Preview`, which
+        shows itself at the prompt and in notebooks and is iterated over for dictionaries. Raises `UserError`
+        for a source that can be read only once, `UnavailableError` when no message comes.
+
+        >>> def look() -> None:
+        ...     print(app.preview("per_item", rows=3))
+        """
+        id = stream if isinstance(stream, str) else stream.id
+        return views().preview(self, id, rows, **options)
+
+    def _repr_svg_(self) -> str | None:
+        """The picture of its plan, for notebooks; None while its graph cannot be planned."""
+        try:
+            return views().draw(self)
+        except GraphError:
+            return None  # it is being written: the notebook shows its name
+
     # -- the low-level graph -----------------------------------------------------------------------
 
     def connect(
@@ -239,8 +266,13 @@ class Application:
 
     # -- building ----------------------------------------------------------------------------------
 
-    def graph(self) -> Graph:
+    def __repr__(self) -> str:
+        return f"Application({self.name!r})"
+
+    def graph(self, *, unfinished: bool = False) -> Graph:
         """The checked graph; raises `GraphError` naming the processor that is wrong and its line.
+
+        With `unfinished` it is not checked: a part of it may be used, though streams lead nowhere yet.
 
         >>> app = Application("copy")
         >>> app.read(sources.text("in/")).sink(sinks.none())
@@ -252,7 +284,8 @@ class Application:
             if isinstance(node.operation, Late):
                 nodes[id] = dataclasses.replace(node, inputs=nodes[node.operation.of].inputs)
         graph = Graph(self.name, nodes, self.latency, self.delivery)
-        graph.check()
+        if not unfinished:
+            graph.check()
         return graph
 
     def _connected(self) -> dict[str, Node]:
@@ -280,7 +313,7 @@ class Application:
             ups = inputs[p]
             operation, reads = _operation(p, ups), tuple(ids[u] for u, _ in ups)
             if operation.target is not None and len(reads) > 1:
-                # A sink writes one stream: what several processors send it is brought together first.
+                # A sink writes one stream: the outputs of several processors are united first.
                 id = self._unique("union", None, p.where, {**self._nodes, **nodes, ids[p]: p})
                 nodes[id] = Node(id, Union(), reads, p.where)
                 reads = (id,)
@@ -327,7 +360,7 @@ def _processor_name(processor: Processor) -> str:
 def _operation(processor: Processor, ups: list[tuple[Processor, Partitioner | None]]) -> Any:
     what = processor.what
     if hasattr(what, "guarantee"):
-        # A sink takes messages where they are; only a partitioner that was asked for moves them.
+        # A sink takes messages where they are; only an explicit partitioner moves them.
         return Write(what, ups[0][1] if len(ups) == 1 else None, processor.parallelism)
     if hasattr(what, "bounded"):
         return Read(what)

@@ -1,4 +1,4 @@
-"""What users give an operator of a stream where it takes columns, and what it becomes.
+"""The column arguments of a stream's operators, and their conversion.
 
 Columns are given as names, SQL text, recorded columns or Python functions.
 
@@ -25,7 +25,7 @@ def event_time(
     partitions: int | Iterable[int | str] | None,
     idle_timeout: str | None,
 ) -> EventTime:
-    """What `Stream.event_time` is given; raises `GraphError` if it does not go together."""
+    """The event time of `Stream.event_time`'s arguments; raises `GraphError` for a contradiction."""
     disorder_ms = milliseconds(max_disorder, "max_disorder")
     if partition is not None:
         idle_ms = milliseconds(idle_timeout or "30 s", "idle_timeout")
@@ -53,7 +53,7 @@ def _partition_names(partitions: int | Iterable[int | str] | None) -> tuple[int 
 
 
 def require_names_of_columns(operator: str, names: Iterable[object], expected: str) -> None:
-    """Raise `GraphError` unless there are names, and all are texts."""
+    """Raise `GraphError` unless there are names, and all are strings."""
     given = list(names)
     if not given or not all(isinstance(name, str) for name in given):
         raise GraphError(
@@ -65,7 +65,7 @@ def require_names_of_columns(operator: str, names: Iterable[object], expected: s
 
 
 def as_column(value: Column | str) -> Column:
-    """A column that is given as such, by its name, or as SQL text."""
+    """The column for a `Column`, a column's name, or SQL text."""
     if isinstance(value, Column):
         return value
     if value.isidentifier():
@@ -83,7 +83,7 @@ def as_column(value: Column | str) -> Column:
 def named_columns(
     operator: str, positional: Iterable[Column | str], named: dict[str, Any]
 ) -> tuple[tuple[str | None, Column | Function], ...]:
-    """What an operator is given by position (without a name) and by keyword."""
+    """An operator's columns, given by position (without a name) and by keyword."""
     out: list[tuple[str | None, Column | Function]] = []
     for c in positional:
         if not isinstance(c, Column | str):

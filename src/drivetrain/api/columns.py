@@ -1,9 +1,9 @@
-"""Columns without Spark: `col("delay") > 15` is written down now and becomes a Spark column later.
+"""Columns without Spark: `col("delay") > 15` is recorded now and becomes a Spark column later.
 
 A PySpark column needs a running Spark. An application must be buildable without one (planning,
 submitting, testing), so operators take a `Column` of our own that only records which function of
-`pyspark.sql.functions`, or which method of its columns, was called with what. Layer `spark` plays
-the record back. `spark_functions.F` offers every function of `pyspark.sql.functions` under its own name.
+submitting, testing), so operators take our own `Column`, which only records the calls of functions of
+`pyspark.sql.functions` and of methods of its columns, with their arguments. Layer `spark` replays
 
 >>> str(col("delay") > 15)
 '(delay > 15)'
@@ -150,24 +150,24 @@ class Column:
                 return str(self.args[0])
             if name == "lit":
                 return repr(self.args[0])
-            return f"{name}({self._told(self.args)})"
+            return f"{name}({self._arguments(self.args)})"
         if name in _UNARY:
-            return f"{_UNARY[name]}{_tell(self.args[0])}"
+            return f"{_UNARY[name]}{_text(self.args[0])}"
         symbol = _BINARY.get(name.strip("_").removeprefix("r")) or _BINARY.get(name.strip("_"))
         if symbol and name.startswith("__") and len(self.args) == 2:
             left, right = (self.args[1], self.args[0]) if name.startswith("__r") else self.args
-            return f"({_tell(left)} {symbol} {_tell(right)})"
-        return f"{_tell(self.args[0])}.{name}({self._told(self.args[1:])})"
+            return f"({_text(left)} {symbol} {_text(right)})"
+        return f"{_text(self.args[0])}.{name}({self._arguments(self.args[1:])})"
 
-    def _told(self, args: tuple[Any, ...]) -> str:
-        return ", ".join([*map(_tell, args), *(f"{k}={_tell(v)}" for k, v in self.kwargs)])
+    def _arguments(self, args: tuple[Any, ...]) -> str:
+        return ", ".join([*map(_text, args), *(f"{k}={_text(v)}" for k, v in self.kwargs)])
 
     __hash__ = object.__hash__
 
 
-def _tell(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_tell, value))}]"
+        return f"[{', '.join(map(_text, value))}]"
     return str(value) if isinstance(value, Column) else repr(value)
 
 
@@ -192,8 +192,8 @@ def lit(value: Any) -> Column:
 def expr(sql: str) -> Column:
     """A column from an SQL expression, as in `expr("delay / 60 AS hours")`.
 
-    Raises `GraphError` with a mark at the place that Spark cannot read. Whether the columns exist is checked
-    when they are known: by `drivetrain plan --check`, and when the application starts.
+    Raises `GraphError` with a mark at the position that Spark cannot read. Whether the columns exist is
+    checked when they are known: by `drivetrain plan --check`, and when the application starts.
 
     >>> print(expr("round(price / 100, 2)"))
     round(price / 100, 2)

@@ -9,7 +9,7 @@ from drivetrain.config.units import Parser, duration_ms, duration_us, show_durat
 from drivetrain.errors import GraphError
 
 DEFAULT_TIMEOUT: Final = "5 min"
-"""How long Python waits for an application, unless it says otherwise."""
+"""How long Python waits for an application by default."""
 
 _MILLISECONDS: Final = duration_ms()
 _MICROSECONDS: Final = duration_us()

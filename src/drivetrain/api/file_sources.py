@@ -1,7 +1,7 @@
 """Sources that read files: the declarations that a user writes.
 
-The problem: files may be there already or arrive later, in several formats, some of them without a schema,
-and a reader must know all of that before it opens one. So a declaration has it, one class for each format.
+The problem: files may exist already or arrive later, in several formats, some of them without a schema, and a
+reader must know all of that before it opens one. So the declaration contains it, one class for each format.
 
 Invariants:
 

@@ -1,4 +1,4 @@
-"""`reduce` and `fold` told as monoids, so that one machinery runs them and user-defined ones."""
+"""`reduce` and `fold` as monoids, so that the code for user-defined monoids runs them too."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ReduceMonoid(Monoid[Any, Any]):
     fn: Callable[[Any, Any], Any]
 
     def zero(self) -> Any:
-        """The marker for "nothing yet", which is compared by identity of meaning, not of object."""
+        """The marker for "nothing yet", compared by value, not by identity."""
         return (_NOTHING,)
 
     def add(self, state: Any, message: Any) -> Any:
-        """The reduction of what was there and one more message."""
+        """The reduction of the state and one more message."""
         return self.plus(state, message)
 
     def plus(self, left: Any, right: Any) -> Any:
@@ -44,15 +44,15 @@ class FoldMonoid(Monoid[Any, Any]):
     fn: Callable[[Any, Any], Any]
 
     def zero(self) -> Any:
-        """What the user's `zero` makes."""
+        """The result of the user's `zero`."""
         return self.start()
 
     def add(self, state: Any, message: Any) -> Any:
-        """The user's function."""
+        """The result of the user's function."""
         return self.fn(state, message)
 
     def plus(self, left: Any, right: Any) -> Any:
-        """A fold has no way to join two states."""
+        """Raises: a fold cannot merge two states."""
         raise TypeError("a fold cannot merge two states; use reduce or a Monoid")
 
     def result(self, state: Any) -> Any:

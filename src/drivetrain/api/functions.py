@@ -25,7 +25,7 @@ _POLICIES = ("fail", "dead_letter")
 
 
 def name_of(fn: object) -> str:
-    """What to call a function in plans and errors."""
+    """The name of a function in plans and errors."""
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return "lambda" if name == "<lambda>" else str(name)
 
@@ -39,9 +39,9 @@ def function(
     element: bool = False,
     on_error: OnError = "fail",
 ) -> Function:
-    """The graph's record of `fn`; `element` asks for the type of what it yields, not of the iterable.
+    """The graph's record of `fn`; with `element`, the type of one yielded element, not of the iterable.
 
-    Raises `OperatorTypeError` when the type is missing or is none that a column can have.
+    Raises `OperatorTypeError` when the type is missing, or no column can have it.
     """
     if not callable(fn):
         raise GraphError(
@@ -81,7 +81,7 @@ def output_type(
                 f"{name_of(fn)} must return an iterable",
                 where=label,
                 expected="a return annotation such as `-> list[str]` or `-> Iterator[Reading]`",
-                got=f"`-> {_told(annotation)}`",
+                got=f"`-> {_shown(annotation)}`",
                 remedy="return a list, or make it a generator",
             )
         annotation = inner
@@ -92,13 +92,13 @@ def output_type(
             f"the return type of {name_of(fn)} has no column type",
             where=label,
             expected="a type that a column can have",
-            got=_told(annotation),
+            got=_shown(annotation),
             remedy=str(error),
         ) from error
 
 
 def parameters(fn: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the positional parameters of `fn`; none for a builtin that does not tell."""
+    """The names of the positional parameters of `fn`; none for a builtin without a signature."""
     try:
         signature = inspect.signature(fn)
     except (ValueError, TypeError):
@@ -107,5 +107,5 @@ def parameters(fn: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(p.name for p in signature.parameters.values() if p.kind in kinds)
 
 
-def _told(annotation: object) -> str:
+def _shown(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)

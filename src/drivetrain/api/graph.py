@@ -1,10 +1,10 @@
-"""The graph that an application is: processors as nodes, each with a frozen operation.
+"""The graph of an application: processors as nodes, each with a frozen operation.
 
 Pure data. `Application` builds it, the planner reads it, layer `spark` compiles it.
 
 Invariants (`Graph.check`):
 
-1. Every input of a node is a node of the graph, and the nodes stand in topological order.
+1. Every input of a node is a node of the graph, and the nodes are in topological order.
 2. Every processor leads to a sink, and every one but a source has an input.
 3. Nothing reads from a sink, and a source reads from nothing.
 """
@@ -23,9 +23,9 @@ from drivetrain.errors import GraphError
 
 @dataclass(frozen=True)
 class Node:
-    """A processor: its id, what it does, the ids it reads from, and where the user wrote it.
+    """A processor: its id, what it does, the ids it reads from, and the user's line that declares it.
 
-    `cut` asks for a channel in front of this processor, whatever the planner would choose.
+    `cut` requests a channel before this processor, whatever the planner would choose.
     """
 
     id: str
@@ -39,10 +39,10 @@ class Node:
 
 
 Delivery: TypeAlias = Literal["exactly once", "at least once", "at most once"]
-"""How often a message counts when something dies: see `drivetrain.core.plan.delivery`."""
+"""How often a message counts after a crash: see `drivetrain.core.plan.delivery`."""
 
 Latency: TypeAlias = Literal["micro-batch", "realtime", "realtime where possible"]
-"""How messages pass: a batch at a time, or one by one in Spark's real-time mode."""
+"""How messages are processed: a batch at a time, or one by one in Spark's real-time mode."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What streams ask of the application that they are part of."""
+"""The interface of an application that its streams use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drivetrain.api.graph import Node
 
 
 class GraphBuilder(Protocol):
-    """An application in the making."""
+    """An application under construction."""
 
     name: str
     _nodes: dict[str, Node]
@@ -17,4 +17,4 @@ class GraphBuilder(Protocol):
         """Add a processor and return its stream."""
 
     def _cut(self, id: str) -> None:
-        """Ask for a channel after a processor."""
+        """Request a channel after a processor."""

@@ -28,7 +28,7 @@ Add = Callable[[str, Operation, str | None], S]
 
 
 class Grouped(Generic[S]):
-    """A stream cut into groups by keys and a window (by default the global one).
+    """A stream divided into groups by keys and a window (by default the global one).
 
     Results have the key columns, `window_start` and `window_end` (unless the window is global), and
     one column per aggregation. Their timestamp is the window's last millisecond.

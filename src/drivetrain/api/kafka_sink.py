@@ -1,8 +1,8 @@
-"""The Kafka sink: the declaration a user writes.
+"""The Kafka sink: the declaration that a user writes.
 
-The problem: what is sent to Kafka is a key, a value, headers and a partition, not a row; and whether a
-result comes twice after a crash depends on how it is sent. Both must be said in the graph, and the plan
-must be able to print the guarantee with its reason.
+The problem: a Kafka message is a key, a value, headers and a partition, not a row; and whether a result
+appears twice after a crash depends on how it is sent. The graph must declare both, and the plan must be able
+to print the guarantee with its reason.
 
 Two guarantees to choose from:
 
@@ -10,7 +10,7 @@ Two guarantees to choose from:
   `isolation.level=read_committed` see each result once, whatever is killed; other readers may also see
   messages of a batch that is then sent again.
 - `at least once`: Spark's own connector sends from Spark's tasks. Nothing is missing; the messages of a batch
-  that was interrupted come again.
+  that was interrupted are sent again.
 
 Invariants:
 
@@ -47,7 +47,7 @@ _OURS = (
     "bootstrap.servers", "transactional.id", "enable.idempotence", "transaction.timeout.ms", "partitioner",
     "partitioner.class", "key.serializer", "value.serializer", "group.id", "acks", "isolation.level",
 )  # fmt: skip
-"""Options that the sink's guarantee rests on, or that other arguments say."""
+"""Options that the sink's guarantee depends on, or that other arguments set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +69,11 @@ class KafkaSink:
 
     `options` are Kafka's producer settings under Kafka's own names (security, compression, sizes). `create`
     is the number of partitions to create the topic with when it is missing; otherwise that is an error.
-    `on_fresh` says what a run with `--fresh` does about results that are in the topic already, and cannot be
-    taken back: `refuse`, or `append` after them. `transaction_timeout` ("1 min") is how long sending one
-    batch may take, and also how long an interrupted one may hold up `read_committed` readers at worst;
-    `timeout` ("2 min") is how long the brokers are waited for before the batch fails. Both are kept in
-    milliseconds.
+    `on_fresh` decides what a run with `--fresh` does about results that are already in the topic, and cannot
+    be removed: `refuse`, or `append` after them. `transaction_timeout` ("1 min") is how long sending one
+    batch may take, and also the longest time for which an interrupted one may hold up `read_committed`
+    readers; `timeout` ("2 min") is how long the sink waits for the brokers before the batch fails. Both are
+    kept in milliseconds.
     """
 
     bootstrap: str
@@ -106,7 +106,7 @@ class KafkaSink:
         self._check_schema()
         if self.partition is not None and self.partitioner != "key":
             raise _wrong(
-                "the partition is said twice", "partition= or partitioner=", "both", "leave out one of them"
+                "the partition is given twice", "partition= or partitioner=", "both", "leave out one of them"
             )
         if self.create is not None and self.create < 1:
             raise _wrong("a topic has at least one partition", "create=1 or more", str(self.create))
@@ -147,7 +147,7 @@ class KafkaSink:
 
     @property
     def name(self) -> str:
-        """Where messages go, as plans and errors say it."""
+        """The destination, as plans and errors show it."""
         by_column = f"by {self.topic_column}" if self.topic_column else ""
         return f"{' or '.join(p for p in (by_column, self.topic) if p)} at {self.bootstrap}"
 
@@ -189,9 +189,9 @@ def kafka(
     transaction_timeout: str = "1 min",
     timeout: str = "2 min",
 ) -> KafkaSink:
-    """Messages to a Kafka topic, exactly once unless told otherwise; see `KafkaSink`.
+    """Messages to a Kafka topic, exactly once by default; see `KafkaSink`.
 
-    Raises `GraphError` for arguments that cannot be meant.
+    Raises `GraphError` for invalid arguments.
 
     >>> counts = kafka("localhost:9092", "counts", key="word")
     >>> counts.guarantee, counts.name

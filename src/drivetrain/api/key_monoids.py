@@ -1,9 +1,8 @@
-"""The built-in aggregations as monoids over Python values, for states beside Spark's own aggregates.
+"""The built-in aggregations as monoids over Python values, for states outside of Spark's own aggregates.
 
-`agg.count()`, `sum`, `min`, `max` and `mean` mean what they mean in `aggregate`: nulls are passed over, and
-of no values the count is 0 and the others are null. Whole batches of messages are added up by Arrow before
-they travel (`spark.compile.persistent_packs`); these classes join what comes of it, and take messages one by
-one.
+`agg.count()`, `sum`, `min`, `max` and `mean` mean the same as in `aggregate`: nulls are ignored, and
+without values the count is 0 and the others are null. Arrow adds up whole batches of messages before the
+shuffle (`spark.compile.persistent_packs`); these classes merge the results, and add single messages.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _KINDS: Final[tuple[Kind, ...]] = ("count", "sum", "min", "max", "avg")
 class ColumnMonoid(Monoid[Any, Any]):
     """A built-in aggregation of one column; `count` of None counts messages.
 
-    The state of a mean is its sum and count, of the others the value itself. `scalar` says that messages are
+    The state of a mean is its sum and count, that of the others the value itself. With `scalar`, messages are
     the values of their only column.
     """
 
@@ -37,11 +36,11 @@ class ColumnMonoid(Monoid[Any, Any]):
         return f"{name}({self.column or ''})"
 
     def zero(self) -> Any:
-        """Of no messages."""
+        """The state without messages."""
         return 0 if self.kind == "count" else (None, 0) if self.kind == "avg" else None
 
     def add(self, state: Any, message: Any) -> Any:
-        """One more message."""
+        """The state after one more message."""
         if self.column is None:
             return state + 1
         value = message if self.scalar else getattr(message, self.column)
@@ -52,7 +51,7 @@ class ColumnMonoid(Monoid[Any, Any]):
         return self.plus(state, (value, 1) if self.kind == "avg" else value)
 
     def plus(self, left: Any, right: Any) -> Any:
-        """Both sides together."""
+        """The state of both sides."""
         if self.kind == "count":
             return left + right
         if self.kind == "avg":
@@ -72,7 +71,7 @@ class ColumnMonoid(Monoid[Any, Any]):
 
 
 def monoid_of(given: Monoid[Any, Any] | Aggregation) -> Monoid[Any, Any]:
-    """A monoid for a persistent state; raises `GraphError` for an aggregation that has none."""
+    """A monoid for a persistent state; raises `GraphError` for an aggregation without one."""
     if isinstance(given, Monoid):
         return given
     column = given.column if isinstance(given, Aggregation) else None
@@ -93,7 +92,7 @@ def monoid_of(given: Monoid[Any, Any] | Aggregation) -> Monoid[Any, Any]:
 
 
 def name_of_monoid(monoid: Monoid[Any, Any]) -> str:
-    """What to call a monoid where states are told apart."""
+    """The name of a monoid in the signature of a state."""
     return str(monoid) if isinstance(monoid, ColumnMonoid) else type(monoid).__name__
 
 

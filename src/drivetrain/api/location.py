@@ -1,4 +1,4 @@
-"""Where in the user's file an operator was written, so that every error can name its line."""
+"""The line of the user's file that declares an operator, so that every error can name it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitioners: how an edge distributes messages over the tasks of the processor behind it.
+"""Partitioners: how an edge distributes messages over the tasks of the next processor.
 
 Hashes are Spark's own (Murmur3 with a fixed seed): stable across processes and versions, unlike
 Python's `hash`.
@@ -74,7 +74,7 @@ def broadcast() -> Partitioner:
 
 
 def colocation() -> Partitioner:
-    """Messages stay where they are: task i feeds task i; both ends need one parallelism.
+    """Messages stay where they are: task i feeds task i; both ends need the same parallelism.
 
     >>> print(colocation())
     co-location

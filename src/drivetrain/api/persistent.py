@@ -47,7 +47,7 @@ S = TypeVar("S")
 
 
 class Codec(Protocol[S]):
-    """How states become bytes and come back; an instance is sent to Spark's workers."""
+    """Encodes states as bytes and decodes them; an instance is sent to Spark's workers."""
 
     def encode(self, state: S) -> bytes:
         """The state as bytes, the same in every process."""
@@ -59,7 +59,7 @@ class Codec(Protocol[S]):
 
 
 class KeyedState(Protocol):
-    """The state while a Task runs: of the key of the message that it is called with, or of another."""
+    """The state while a Task runs: that of the key of its current message, or of another key."""
 
     def update(self, message: Any, timestamp_ms: int | None = None) -> None:
         """Merge a message into the state of the current key, at its own timestamp or another (ms)."""
@@ -68,7 +68,7 @@ class KeyedState(Protocol):
     def get(self, key: Any = None) -> Any:
         """The value of the current key or of another one of the same bucket; None when it has none.
 
-        With a window: that of the oldest open window that the current message is in.
+        With a window: that of the oldest open window that contains the current message.
         """
         ...
 
@@ -121,7 +121,7 @@ class State:
             )
 
     def __str__(self) -> str:
-        """What it is in words: with another description, states that are kept are not read."""
+        """Its description; states that were kept under another description are not read."""
         parts = [name_of_monoid(self.monoid)]
         if self.window is not None:
             parts.append(f"in {self.window}")
@@ -148,12 +148,12 @@ class State:
 
 
 RUNNING = "__running_state"
-"""The attribute of an instance in which whoever runs it puts the state."""
+"""The attribute of an instance in which its runner puts the state."""
 
 
 @dataclass(frozen=True)
 class Persistent:
-    """What the graph knows of a persistent Task: its state, and the columns of its key if it is columns."""
+    """A persistent Task in the graph: its state, and the columns of its key, if any."""
 
     state: State
     keys: tuple[str, ...]
@@ -162,8 +162,8 @@ class Persistent:
 class PersistentTask(Task[In, Out], Generic[In, Out]):
     """Base class of Tasks with a state for each key; see the module.
 
-    `key` names the column of the key, or several; or it is a method of the message. Keys are made of what
-    columns are made of.
+    `key` names the column of the key, or several; or it is a method of the message. Keys consist of the types
+    that columns can have.
 
     >>> class Spending(PersistentTask[Sale, tuple[str, float]]):
     ...     key = "item"
@@ -197,7 +197,7 @@ def merges_only(kind: type) -> bool:
 
 
 def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
-    """What a persistent Task declares; raises `GraphError` when it is not whole."""
+    """The declaration of a persistent Task; raises `GraphError` when it is incomplete."""
     state = getattr(kind, "state", None)
     if not isinstance(state, State):
         raise GraphError(
@@ -215,7 +215,7 @@ def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
 
 
 def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:
-    """The hooks that give results and that a persistent Task has written itself."""
+    """The hooks with results that a persistent Task itself defines."""
     names = ("on_next", "on_change", "on_window", "on_clock", "on_stop")
     return [getattr(kind, n) for n in names if getattr(kind, n) is not getattr(PersistentTask, n)]
 

@@ -29,7 +29,7 @@ def process(
     partitioners: tuple[Partitioner, ...],
     returns: object | None,
 ) -> Process:
-    """The operation that runs `task`; raises `GraphError` when it is no Task or has no output type."""
+    """The operation that runs `task`; raises `GraphError` when it is not a Task or has no output type."""
     kind = task if isinstance(task, type) else type(task())
     where = caller()
     if not issubclass(kind, Task):

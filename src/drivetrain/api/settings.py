@@ -1,7 +1,7 @@
-"""Settings that an application declares: `app.setting("input")`, with values from whoever runs it.
+"""Settings that an application declares: `app.setting("input")`, with values from the user that runs it.
 
 An application is a program that is executed before its settings are known to it, so values are not passed as
-arguments: whoever loads it puts them into the context (`given_settings`), where declarations find them.
+arguments: the loader puts them into the context (`given_settings`), where declarations find them.
 
 Called by `application`; values are given by `drivetrain.code.application_file`.
 """
@@ -20,7 +20,7 @@ from drivetrain.config.references import HOW, REFERENCE, Secret
 from drivetrain.errors import ConfigError
 
 REQUIRED: Final = object()
-"""The default of a setting that has none."""
+"""The default of a required setting."""
 _NONE_GIVEN: Mapping[str, str] = types.MappingProxyType({})
 _given: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("settings", default=_NONE_GIVEN)
 
@@ -39,7 +39,7 @@ def given_settings(values: Mapping[str, str]) -> Iterator[None]:
 class Setting:
     """A declared setting: its name, type, default (None when required), documentation and value.
 
-    `secret` is None where the application does not say.
+    `secret` is None if the application does not declare it.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Setting:
 def declare(
     where: str, name: str, default: Any, *, kind: type | None, doc: str, secret: bool | None
 ) -> Setting:
-    """The setting with the value that it has here; raises `ConfigError`, see `Application.setting`."""
+    """The setting with its value in this run; raises `ConfigError`, see `Application.setting`."""
     kind = kind or (str if default is REQUIRED or default is None else default.__class__)
     raw = _given.get().get(name)
     required = default is REQUIRED
@@ -72,7 +72,7 @@ def declare(
 
 
 def _nearly(name: str, given: Mapping[str, str]) -> str | None:
-    """What was probably meant to be `name`, told as the error's "got"."""
+    """The given name that was probably meant to be `name`, as the error's "got"."""
     near = nearest(name, given)
     return None if near is None else f"--set {near}, which is no setting"
 

@@ -34,7 +34,7 @@ from os.path import abspath, expanduser
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from drivetrain.api.kafka_sink import KafkaSink as KafkaSink
-from drivetrain.api.kafka_sink import kafka as kafka  # re-exported beside the functions of this module
+from drivetrain.api.kafka_sink import kafka as kafka  # re-exported with the functions of this module
 from drivetrain.api.location import caller
 from drivetrain.api.sql_sink import PostgresqlSink as PostgresqlSink
 from drivetrain.api.sql_sink import SqliteSink as SqliteSink
@@ -261,10 +261,10 @@ def files(
     )
 
 
-def _rolls(told: str | tuple[str, str]) -> Roll:
+def _rolls(roll: str | tuple[str, str]) -> Roll:
     """The limits of a file: a size, a duration, or both."""
     given: dict[str, int] = {}
-    limits = (told,) if isinstance(told, str) else tuple(told)
+    limits = (roll,) if isinstance(roll, str) else tuple(roll)
     for limit in limits:
         for name, parser in _ROLLS.items():
             with contextlib.suppress(ValueError):
@@ -274,7 +274,7 @@ def _rolls(told: str | tuple[str, str]) -> Roll:
             "cannot read when to close files",
             where=str(caller()),
             expected='a size, a duration, or both: "128 MiB", "10 min", ("1 GiB", "1 h")',
-            got=repr(told),
+            got=repr(roll),
             remedy="write a number and its unit",
         )
     return Roll(**given)

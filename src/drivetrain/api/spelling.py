@@ -1,4 +1,4 @@
-"""Names that are not there: the error says what to write instead, also for the words of PySpark and Flink."""
+"""Unknown names: the error suggests what to write instead, also for the names used by PySpark and Flink."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STREAM_WORDS: Final[Mapping[str, str]] = {
     "write": "sink(...)",
     "writeStream": "sink(...)",
 }
-"""What others call an operator of `Stream`, and what it is called here."""
+"""Other systems' names of operators of `Stream`, and the names here."""
 GROUPED_WORDS: Final[Mapping[str, str]] = {
     "agg": "aggregate(n=agg.count())",
     "applyInPandas": "process(...) of a Task with on_batch, on the stream",
@@ -51,7 +51,7 @@ GROUPED_WORDS: Final[Mapping[str, str]] = {
     "transformWithState": "process(...) of a PersistentTask, on the stream",
     "transformWithStateInPandas": "process(...) of a PersistentTask, on the stream",
 }
-"""What others call a method of `Grouped`, and what it is called here."""
+"""Other systems' names of methods of `Grouped`, and the names here."""
 
 
 def unknown_name(owner: str, name: str, known: Iterable[str]) -> AttributeError:
@@ -66,7 +66,7 @@ def unknown_name(owner: str, name: str, known: Iterable[str]) -> AttributeError:
 
 
 def other_word(owner: object, name: str, words: Mapping[str, str]) -> AttributeError:
-    """The error for a method that `owner` does not have, with our spelling where we know what is meant."""
+    """The error for a method that `owner` does not have, with our name for it if it is known."""
     kind = type(owner).__name__
     if name in words:
         return AttributeError(f"{kind} has no {name!r}: write {words[name]}")

@@ -1,4 +1,4 @@
-"""Windows over event time: what a grouped stream is cut into before it is aggregated.
+"""Windows over event time, into which a grouped stream is divided before it is aggregated.
 
 Durations are text with a unit ("10 s", "1 h") and kept in milliseconds. A message at time t is in
 [start, end) of its window; a window's result carries the window's last instant, end − 1 ms, as its
@@ -7,8 +7,8 @@ timestamp. The application's clock fires windows, so chained windows fire exactl
 Emission:
 
 - `discarding` (default): a window is emitted once, when the clock reaches its end. Messages that
-  come later, but within the allowed lateness, are emitted as a further result of their own, which
-  does not repeat what was emitted before.
+  arrive later, but within the allowed lateness, produce a further result, which
+  does not repeat the earlier one.
 - `accumulating`: further results replace the earlier ones: they count everything so far. For the
   global window that means: after each batch, the running result of every key that changed.
 """
@@ -36,7 +36,7 @@ Emission = Literal["discarding", "accumulating"]
 
 @dataclass(frozen=True)
 class Window:
-    """How a stream is cut: `kind` with its lengths in milliseconds, emission, allowed lateness.
+    """How a stream is divided: `kind` with its lengths in milliseconds, emission, allowed lateness.
 
     >>> Window("tumbling", size_ms=60_000, step_ms=60_000) == tumbling("1 min")
     True

@@ -1,9 +1,9 @@
-"""Secrets that are written out where references belong: in an application's options and settings.
+"""Literal secrets where references belong: in an application's options and settings.
 
-Problem: a password in an application file works, and is then in every copy of that file.
+Problem: a password in an application file works, but is then in every copy of that file.
 
-Design: the options that are known to hold secrets are looked at in the graph, where each node knows its line.
-Whoever sends the application elsewhere refuses; whoever runs it here says so.
+Design: the graph's options that may hold secrets are checked, because each node knows its line.
+Sending an application elsewhere is refused; running it here shows a notice.
 
 Called by the client before it submits, and when an application is prepared to run.
 """
@@ -23,15 +23,21 @@ _WORDS = frozenset(("token", "secret"))
 
 
 class SecretWrittenOutError(UserError):
-    """A secret would leave this machine in clear."""
+    """A secret would leave this machine in plain text."""
 
     code = "secret-written-out"
 
 
 def written_out(graph: Graph | None, config: Config) -> list[str]:
-    """Where a secret is written out: in options of sources and sinks, and in tables of the configuration."""
+    """The places of literal secrets: options of sources and sinks, and tables of the configuration."""
     found = [f"{name} ({place})" for name, place in config.written_out()]
-    for node in () if graph is None else graph.nodes.values():
+    return found if graph is None else [*found, *written_out_in(graph)]
+
+
+def written_out_in(graph: Graph) -> list[str]:
+    """The options of sources and sinks that hold literal secrets, with the lines of their processors."""
+    found: list[str] = []
+    for node in graph.nodes.values():
         end = node.operation.target or node.operation.any_source
         options: Iterable[tuple[str, str]] = getattr(end, "options", ())
         at = f"{node.id} ({node.where})"
@@ -40,7 +46,7 @@ def written_out(graph: Graph | None, config: Config) -> list[str]:
 
 
 def settings_written_out(given: Mapping[str, str], declared: Mapping[str, Setting]) -> list[str]:
-    """The settings that look like secrets by their names, are not said to be none, and are written out."""
+    """The settings whose names look like secrets, not declared otherwise, with literal values."""
     return [
         f"--set {name}"
         for name, value in given.items()
@@ -51,7 +57,7 @@ def settings_written_out(given: Mapping[str, str], declared: Mapping[str, Settin
 
 
 def refuse_written_out(places: Iterable[str]) -> None:
-    """Raise `SecretWrittenOutError` if there is any place where a secret is written out."""
+    """Raise `SecretWrittenOutError` if there is any place with a literal secret."""
     where = ", ".join(places)
     if where:
         raise SecretWrittenOutError(
@@ -63,5 +69,5 @@ def refuse_written_out(places: Iterable[str]) -> None:
 
 
 def notice(place: str) -> str:
-    """What to say of one place to who runs the application here."""
+    """The notice about one place, for the user that runs the application here."""
     return f"a literal secret: {place}; {HOW}"

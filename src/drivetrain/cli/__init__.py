@@ -1,1 +1,1 @@
-"""The command line: the only place that knows every adapter."""
+"""The command line: the only package that imports every adapter."""

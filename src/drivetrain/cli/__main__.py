@@ -1,4 +1,4 @@
-"""Lets `python -m drivetrain.cli` be the command line, where the `drivetrain` program is not on the PATH."""
+"""Makes `python -m drivetrain.cli` the command line, for when `drivetrain` is not on the PATH."""
 
 from drivetrain.cli.main import main
 

@@ -50,7 +50,7 @@ def apps_command(
 def show_applications(
     applications: Sequence[ApplicationLine], workers: Sequence[WorkerView], console: Console
 ) -> None:
-    """Print one row per application, and below what those that failed or wait say."""
+    """Print one row per application, and below the reasons of those that failed or wait."""
     if not applications:
         console.print("no applications; `drivetrain submit FILE` starts one")
         return
@@ -75,12 +75,12 @@ def show_applications(
 
 
 def since_ms(view: ApplicationLine | ApplicationView) -> int:
-    """When it ended, else when it was submitted; ms since the epoch."""
+    """The time of its end, else of its submission; ms since the epoch."""
     return view.submitted_ms if view.ended_ms is None else view.ended_ms
 
 
 def first_line(text: str) -> str:
-    """What stands first, cut where it would fill the table; the end of a log may follow it."""
+    """The first line, shortened for the table; the end of a log may follow it in `text`."""
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
 
@@ -119,7 +119,7 @@ def line_as_data(view: ApplicationLine, workers: Sequence[WorkerView]) -> dict[s
 
 
 def view_as_data(view: ApplicationView, workers: Sequence[WorkerView]) -> dict[str, object]:
-    """An application for `--json`, with all that the masters keep; times in ms since the epoch."""
+    """An application for `--json`, with everything in the registry; times in ms since the epoch."""
     return {
         "name": view.spec.name,
         "id": view.app_id,

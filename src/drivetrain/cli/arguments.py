@@ -1,8 +1,8 @@
-"""What several commands take: `--set`, `--config`, `--state-dir`, and the configuration they make.
+"""Options of several commands: `--set`, `--config`, `--state-dir`, and the configuration they produce.
 
-The configuration file is the one of `--config`, else of the environment variable DRIVETRAIN_CONFIG, else
-`drivetrain.toml` in the current directory when there is one. When nothing says who the masters are, they are
-those of the cluster that `drivetrain local` runs in this directory; its secret is found as well.
+The configuration file is that of `--config`, else of the environment variable DRIVETRAIN_CONFIG, else
+`drivetrain.toml` in the current directory if it exists. When the configuration names no masters, they are
+those of the cluster that `drivetrain local` runs in this directory; its secret is found, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drivetrain.errors import ConfigError
 
 DEFAULT_FILE: Final = "drivetrain.toml"
 LOCAL_CLUSTER_FILE: Final = Path(".drivetrain/cluster.toml")
-"""Says who the masters of the cluster are that `drivetrain local` runs here, and where its secret is."""
+"""The file with the masters and the secret file of the cluster that `drivetrain local` runs here."""
 
 FileArgument: TypeAlias = Annotated[
     str,
@@ -58,7 +58,7 @@ JsonOption: TypeAlias = Annotated[
 
 
 def parse_sets(given: Sequence[str] | None, state_dir: str | None = None) -> Mapping[str, str]:
-    """Read NAME=VALUE texts into a mapping by name; the last of a name counts, `state_dir` most.
+    """Parse NAME=VALUE texts into a mapping; the last value of a name counts, and `state_dir` before all.
 
     Raises ConfigError for a text without a name or an equals sign.
     """
@@ -79,9 +79,10 @@ def parse_sets(given: Sequence[str] | None, state_dir: str | None = None) -> Map
 
 
 def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool = True) -> Config:
-    """Load this command's configuration; names in `sets` that are no keys are the application's.
+    """Load this command's configuration; names in `sets` that are not keys belong to the application.
 
-    With `finds_local` it is that of the cluster that `drivetrain local` runs here, unless it names another.
+    With `finds_local`, masters and secret are those of the cluster that `drivetrain local` runs here, unless
+    the configuration names another one.
     """
     environ = os.environ
     if file is None and environ.get(CONFIG_VARIABLE):
@@ -93,10 +94,12 @@ def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool
     if not finds_local or not LOCAL_CLUSTER_FILE.is_file():
         return config
     local = Config.load(LOCAL_CLUSTER_FILE)
-    said = {setting.key.name for setting in config if setting.place != "default"}
-    if cluster.MASTERS.name in said and _places(config) != _places(local):
+    explicit = {setting.key.name for setting in config if setting.place != "default"}
+    if cluster.MASTERS.name in explicit and _places(config) != _places(local):
         return config
-    found = {key.name: local[key] for key in (cluster.MASTERS, cluster.SECRET_FILE) if key.name not in said}
+    found = {
+        key.name: local[key] for key in (cluster.MASTERS, cluster.SECRET_FILE) if key.name not in explicit
+    }
     return Config.load(file, environ, {**given, **found})
 
 

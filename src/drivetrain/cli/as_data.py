@@ -1,6 +1,6 @@
-"""Records as plain data for `--json`: every field by its name.
+"""Converts records to plain data for `--json`: every field by its name.
 
-Why: structs of the wire are arrays there, and some records are dataclasses; readers of JSON want names.
+Why: messages are encoded as arrays, and some records are dataclasses, but readers of JSON need names.
 
 Called by the commands that print JSON.
 """
@@ -16,7 +16,7 @@ import msgspec
 
 
 def as_data(value: Any) -> Any:
-    """`value` made of dicts, lists and plain values; enumerations by their values."""
+    """Convert `value` to dicts, lists and plain values; enumerations to their values."""
     if isinstance(value, msgspec.Struct):
         return {name: as_data(getattr(value, name)) for name in value.__struct_fields__}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,7 +1,7 @@
-"""Watches an application of a cluster until it is over, or until the user has seen enough.
+"""Watches an application of a cluster until it is over, or until the user stops watching.
 
-Design: the views are those of `drivetrain run`. Ctrl-C, or a termination signal, ends the watching and
-nothing else: the application belongs to the cluster.
+Design: the views are those of `drivetrain run`. Ctrl-C, or a termination signal, ends only the watching: the
+application belongs to the cluster.
 
 Called by `submit --attached` and `show --watch`.
 """
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _WORDS: Final = Words(
     starting="waiting for the first executor …",
     hint="Ctrl-C detaches",
-    stopping="detaching; the application goes on",
+    stopping="detaching; the application keeps running",
 )
 
 
 def watch(client: BlockingClient, app_id: str, interval_ms: int) -> tuple[End | None, int]:
-    """Show what happens to an application; returns its end and 0, or None and the exit code of a signal."""
+    """Show an application's progress; returns its end and 0, or None and the exit code of a signal."""
     from drivetrain.cluster.client import End, Say, Show
 
     view = _view(interval_ms)
     events = StatusEvents()
     with (
-        StopSignals(view.on_stop_requested, "detached at once; the application goes on") as stop,
+        StopSignals(view.on_stop_requested, "detached at once; the application keeps running") as stop,
         view.showing(),
     ):
         for seen in _closing(client, app_id):
@@ -54,9 +54,9 @@ def watch(client: BlockingClient, app_id: str, interval_ms: int) -> tuple[End | 
 
 
 def how_to_come_back(app_id: str) -> str:
-    """What the user is told when only the watching ended."""
+    """The text for the user when only the watching ended."""
     return (
-        f"detached: {app_id} goes on in the cluster\n"
+        f"detached: {app_id} keeps running in the cluster\n"
         f"  watch it again: drivetrain show {app_id} --watch\n"
         f"  end it:         drivetrain kill {app_id}"
     )

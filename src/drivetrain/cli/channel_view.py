@@ -1,11 +1,11 @@
-"""Channels and clocks of fragments as people read them: tables where there is room, sentences where not.
+"""Shows channels and clocks of fragments: as tables on wide terminals, as sentences on narrow ones.
 
-Problem: a dozen figures per channel are too many for a row of a terminal, and while all goes well nobody
-wants to read most of them.
+Problem: a dozen figures per channel do not fit into one row of a terminal, and most of them are irrelevant
+while nothing is wrong.
 
-Design: `show` gives all of it, as a table on a wide terminal and as a sentence per channel on a narrow one.
-The views of a run give only what asks for attention: what waits, who blocks it, what was lost, and whom a
-clock waits for.
+Design: `show` prints all figures, as a table on a wide terminal and as one sentence per channel on a narrow
+one. The views of a run show only what needs attention: channels that wait, and losses. The diagnosis
+(`cli.run_situation`) explains why a channel waits.
 
 Called by `cli.show` and `cli.run_view`.
 """
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from drivetrain.core.job.run_progress import FragmentProgressed
 
 Figures: TypeAlias = "FragmentProgressed | FragmentView"
-"""The progress of a fragment here, and a cluster's view of one: they agree in what is read here."""
+"""The progress of a fragment in this process, or a cluster's view of one; both have the fields used here."""
 
 WIDE: Final = 125
-"""From so many characters on the figures of channels are a table."""
+"""The least width, in characters, for a table of channels."""
 
 
 def channels_of(fragments: Sequence[Figures], width: int) -> RenderableType | None:
-    """All that is known of the channels of an application; None when it has none."""
+    """All figures of an application's channels; None when it has none."""
     channels = [channel for fragment in fragments for channel in fragment.channels]
     if not channels:
         return None
@@ -41,29 +41,20 @@ def channels_of(fragments: Sequence[Figures], width: int) -> RenderableType | No
 
 
 def show_delay(figures: Figures) -> str:
-    """How far the newest message is ahead of the clock: "2.0 s"; not known is "–"."""
+    """How far the newest message is ahead of the clock: "2.0 s", or "–" if unknown."""
     return "–" if figures.watermark_delay_ms is None else show_span(figures.watermark_delay_ms)
 
 
 def attention(figures: Figures) -> list[str]:
-    """What asks for attention in a fragment, a phrase each; nothing while all goes well."""
-    told = []
-    if figures.stalled_ms:
-        whom = f", waiting for {figures.waiting_for}" if figures.waiting_for else ""
-        told.append(f"its clock has stood for {show_span(figures.stalled_ms)}{whom}")
-    if figures.blocked_by:
-        told.append(f"blocked by {figures.blocked_by}, which has yet to take what was sent")
-    if figures.left_out:
-        told.append(
-            f"{show_counted(figures.left_out, 'message')} left out: the application runs at most once"
-        )
+    """What waits in a fragment's channels, and what was lost, a phrase each; nothing while all goes well."""
+    phrases: list[str] = []
     for channel in figures.channels:
         parts = [_lag(channel)] if channel.lag_rows else []
         parts += [f"window full for {show_span(channel.blocked_ms)}"] if channel.blocked_ms else []
         parts += _losses(channel)
         if parts:
-            told.append(f"from {channel.producer}: {', '.join(parts)}")
-    return told
+            phrases.append(f"from {channel.producer}: {', '.join(parts)}")
+    return phrases
 
 
 def _table(channels: Sequence[ChannelProgress]) -> Table:

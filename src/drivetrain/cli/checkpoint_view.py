@@ -1,4 +1,4 @@
-"""Checkpoints in words: the last one, and what failed.
+"""Describes checkpoints: the last one, and failed ones.
 
 Called by `run_view` and `show`.
 """
@@ -15,18 +15,18 @@ def last_checkpoint(figures: CheckpointFigures, now_ms: int) -> str:
     if last is None:
         return "none yet" if figures.running_ms is None else "the first is being made"
     age_ms = max(0, now_ms - last.started_ms - last.duration_ms)
-    told = f"{last.txid}, {show_span(age_ms)} ago, {show_size(last.bytes)} in {show_span(last.duration_ms)}"
+    text = f"{last.txid}, {show_span(age_ms)} ago, {show_size(last.bytes)} in {show_span(last.duration_ms)}"
     if last.fragment_ms:
         slowest = max(last.fragment_ms, key=lambda fragment: last.fragment_ms[fragment])
-        told += f" ({slowest} {show_span(last.fragment_ms[slowest])})"
+        text += f" ({slowest} {show_span(last.fragment_ms[slowest])})"
     if last.as_of_ms is not None:
-        told += f", states as of {show_clock(last.as_of_ms)}"
+        text += f", states as of {show_clock(last.as_of_ms)}"
     if figures.failed:
-        told += f", {show_counted(figures.failed, 'failure')}"
-    return told
+        text += f", {show_counted(figures.failed, 'failure')}"
+    return text
 
 
 def failed_checkpoint(failure: CheckpointFailure) -> str:
-    """A try that failed, and why."""
+    """Describe a checkpoint that failed, and the reason."""
     who = f" at {', '.join(failure.fragments)}" if failure.fragments else ""
     return f"checkpoint {failure.txid} failed{who}: {failure.reason}"

@@ -1,4 +1,4 @@
-"""What the commands that talk to a cluster share: their options, and a connected client.
+"""Shared parts of the commands for a cluster: their options, and a connected client.
 
 Called by `submit`, `apps`, `show`, `logs`, `kill` and `restart`.
 """
@@ -34,7 +34,7 @@ _ACTORS: Final = logging.getLogger("drivetrain.actor")
 
 
 def cluster_sets(sets: Sequence[str] | None, masters: str | None) -> dict[str, str]:
-    """What was given by `--set`, and by `--masters`, which wins."""
+    """The settings of `--set` and `--masters`; the latter wins."""
     given = dict(parse_sets(sets))
     if masters is not None:
         given[keys.MASTERS.name] = masters
@@ -45,7 +45,7 @@ def cluster_sets(sets: Sequence[str] | None, masters: str | None) -> dict[str, s
 def connected(
     sets: Sequence[str] | None, config_file: Path | None, masters: str | None
 ) -> Iterator[BlockingClient]:
-    """A client for a command that takes no application file; raises ConfigError."""
+    """Connect a client for a command that takes no application file; raises ConfigError."""
     given = cluster_sets(sets, masters)
     split_sets(given, ())
     with connected_by(load_config(config_file, given)) as client:
@@ -54,7 +54,7 @@ def connected(
 
 @contextlib.contextmanager
 def connected_by(config: Config) -> Iterator[BlockingClient]:
-    """A client of the cluster that `config` names."""
+    """Connect a client of the cluster in `config`."""
     from drivetrain.cluster.client import connect
 
     with quiet_actors(), connect(config) as client:
@@ -63,7 +63,7 @@ def connected_by(config: Config) -> Iterator[BlockingClient]:
 
 @contextlib.contextmanager
 def quiet_actors() -> Iterator[None]:
-    """No log lines of the actor system: a master that cannot be reached is told by an error, once."""
+    """Silence the actor system's log: an unreachable master is reported once, as an error."""
     before = _ACTORS.level
     if before == logging.NOTSET:
         _ACTORS.setLevel(logging.CRITICAL)

@@ -1,6 +1,6 @@
-"""`drivetrain master` and `drivetrain worker`: one process of a cluster, until it is told to stop.
+"""`drivetrain master` and `drivetrain worker`: one process of a cluster, until it is asked to stop.
 
-What they log goes to standard error, one line each. Started by `drivetrain local` they end with it, see
+They log to standard error, one line per entry. When `drivetrain local` starts them, they end with it, see
 `cluster.parent`.
 
 Called by `cli.main`.

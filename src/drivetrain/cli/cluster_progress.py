@@ -1,10 +1,10 @@
-"""Makes of an application's statuses in a cluster the events that a run here would tell.
+"""Turns an application's statuses from a cluster into the events of a run in this process.
 
-Why: what is watched looks the same wherever it runs, and the views know only one kind of event.
+Why: an application looks the same wherever it runs, and the views handle only one kind of event.
 
 Invariants:
 1. `RunStarted` comes once, first.
-2. An event says something that the status before did not.
+2. Every event reports a difference from the previous status.
 
 Called by `submit` and `show --watch`.
 """
@@ -48,26 +48,26 @@ _STATES: Final = {
 }
 
 _FIGURES: Final = tuple(field.name for field in dataclasses.fields(FragmentProgressed))
-"""A view of a fragment has all that its progress says, by the same names."""
+"""The fields of a fragment's progress; its view has them by the same names."""
 
 
 class StatusEvents:
-    """Turns each status into what is new in it."""
+    """Turns each status into events for the news in it."""
 
     def __init__(self) -> None:
         self._before: JobStatus | None = None
 
     def of(self, status: JobStatus) -> list[ProgressEvent]:
-        """What this status says that the one before did not."""
+        """The differences from the previous status, as events."""
         before, self._before = self._before, status
         events: list[ProgressEvent] = []
         if before is None:
             events.append(
                 RunStarted(status.app_id, tuple(view.fragment for view in status.fragments), status.epoch > 1)
             )
-        told = {} if before is None else {view.fragment: view for view in before.fragments}
+        earlier = {} if before is None else {view.fragment: view for view in before.fragments}
         for view in status.fragments:
-            events += _fragment_events(told.get(view.fragment), view)
+            events += _fragment_events(earlier.get(view.fragment), view)
         if status.fraction is not None and (before is None or before.fraction != status.fraction):
             events.append(InputProgressed(status.fraction))
         figures = status.checkpoints
@@ -82,7 +82,7 @@ class StatusEvents:
 
 
 def _here(figures: CheckpointFigures, now_ms: int) -> CheckpointFigures:
-    """The figures with times of this process's own clock, by which a view says how old they are."""
+    """The figures with times on this process's own clock, from which a view computes their age."""
     if figures.last is None:
         return figures
     shift_ms = int(time.monotonic() * 1000) - now_ms
@@ -91,10 +91,10 @@ def _here(figures: CheckpointFigures, now_ms: int) -> CheckpointFigures:
 
 
 def fragment_state(view: FragmentView) -> FragmentState:
-    """The state of a fragment as a run here would call it."""
+    """The state of a fragment, as the state of one in this process."""
     try:
         state = _STATES[ExecutionState(view.state)]
-    except ValueError:  # one that a newer version knows
+    except ValueError:  # a state of a newer version
         state = FragmentState.STARTING
     return FragmentState.RESTARTING if state is FragmentState.STARTING and view.attempt > 1 else state
 
@@ -137,7 +137,7 @@ def _fragment_events(before: FragmentView | None, view: FragmentView) -> list[Pr
 
 def _reason(view: FragmentView, state: FragmentState, is_news: bool) -> str | None:
     attempt = f"attempt {view.attempt}" if view.attempt > 1 else None
-    # A fragment keeps the last error that it had, also when it restarts for another reason.
+    # A fragment keeps its last error, even when it restarts for another reason.
     if not is_news or view.error is None or state not in (FragmentState.RESTARTING, FragmentState.FAILED):
         return attempt
     return view.error.what if attempt is None else f"{attempt}: {view.error.what}"

@@ -1,6 +1,6 @@
-"""What would change if an application continued with another graph: as data and as a table.
+"""What changes when an application continues with another graph: as data and as a table.
 
-Called by `drivetrain plan --against` and `drivetrain versions`.
+Called by `drivetrain plan --against`, `drivetrain update`, `drivetrain rollback` and `drivetrain versions`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ STYLES: Final = {
     Fate.SWAPPED: "yellow",
     Fate.STARTED: "green",
     Fate.STOPPED: "magenta",
+    Fate.AFTER_STOP: "bold yellow",
     Fate.REFUSED: "bold red",
 }
 
@@ -47,6 +48,7 @@ class Comparison:
             "made_at_ms": self.old.made_at_ms or None,
             "made_by": self.old.made_by or None,
             "continues": not self.difference.refused,
+            "changes_while_it_runs": not (self.difference.refused or self.difference.after_stop),
             "changes": [asdict(change) for change in self.difference.changes],
         }
 
@@ -68,7 +70,7 @@ def _old(against: str, config: Config, sets: Mapping[str, str]) -> tuple[GraphVe
     from drivetrain.spark.run.find_application import directory_of
 
     rundir = directory_of(against, config)
-    newest = rundir.versions.newest()
+    newest = rundir.versions.in_force()
     if newest is None:
         raise UserError(
             f"no version of {rundir.app_id} is recorded",
@@ -76,16 +78,17 @@ def _old(against: str, config: Config, sets: Mapping[str, str]) -> tuple[GraphVe
             expected="an application that has run",
             remedy="compare with its file: --against FILE",
         )
-    return newest, f"version {newest.number} of {rundir.app_id}, {_recorded(newest)}"
+    return newest, f"version {newest.number} of {rundir.app_id}, {recorded(newest)}"
 
 
-def _recorded(version: GraphVersion) -> str:
+def recorded(version: GraphVersion) -> str:
+    """The time at which a version was recorded, and the user who recorded it if known, as text."""
     by = f" by {version.made_by}" if version.made_by else ""
     return f"{show_clock(version.made_at_ms)} UTC{by}"
 
 
 def show_comparison(compared: Comparison, console: Console) -> None:
-    """Print what becomes of every processor, and whether the application can continue."""
+    """Print the change of every processor, and whether the application can continue."""
     found = compared.difference
     console.print(Text.assemble((compared.old.application, "bold"), f" against {compared.against}"))
     if found.is_empty:
@@ -111,10 +114,16 @@ def _definitions(change: Change) -> tuple[str, str]:
 
 
 def _verdict(found: Difference) -> str:
+    if not found.refused and not found.after_stop:
+        return (
+            "The application can continue with its state: update it while it runs, or run it again, and "
+            "these changes apply from the next batch on."
+        )
     if not found.refused:
         return (
-            "The application can continue with its state: run it, and these changes apply from the next "
-            "batch on."
+            "The application can continue with its state, but "
+            f"{show_counted(len(found.after_stop), 'processor')} cannot change while it runs: stop it, and "
+            "run it with this file."
         )
     return (
         "The application cannot continue with its state: "
@@ -125,7 +134,7 @@ def _verdict(found: Difference) -> str:
 
 
 def changed_in_short(found: Difference) -> str:
-    """The differences in a few words: how many processors have which fate."""
+    """The differences in short: the number of processors by kind of change."""
     counts = {fate: sum(change.fate is fate for change in found.changes) for fate in Fate}
     parts = [f"{count} {fate}" for fate, count in counts.items() if count and fate is not Fate.KEPT]
     return ", ".join(parts) or "nothing"

@@ -1,6 +1,6 @@
 """`drivetrain dead-letters`: shows the messages that an application could not process.
 
-Called by `cli.main`. Takes the file and the settings of the run, which say where its state is; needs
+Called by `cli.main`. Takes the file and the settings of the run, which determine its state directory; needs
 no Spark.
 """
 
@@ -58,7 +58,7 @@ def dead_letters_command(
 
 
 def show_letters(newest: Iterable[Mapping[str, Any]], count: int, dropped: int, console: Console) -> None:
-    """Print the newest of `count` dead letters as a table; `dropped` more were too old to be kept."""
+    """Print the newest of `count` dead letters as a table; `dropped` older ones were deleted."""
     if not count:
         console.print("no dead letters" + _dropped(dropped))
         return

@@ -1,6 +1,6 @@
-"""`drivetrain doctor`: says what is missing on this machine, and how to get it.
+"""`drivetrain doctor`: shows what is missing on this machine, and how to get it.
 
-Each check looks at one thing and answers with a `Finding`; none raises, and none changes anything that lasts.
+Each check examines one thing and returns a `Finding`; none raises, and none makes a lasting change.
 
 Called by `cli.main`. The checks are in `cli.machine` (what the machine has) and `cli.software` (what is
 installed).
@@ -37,7 +37,7 @@ def doctor_command(
         config = load_config(config_file, given)
         findings.append(Finding("configuration", Verdict.OK, "every key and value is valid"))
     except ConfigError as error:
-        # The other checks are still worth something, with the defaults.
+        # The other checks are still useful with the defaults.
         config = Config()
         findings.append(Finding("configuration", Verdict.FAIL, f"{error.where}: {error.what}", error.remedy))
     findings += examine(config)
@@ -50,7 +50,7 @@ def doctor_command(
 
 
 def examine(config: Config) -> list[Finding]:
-    """Make every check, in the order of what depends on what."""
+    """Run every check, each after those that it depends on."""
     environ = os.environ
     return [
         software.check_python(),

@@ -1,7 +1,7 @@
-"""What the commands need of the engine, and where they get it.
+"""The interface of the engine for the commands, and its implementation on Spark.
 
-Why a protocol: the commands are tested with an engine that only tells events, without Spark; and a
-command that needs no Spark does not pay for its import.
+Why a protocol: tests of the commands use an engine that only sends events, without Spark; and a command that
+needs no Spark does not pay for its import.
 
 Called by `drivetrain run`.
 """
@@ -16,10 +16,10 @@ from drivetrain.core.job.run_progress import RunListener, RunResult
 
 
 class Engine(Protocol):
-    """Runs an application to its end, telling the listener.
+    """Runs an application to its end, sending events to the listener.
 
-    `fresh` forgets what earlier runs did, `replay_from_ms` begins a new life with what is not older,
-    `savepoint` is a place where it goes on from.
+    `fresh` deletes the state of earlier runs, `replay_from_ms` begins a new life with the messages from that
+    timestamp on, `savepoint` is a directory to continue from.
     """
 
     def __call__(

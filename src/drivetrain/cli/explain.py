@@ -1,4 +1,4 @@
-"""`drivetrain explain`: says why an application stands or is late, because of what, and what to do.
+"""`drivetrain explain`: shows why an application stands still or is late, the root cause, and a remedy.
 
 Called by `cli.main`; `cli.show` prints the same sentences.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import typer
 
+from drivetrain.cli.application_seen import look_at, without_leader
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption
 from drivetrain.cli.as_data import as_data
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, connected
@@ -31,27 +32,43 @@ def explain_command(
     as_json: JsonOption = False,
 ) -> None:
     """Say what is wrong with an application, why, and what to do; exit code 1 if something is critical."""
-    from drivetrain.cluster.client.situation import situation_of
+    from drivetrain.cluster.leader import NoLeaderError
 
     with connected(sets, config_file, masters) as client:
-        view, status = client.status(app)
-        situation = situation_of(view, status, client.workers())
-    findings = diagnose(situation)
+        try:
+            seen = look_at(client, app)
+            app_id, situation, findings = seen.view.app_id, seen.situation, seen.findings
+        except NoLeaderError:
+            app_id, situation = app, without_leader(client, app)
+            findings = diagnose(situation)
+            if not findings:
+                raise  # one leads meanwhile: the command may be given again
     if as_json:
-        shown = [{**as_data(finding), "severity": finding.severity.name.lower()} for finding in findings]
-        data = {"app_id": view.app_id, "in_short": in_short(situation, findings), "findings": shown}
+        data = {
+            "app_id": app_id,
+            "in_short": in_short(situation, findings),
+            "findings": findings_as_data(findings),
+        }
         json.dump(data, sys.stdout)
         sys.stdout.write("\n")
     else:
         console = Console()
-        console.print(Text.assemble((view.app_id, "bold"), f": {in_short(situation, findings)}"))
+        console.print(Text.assemble((app_id, "bold"), f": {in_short(situation, findings)}"))
         show_findings(findings, console)
     if findings and findings[0].severity is Severity.CRITICAL:
         raise typer.Exit(1)
 
 
+def findings_as_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings for `--json`: every field by its name, the severity as a word, where the guide has more."""
+    return [
+        {**as_data(finding), "severity": finding.severity.name.lower(), "guide": finding.guide}
+        for finding in findings
+    ]
+
+
 def show_findings(findings: Sequence[Finding], console: Console) -> None:
-    """Print every finding with the way to its root, its figures and the remedy."""
+    """Print every finding with the chain to its root cause, its figures and the remedy."""
     for finding in findings:
         console.print()
         console.print(finding_line(finding))
@@ -60,10 +77,11 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
         if finding.evidence:
             console.print(Text(f"  figures: {'; '.join(finding.evidence)}", "dim"))
         console.print(Text.assemble("  remedy: ", finding.remedy))
+        console.print(Text(f"  more: {finding.guide}", "dim"))
 
 
 def finding_line(finding: Finding) -> Text:
-    """A finding as one sentence: its severity, what it is about, what is wrong and since when."""
+    """A finding as one sentence: its severity, its subject, the problem and its beginning."""
     since = "" if finding.since_ms is None else f" (for {show_span(finding.since_ms)})"
     style = STYLES[finding.severity]
     return Text.assemble(

@@ -1,4 +1,4 @@
-"""How an error looks: one screen on the standard error stream, or an object in JSON.
+"""Shows an error: as one screen on the standard error stream, or as an object in JSON.
 
 Called by `cli.main` for every command, and by the commands that promise JSON.
 """
@@ -33,7 +33,7 @@ def show_error(error: DrivetrainError, console: Console | None = None) -> None:
 
 
 def show_bug(error: BaseException, console: Console | None = None) -> None:
-    """Print an error that Drivetrain did not raise on purpose, whole, and ask for a report."""
+    """Print an error that Drivetrain did not raise on purpose, with its traceback, and ask for a report."""
     scrub(error)
     console = console or Console(stderr=True)
     print_line("".join(traceback.format_exception(error)), console.file, end="")
@@ -41,7 +41,7 @@ def show_bug(error: BaseException, console: Console | None = None) -> None:
 
 
 def error_as_data(error: DrivetrainError) -> dict[str, object]:
-    """The error for `--json`: its code and fields; those it does not have are null."""
+    """The error for `--json`: its code and fields; missing fields are null."""
     scrub(error)
     return {
         "code": error.code,

@@ -1,4 +1,4 @@
-"""What a check of `drivetrain doctor` found."""
+"""The outcome of a check of `drivetrain doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """Whether it will do: OK, WARN (it works, but worse than it could), FAIL (an application cannot run)."""
+    """The verdict of a check: OK, WARN (it works, but could be better), FAIL (an application cannot run)."""
 
     OK = "ok"
     WARN = "warn"
@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check: what was looked at, the verdict, what was found, and what to do about it."""
+    """The outcome of one check: its subject, the verdict, what was found, and the remedy."""
 
     check: str
     verdict: Verdict

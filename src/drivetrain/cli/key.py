@@ -1,4 +1,4 @@
-"""`drivetrain key`: the keys of one role, for machines that need not have the secret of the cluster.
+"""`drivetrain key`: the keys of one role, for machines that do not need the secret of the cluster.
 
 Called by `cli.main`.
 """

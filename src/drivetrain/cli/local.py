@@ -24,10 +24,10 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.cluster_access import quiet_actors
-from drivetrain.cli.local_cluster import HOST, LocalCluster, require_alive
+from drivetrain.cli.local_cluster import HOST, Box, ConsoleAddress, LocalCluster, require_alive
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.terminal import Console, Table, print_line
 
 DEFAULT_DIRECTORY: Final = ".drivetrain/local"
@@ -51,15 +51,20 @@ def local_command(
             "--port", min=1, max=65_535, help="Port of the first master; the others use the next ports."
         ),
     ] = 7070,
+    with_console: Annotated[
+        bool | None,
+        typer.Option("--console/--no-console", help="Run a console as well; by default if it is installed."),
+    ] = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a whole cluster on this machine: masters and workers, each a process, until Ctrl-C."""
+    """Run a whole cluster on this machine: masters, workers, a console, each a process, until Ctrl-C."""
+    with_console = _wants_console(with_console)
     given = dict(parse_sets(sets))
     split_sets(given, ())
     local_sets = {**given, cluster_keys.HOST.name: HOST}
-    config = load_config(config_file, local_sets, finds_local=False)  # a mistake is told once, here
+    config = load_config(config_file, local_sets, finds_local=False)  # a mistake ends this command first
     stop = _Stop()
     cluster = LocalCluster(
         masters,
@@ -77,16 +82,49 @@ def local_command(
             config = load_config(config_file, local_sets, finds_local=False)
         with quiet_actors():
             asyncio.run(_wait_ready(cluster, config, workers, stop))
+        console = None
+        if with_console and not stop.requested:
+            console = cluster.start_console()
+            _wait_console(cluster.boxes[-1], console, stop)
         if not stop.requested:
-            _show(cluster, as_json)
+            _show(cluster, console, as_json)
         _wait_stopped(cluster, stop)
     finally:
         cluster.close()
     print_line("the cluster has ended", file=sys.stderr)
 
 
+def _wants_console(asked: bool | None) -> bool:
+    """Whether to run a console; raises MissingDependencyError if one was asked for that cannot run."""
+    from drivetrain.console.requirements import require_packages
+
+    if asked is False:
+        return False
+    try:
+        require_packages()
+    except MissingDependencyError as error:
+        if asked:
+            raise
+        print_line(f"without a console: {error.remedy}", file=sys.stderr)
+        return False
+    return True
+
+
+def _wait_console(box: Box, console: ConsoleAddress, stop: _Stop) -> None:
+    """Wait until the console listens; raises UnavailableError."""
+    end_s = time.monotonic() + _READY_S
+    while not stop.requested and not console.answers():
+        require_alive(box)
+        if time.monotonic() >= end_s:
+            raise UnavailableError(
+                f"the console is not ready within {_READY_S:.0f} s",
+                remedy=f"see its log, {box.log}, or give --no-console",
+            )
+        time.sleep(_POLL_S)
+
+
 class _Stop:
-    """Notes the first SIGINT or SIGTERM; those that come while everything ends change nothing."""
+    """Records the first SIGINT or SIGTERM; later ones, while everything ends, change nothing."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -134,10 +172,11 @@ async def _wait_ready(cluster: LocalCluster, config: Config, workers: int, stop:
 
 
 def _wait_stopped(cluster: LocalCluster, stop: _Stop) -> None:
-    told: set[str] = set()
-    while not stop.requested and len(told) < len(cluster.boxes):
-        for box in cluster.ended(told):
-            told.add(box.name)
+    reported: set[str] = set()
+    names = {box.name for box in cluster.boxes if box.kind != "console"}
+    while not stop.requested and not names <= reported:
+        for box in cluster.ended(reported):
+            reported.add(box.name)
             print_line(
                 f"{box.name} has ended (exit code {box.process.returncode}) and is not started again; "
                 f"its log is {box.log}",
@@ -147,7 +186,7 @@ def _wait_stopped(cluster: LocalCluster, stop: _Stop) -> None:
         time.sleep(_POLL_S)
 
 
-def _show(cluster: LocalCluster, as_json: bool) -> None:
+def _show(cluster: LocalCluster, console: ConsoleAddress | None, as_json: bool) -> None:
     if as_json:
         rows = [
             {
@@ -161,17 +200,22 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
             for box in cluster.boxes
         ]
         secret_file = None if cluster.secret_file is None else str(cluster.secret_file)
-        data = {"masters": cluster.masters, "secret_file": secret_file, "processes": rows}
+        shown = None
+        if console is not None:
+            shown = {"address": console.address, "token": console.token, "entry": console.entry}
+        data = {"masters": cluster.masters, "secret_file": secret_file, "console": shown, "processes": rows}
         print_line(json.dumps(data), flush=True)
         return
-    console = Console()
+    out = Console()
     table = Table()
     for heading in ("process", "pid", "offers", "log"):
         table.add_column(heading, no_wrap=heading != "log", overflow="fold")
     for box in cluster.boxes:
         table.add_row(box.name, str(box.process.pid), box.place, str(box.log))
-    console.print(table)
-    console.print("submit with    drivetrain submit FILE", soft_wrap=True)
-    console.print(f"elsewhere add  --config {LOCAL_CLUSTER_FILE.resolve()}", soft_wrap=True)
-    console.print("Ctrl-C ends it; started again, it goes on with its applications")
+    out.print(table)
+    if console is not None:
+        out.print(f"console        {console.entry}", soft_wrap=True)
+    out.print("submit with    drivetrain submit FILE", soft_wrap=True)
+    out.print(f"elsewhere add  --config {LOCAL_CLUSTER_FILE.resolve()}", soft_wrap=True)
+    out.print("Ctrl-C ends the cluster; the next start continues its applications")
     sys.stdout.flush()

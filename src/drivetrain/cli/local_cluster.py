@@ -1,16 +1,16 @@
 """A whole cluster on this machine: masters and workers as processes, their directories and logs.
 
-Problem: who tries out a cluster should not have to think of ports, directories and a list of masters; and
-when it ends, however it ends, nothing may be left.
+Problem: trying out a cluster should not require choosing ports, directories and a list of masters; and
+however it ends, no process may remain.
 
-Design: every box is the very command that one types on several machines, `drivetrain master` or `worker`,
-with its own directory below one. The processes are tied to this one, see `cluster.parent`: workers and
-masters end when it is killed. Their output goes to `<name>.log` beside their directories, see `local_log`.
-While the cluster runs, its list of masters and the place of its secret are in `.drivetrain/cluster.toml`,
-where the other commands look when nothing else says who the masters are.
+Design: each process runs the same command as on several machines, `drivetrain master` or `worker`, with its
+own directory below a common one. The processes are tied to this one, see `cluster.parent`: workers and
+masters end when it is killed. Their output goes to `<name>.log` next to their directories, see `local_log`.
+While the cluster runs, `.drivetrain/cluster.toml` contains its masters and the path of its secret; the other
+commands read it when their configuration names no masters.
 
 Invariants:
-1. All processes listen on loopback, and share a secret unless the configuration says that they have none.
+1. All processes listen on loopback, and share a secret unless the configuration runs them without one.
 2. When `close` has returned, no process of the cluster is left.
 
 Called by `drivetrain local`.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -31,11 +32,12 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.cli.arguments import LOCAL_CLUSTER_FILE
+from drivetrain.cli.console import TOKEN_VARIABLE
 from drivetrain.cli.local_log import RotatedLog, follow_output
 from drivetrain.cli.local_secret import make_secret, needs_secret
 from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.config import Config
-from drivetrain.config.catalog import cluster, master, worker
+from drivetrain.config.catalog import cluster, console, master, worker
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
 
@@ -47,7 +49,7 @@ _SHOWN_LINES: Final = 12
 
 @dataclass(frozen=True)
 class Box:
-    """One process of the cluster; `place` is what it offers, for the table."""
+    """One process of the cluster; `place` is its address or its slots, for the table."""
 
     name: str
     kind: str
@@ -58,17 +60,37 @@ class Box:
     logging: threading.Thread = field(repr=False)
 
     def last_lines(self) -> str:
-        """The end of its log, all of it when the process has ended."""
+        """The end of its log; complete once the process has ended."""
         if self.process.poll() is not None:
             self.logging.join(_LOG_S)
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_SHOWN_LINES:])
 
 
+@dataclass(frozen=True)
+class ConsoleAddress:
+    """Where the console listens, and the token to sign in with."""
+
+    address: str
+    token: str
+    port: int
+
+    @property
+    def entry(self) -> str:
+        """The address that signs a browser in."""
+        return f"{self.address}?token={self.token}"
+
+    def answers(self) -> bool:
+        """Whether it listens."""
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((HOST, self.port)) == 0
+
+
 class LocalCluster:
     """Starts `masters` masters from `port` on and `workers` workers of `slots` slots, below `directory`.
 
-    `sets` are configuration keys for all of them, `config_file` theirs, and `config` is what both give.
+    `sets` and `config_file` configure all of them; `config` is the configuration of both.
     Raises UserError when a port is taken, UnavailableError when another local cluster uses the directory.
     """
 
@@ -121,22 +143,42 @@ class LocalCluster:
                 ) from error
             raise
 
+    def start_console(self) -> ConsoleAddress:
+        """Start a console of this cluster at its port, or at a free one when that is taken."""
+        port = _free_port(self._config[console.PORT])
+        address = f"http://{HOST}:{port}{self._config[console.PREFIX].rstrip('/')}/"
+        token = secrets.token_urlsafe(24)
+        own = {
+            console.HOST.name: HOST,
+            console.PORT.name: port,
+            console.DIRECTORY.name: self._config[console.DIRECTORY],  # where `console-access` has its file
+        }
+        self._start("console", "console", address, own, {TOKEN_VARIABLE: token})
+        return ConsoleAddress(address, token, port)
+
     def ended(self, known: set[str]) -> list[Box]:
-        """The boxes that have ended by themselves and are not among the names in `known`."""
+        """The boxes whose processes have ended, except those named in `known`."""
         return [box for box in self.boxes if box.name not in known and box.process.poll() is not None]
 
     def close(self) -> None:
-        """End all processes: workers first, as they have to end what they launched."""
+        """End all processes: workers first, as they have to end the processes that they launched."""
         if self._is_written():
             LOCAL_CLUSTER_FILE.unlink()
-        for kind in ("worker", "master"):
+        for kind in ("console", "worker", "master"):
             self._end([box for box in self.boxes if box.kind == kind])
         for box in self.boxes:
             box.logging.join(_LOG_S)
 
-    def _start(self, name: str, kind: str, place: str, own: Mapping[str, object]) -> None:
+    def _start(
+        self,
+        name: str,
+        kind: str,
+        place: str,
+        own: Mapping[str, object],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         directory = (self._directory / name).resolve()
-        sets = {**self._sets, **own, f"{kind}.directory": directory}
+        sets = {**self._sets, f"{kind}.directory": directory, **own}
         arguments = [sys.executable, "-m", "drivetrain.cli", kind]
         if self._config_file is not None:
             arguments += ["--config", str(self._config_file)]
@@ -151,7 +193,7 @@ class LocalCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+            env={**os.environ, **(environ or {}), PARENT_VARIABLE: str(os.getpid())},
         )
         assert process.stdout is not None
         logging = follow_output(process.stdout, rotated, name)
@@ -166,7 +208,7 @@ class LocalCluster:
             try:
                 box.process.wait(max(0.1, end_s - time.monotonic()))
             except subprocess.TimeoutExpired:
-                box.process.kill()  # its guard ends what it launched
+                box.process.kill()  # its guard ends the processes that it launched
                 box.process.wait()
 
     def _write_masters(self) -> None:
@@ -184,7 +226,7 @@ class LocalCluster:
 
 
 def require_alive(box: Box) -> None:
-    """Raise UnavailableError with the end of its log when the box has ended."""
+    """Raise UnavailableError with the end of the box's log when its process has ended."""
     status = box.process.poll()
     if status is not None:
         raise UnavailableError(
@@ -193,6 +235,19 @@ def require_alive(box: Box) -> None:
             got=f"exit code {status}; its log ends with\n{box.last_lines()}",
             remedy="correct the cause shown in the log, and start again",
         )
+
+
+def _free_port(wanted: int) -> int:
+    """The port `wanted` if it is free, else another one that is."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise UserError("there is no free port for a console", remedy="give --no-console")
 
 
 def _require_free(port: int) -> None:

@@ -1,12 +1,12 @@
-"""The log of a process of a local cluster: its output, in a file that does not grow without end.
+"""The log of a process of a local cluster: its output, in files of limited size.
 
 Design: a thread reads the process's output and appends it to `<name>.log`. A full file is renamed to
-`<name>.log.1`, what was `.1` to `.2`, and so on; the oldest is deleted.
+`<name>.log.1`, the previous `.1` to `.2`, and so on; the oldest is deleted.
 
 Invariants:
 
-1. There are at most `count` files of at most `size_bytes` each, save for the length of one read.
-2. The process never waits for the disk to have room: what cannot be written is dropped, and the log says how
+1. There are at most `count` files of at most `size_bytes` each (a single write may exceed it).
+2. The process never waits for disk space: output that cannot be written is dropped, and the log states how
    much once it can be written again.
 
 Called by `local_cluster`.
@@ -24,7 +24,7 @@ _READ_BYTES: Final = 65_536
 
 
 class RotatedLog:
-    """Appends to `path`; raises OSError when that cannot be opened."""
+    """Appends to `path`; raises OSError when the file cannot be opened."""
 
     def __init__(self, path: Path, size_bytes: int, count: int) -> None:
         self.path: Final = path
@@ -34,7 +34,7 @@ class RotatedLog:
         self._file = self._open()
 
     def write(self, data: bytes) -> None:
-        """Add output; see invariant 2."""
+        """Append output; never raises, see invariant 2."""
         try:
             if self._dropped_bytes:
                 self._append(f"[{self._dropped_bytes} bytes could not be written]\n".encode())
@@ -70,9 +70,9 @@ class RotatedLog:
 
 
 def follow_output(output: IO[bytes], log: RotatedLog, name: str) -> threading.Thread:
-    """Write what comes from the unbuffered pipe `output` to `log`, until its other end is closed.
+    """Copy the unbuffered pipe `output` to `log` until its other end is closed, then close both.
 
-    Closes both then. Returns the thread that does it.
+    Returns the thread that does this.
     """
 
     def follow() -> None:

@@ -1,11 +1,11 @@
-"""The secret that every cluster has, on loopback as well.
+"""The secret that every cluster needs, even on loopback.
 
 Problem: every user of a machine can connect to its loopback ports, and a submission is code that runs as the
 user who runs the cluster.
 
-Design: `drivetrain local` makes a secret in its directory, for its owner alone, and keeps it; the other
-commands find it where they find the masters. `drivetrain master` and `worker` refuse to run without one,
-unless `cluster.without-secret` says that the machine has one user only.
+Design: `drivetrain local` creates a secret in its directory, readable by its owner only, and keeps it; the
+other commands find it together with the masters. `drivetrain master` and `worker` refuse to run without one,
+unless `cluster.without-secret` is set, for machines with a single user.
 
 Called by `local_cluster` and `cluster_commands`.
 """
@@ -31,25 +31,25 @@ _BYTES: Final = 32
 
 
 def needs_secret(config: Config) -> bool:
-    """Whether a cluster of this configuration has neither a secret nor leave to run without one."""
+    """Whether a cluster of this configuration has no secret but needs one."""
     return secrets_of(config) is None and not config[keys.WITHOUT_SECRET]
 
 
 def make_secret(directory: Path) -> Path:
-    """The file with the secret of the cluster in `directory`, which is made unless it is there."""
+    """Return the file with the cluster's secret in `directory`, after creating it if it is missing."""
     path = (directory / "secret").resolve()
     if not path.exists():
         aside = path.with_name(f".secret.{os.getpid()}")
         with open(aside, "w", opener=private) as file:
             file.write(f"{secrets.token_urlsafe(_BYTES)}\n")
-        with contextlib.suppress(FileExistsError):  # another command was faster: its secret counts
+        with contextlib.suppress(FileExistsError):  # another command created it first: use that secret
             os.link(aside, path)
         aside.unlink()
     return path
 
 
 def require_secret(config: Config, process: str) -> None:
-    """Raise ConfigError when a master or a worker would run without a secret, or log that it may."""
+    """Raise ConfigError when a master or worker has no secret but needs one; log when it needs none."""
     if needs_secret(config):
         raise ConfigError(
             f"a {process} needs the shared secret of its cluster, on loopback as well",

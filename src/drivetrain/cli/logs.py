@@ -1,4 +1,4 @@
-"""`drivetrain logs`: what the processes of an application wrote.
+"""`drivetrain logs`: the output of an application's processes.
 
 Called by `cli.main`.
 """
@@ -66,7 +66,7 @@ def _as_data(piece: Piece) -> dict[str, str]:
 
 
 def show_pieces(pieces: Iterable[Piece], *, prefixed: bool) -> None:
-    """Print lines of logs, each after the name of its process if that is wanted."""
+    """Print lines of logs, each after the name of its process if `prefixed`."""
     for piece in pieces:
         prefix = f"{piece.process} | " if prefixed else ""
         for line in piece.data.decode("utf-8", errors="replace").splitlines():

@@ -1,7 +1,7 @@
-"""Checks of what the machine has: memory, disk, network.
+"""Checks of the machine: memory, disk, network.
 
-Called by `drivetrain doctor`. Everything is looked at as the run would use it: a file is really written,
-a port is really bound, a name is really resolved.
+Called by `drivetrain doctor`. Each check does what a run would do: it writes a file, binds a port, resolves a
+name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drivetrain.config import show_size_bytes
 
 _MIB: Final = 2**20
 PYTHON_SIDE_BYTES: Final = 512 * _MIB
-"""What this process, Spark's Python workers and RocksDB take beside the Java heap."""
+"""The memory of this process, Spark's Python workers and RocksDB, in addition to the Java heap."""
 ENOUGH_DISK_BYTES: Final = 5 * 2**30
 TOO_LITTLE_DISK_BYTES: Final = 200 * _MIB
 _CONNECT_TIMEOUT_S: Final = 3.0
@@ -54,12 +54,12 @@ def check_memory(
 
 
 def check_state_dir(state_dir: str) -> Finding:
-    """Whether `state.dir` can be written and has room."""
+    """Whether `state.dir` can be written and has enough space."""
     return _check_folder("state.dir", Path(state_dir), "name another directory: --set state.dir=DIR")
 
 
 def check_temporary_dir(environ: Mapping[str, str]) -> Finding:
-    """Whether Spark's scratch space can be written and has room; shuffles and spilled data go there."""
+    """Whether Spark's scratch directory (shuffles, spilled data) can be written and has enough space."""
     named = environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     try:
         path = Path(named or tempfile.gettempdir())
@@ -143,7 +143,7 @@ def _check_folder(check: str, path: Path, remedy: str) -> Finding:
 
 
 def _memory_bytes(meminfo: Path) -> tuple[int, int]:
-    """Total and available memory; where the kernel does not tell, what the C library knows."""
+    """Total and available memory from the kernel, else from the C library."""
     try:
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
         return (_kib(lines["MemTotal"]), _kib(lines["MemAvailable"]))

@@ -1,9 +1,9 @@
 """The `drivetrain` command.
 
-Design: one module per command; this one only joins them and is the single place where an error becomes a
-message on the standard error stream and an exit code. An error that Drivetrain raised on purpose is shown
-without a traceback, because its message already says what to do; the user's own traceback is shown where
-it is the message; anything else is a bug and is shown whole.
+Design: one module per command; this one joins them and is the single place where an error becomes a message
+on the standard error stream and an exit code. An error that Drivetrain raised on purpose is shown without a
+traceback, because its message includes a remedy; for an error in the user's code the user's own traceback is
+shown; any other error is a bug and is shown with its traceback.
 
 Exit codes (also in `drivetrain --help` and the guide):
 
@@ -11,7 +11,7 @@ Exit codes (also in `drivetrain --help` and the guide):
     1    `doctor` found something that is missing
     2    the application, the command or the configuration must be changed
     3    a function of the application raised while it processed a message
-    4    something is not there right now; trying again may help
+    4    something is unavailable right now; trying again may help
     5    the other side of a connection broke the protocol
     70   a bug in Drivetrain
     130  stopped by Ctrl-C
@@ -35,9 +35,12 @@ import drivetrain
 from drivetrain.cli import (
     apps,
     cluster_commands,
+    console,
+    console_access,
     dead_letters,
     doctor,
     explain,
+    init,
     key,
     kill,
     local,
@@ -45,12 +48,14 @@ from drivetrain.cli import (
     plan,
     replay,
     restart,
+    rollback,
     run,
     savepoint,
     settings,
     show,
     state,
     submit,
+    update,
     versions,
     wait,
     warm_up,
@@ -85,7 +90,7 @@ class _Commands(TyperGroup):
             raise typer.Exit(EXIT_INTERRUPTED) from interrupt
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
-        except Exception as error:  # the last resort: whatever is left is a bug, shown whole
+        except Exception as error:  # the last resort: any other error is a bug
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # a usage error, which typer shows itself
             if is_full(error):
@@ -125,6 +130,7 @@ def _root(
 
 
 _commands: tuple[tuple[str, Callable[..., None]], ...] = (
+    ("init", init.init_command),
     ("run", run.run_command),
     ("plan", plan.plan_command),
     ("submit", submit.submit_command),
@@ -138,11 +144,15 @@ _commands: tuple[tuple[str, Callable[..., None]], ...] = (
     ("restart", restart.restart_command),
     ("replay", replay.replay_command),
     ("savepoint", savepoint.savepoint_command),
+    ("update", update.update_command),
+    ("rollback", rollback.rollback_command),
     ("versions", versions.versions_command),
     ("local", local.local_command),
     ("master", cluster_commands.master_command),
     ("worker", cluster_commands.worker_command),
     ("dead-letters", dead_letters.dead_letters_command),
+    ("console", console.console_command),
+    ("console-access", console_access.console_access_command),
     ("key", key.key_command),
     ("doctor", doctor.doctor_command),
     ("warm-up", warm_up.warm_up_command),
@@ -155,7 +165,7 @@ for _name, _command in _commands:
 def main() -> None:
     """Run the command line of this process; the entry point of the `drivetrain` program."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal with another encoding shows escapes for what it lacks; standard error does so anyway.
+        # A terminal whose encoding lacks characters shows escapes, as standard error always does.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
@@ -166,7 +176,7 @@ def main() -> None:
 
 
 def _has_lost_java() -> bool:
-    """Whether Spark's Java process was started here, and has ended by itself."""
+    """Whether this process has started Spark's Java process, and that has died."""
     if "pyspark" not in sys.modules:
         return False
     from drivetrain.spark.session.lost_java import java_has_ended
@@ -177,11 +187,11 @@ def _has_lost_java() -> bool:
 def _end_at_once(code: object) -> NoReturn:
     """End with an exit code, without the interpreter's own clean-up.
 
-    The threads of batches that Java called may be anywhere. Where Python ends them in the middle of Arrow's
-    code the process aborts, with an exit code that says nothing.
+    Threads in which Java runs batches may still be active. If Python ends them inside Arrow's code, the
+    process aborts with a meaningless exit code.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
+        with contextlib.suppress(OSError, ValueError):  # its reader is gone
             stream.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)

@@ -1,7 +1,7 @@
 """`drivetrain plan`: shows how an application would run, without running it.
 
-Prints the fragments, what lies between them, how every operator runs and why, and what each sink
-guarantees; the same as JSON; and as a picture. Needs neither Java nor data.
+Prints the fragments, the channels between them, how every operator runs and why, and each sink's guarantee;
+also as JSON and as a picture. Needs neither Java nor data.
 
 Called by `cli.main`.
 """
@@ -94,8 +94,8 @@ def plan_command(
         plan = _plan_of(load_application(file, given), config, picture, check=check)
         compared = None if against is None else compare(plan, against, config, given)
         if as_json:
-            told = plan.as_dict()
-            json.dump(told if compared is None else {**told, "against": compared.as_dict()}, output)
+            data = plan.as_dict()
+            json.dump(data if compared is None else {**data, "against": compared.as_dict()}, output)
             output.write("\n")
     if not as_json:
         if compared is None:
@@ -189,7 +189,7 @@ def _operators(plan: Plan, fragment: Fragment) -> Table:
 
 
 def _reasons(plan: Plan) -> Table:
-    """Each reason once: most operators of an application run for the same few."""
+    """A table with each reason once, as most operators of an application share a few."""
     table = _table("how", "why", "processors")
     reasons: dict[tuple[How, str], list[str]] = {}
     for operator in plan.operators.values():

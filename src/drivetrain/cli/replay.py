@@ -1,4 +1,4 @@
-"""`drivetrain replay`: has an application of a cluster process again what is not older than a moment.
+"""`drivetrain replay`: lets an application of a cluster process messages again from a timestamp on.
 
 Called by `cli.main`.
 """
@@ -39,7 +39,7 @@ def replay_command(
 ) -> None:
     """Process messages from TIME on again, in a new life of an application, which may be running or not.
 
-    Its state begins anew; what it has published stays, and the new life adds to it.
+    The new life starts with empty state; published output stays, and the new life adds to it.
     """
     from_ms = moment_ms(replay_from, "--from")
     with connected(sets, config_file, masters) as client:

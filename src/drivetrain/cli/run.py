@@ -1,9 +1,9 @@
-"""`drivetrain run`: runs an application in this process, on Spark, until its input ends or someone stops it.
+"""`drivetrain run`: runs an application in this process, on Spark, until its input ends or a user stops it.
 
-Design: load the configuration and the file, hand both to the engine with a listener that shows what
-happens, print the result. What `Stream.log` logs goes to the standard error stream, above the live
-table, unless the application has configured logging itself. With `--json` everything that anyone
-prints, Java included, goes to the standard error stream, and standard output holds the one object.
+Design: load the configuration and the file, pass both to the engine with a listener that shows progress,
+print the result. Messages that `Stream.log` logs go to the standard error stream, above the live table,
+unless the application has configured logging itself. With `--json` all other output, even Java's, goes to the
+standard error stream, and standard output contains only the one object.
 
 Called by `cli.main`. The exit codes are listed there.
 """
@@ -16,7 +16,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -37,11 +37,12 @@ from drivetrain.cli.run_summary import result_as_data, show_summary
 from drivetrain.cli.run_view import LineView, LiveView, RunView
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.cli.stop import StopSignals
+from drivetrain.cli.watch import watch_application
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as keys
 from drivetrain.core.job.run_progress import ProgressEvent, RunOutcome, RunResult
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.terminal import Console, print_line
 
 _MESSAGES: Final = logging.getLogger("drivetrain.messages")
@@ -67,13 +68,25 @@ def run_command(
         ),
     ] = None,
     savepoint: SavepointOption = None,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Run until stopped, and restart with the state when a file of the application changes.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run an application here until its input ends. Ctrl-C stops it cleanly; the same command resumes it."""
+    if watch:
+        first = [*(["--fresh"] if fresh else []), *_option("--replay-from", replay_from)]
+        first += _option("--from", savepoint)
+        plan = _arguments(file, sets, config_file, state_dir)
+        raise typer.Exit(_watched(file, config_file, plan, first, as_json=as_json))
     from_ms = None if replay_from is None else moment_ms(replay_from, "--replay-from")
     if not as_json:
         live = sys.stdout.isatty() and sys.stderr.isatty()
-        result, exit_code = run_file(
+        _, exit_code = run_file(
             file,
             parse_sets(sets, state_dir),
             config_file,
@@ -81,29 +94,50 @@ def run_command(
             replay_from_ms=from_ms,
             savepoint=savepoint,
             live=live,
-            tell=lambda told: show_summary(told, Console()),
+            on_result=lambda result: show_summary(result, Console()),
         )
         raise typer.Exit(exit_code)
+    raise typer.Exit(
+        _run_for_json(
+            file, sets, config_file, state_dir, fresh=fresh, replay_from_ms=from_ms, savepoint=savepoint
+        )
+    )
+
+
+def _run_for_json(
+    file: str, sets: list[str] | None, config_file: Path | None, state_dir: str | None, **options: Any
+) -> int:
+    """Run an application, and print the result or the error as JSON; returns the exit code."""
     with standard_output_reserved() as output:
         try:
             given = parse_sets(sets, state_dir)
-            live = sys.stderr.isatty()
-            result, exit_code = run_file(
-                file,
-                given,
-                config_file,
-                fresh=fresh,
-                replay_from_ms=from_ms,
-                savepoint=savepoint,
-                live=live,
-            )
+            result, exit_code = run_file(file, given, config_file, live=sys.stderr.isatty(), **options)
         except DrivetrainError as error:
             json.dump({"outcome": "failed", "error": error_as_data(error)}, output)
             output.write("\n")
             raise
         json.dump(result_as_data(result), output)
         output.write("\n")
-    raise typer.Exit(exit_code)
+    return exit_code
+
+
+def _watched(file: str, config_file: Path | None, plan: list[str], first: list[str], *, as_json: bool) -> int:
+    if as_json:
+        raise UserError("--watch has no result to print", where="run", got="--watch and --json")
+    return watch_application(file, config_file, plan, first)
+
+
+def _arguments(
+    file: str, sets: list[str] | None, config_file: Path | None, state_dir: str | None
+) -> list[str]:
+    """What every command that loads an application is given, as it was given here."""
+    given = [argument for each in sets or () for argument in ("--set", each)]
+    config = None if config_file is None else str(config_file)
+    return [file, *given, *_option("--config", config), *_option("--state-dir", state_dir)]
+
+
+def _option(name: str, value: str | None) -> list[str]:
+    return [] if value is None else [name, value]
 
 
 def run_file(
@@ -116,12 +150,12 @@ def run_file(
     savepoint: str | None = None,
     live: bool,
     engine: Engine | None = None,
-    tell: Callable[[RunResult], None] = lambda _: None,
+    on_result: Callable[[RunResult], None] = lambda _: None,
 ) -> tuple[RunResult, int]:
     """Load and run the application of `target`; returns its result and the exit code.
 
     Raises what loading and the engine raise; `live` says whether standard error can show a live table.
-    `tell` is given the result before the application's own `when_finished` hooks are.
+    `on_result` is called with the result, before the application's own `when_finished` hooks.
     """
     config = load_config(config_file, sets)
     application = load_application(target, sets)
@@ -139,7 +173,7 @@ def run_file(
                 savepoint=savepoint,
             )
         result.check()
-    tell(result)
+    on_result(result)
     if result.outcome is RunOutcome.FINISHED:
         application.call_finish_hooks(result)
     stopped = result.outcome is RunOutcome.STOPPED
@@ -147,7 +181,7 @@ def run_file(
 
 
 class _Listener:
-    """Joins the view and the signals into what the engine calls."""
+    """The engine's listener: passes events to the view, and answers whether a signal has arrived."""
 
     def __init__(self, view: RunView, stop: StopSignals) -> None:
         self._view = view
@@ -157,7 +191,7 @@ class _Listener:
         self._view.on_event(event)
 
     def stop_requested(self) -> bool:
-        # The engine asks several times a second, so lines appear on time although no event comes.
+        # The engine calls this several times a second, so lines appear on time even without events.
         self._view.tick()
         return self._stop.requested
 
@@ -169,7 +203,7 @@ def _view(config: Config, live: bool) -> RunView:
 
 
 class _ToStandardError(logging.Handler):
-    """Prints to whatever the standard error stream is by now: a live table puts itself in between."""
+    """Prints to the current standard error stream, which a live table replaces while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -180,10 +214,10 @@ class _ToStandardError(logging.Handler):
 
 @contextlib.contextmanager
 def _messages_logged() -> Iterator[None]:
-    """Show what `Stream.log` logs while the block runs, and no stack of Spark's calls back into Python.
+    """Show messages of `Stream.log` while the block runs, but no tracebacks of Spark's calls into Python.
 
-    An error in such a call reaches the user as the error of the run; py4j would log it a second time
-    wherever an application has configured logging.
+    An error in such a call reaches the user as the error of the run; py4j would log it a second time if the
+    application has configured logging.
     """
     handler = None if _MESSAGES.hasHandlers() else _ToStandardError()
     before = {logger: logger.level for logger in (_MESSAGES, _CALLBACKS)}

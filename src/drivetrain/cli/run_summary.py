@@ -1,4 +1,4 @@
-"""What a run says at the end: tables for people, one object for programs.
+"""The summary of a run at its end: tables for terminals, one JSON object for programs.
 
 Called by `drivetrain run`. The object's fields are stable: programs read them.
 """
@@ -23,7 +23,7 @@ _SENTENCES: Final = {
 
 
 def show_summary(result: RunResult, console: Console) -> None:
-    """Print the outcome, messages in and out per processor, and what was written where."""
+    """Print the outcome, messages in and out per processor, and the output of each sink."""
     sentence, style = _SENTENCES[result.outcome]
     if result.outcome is RunOutcome.STOPPED and result.replay_from_ms is not None:
         sentence += " (without --replay-from, which would begin again)"
@@ -55,8 +55,8 @@ def show_summary(result: RunResult, console: Console) -> None:
             Text(f"{show_counted(losses, 'loss', 'losses')} found in channels, {replays}", "bold yellow"),
         )
     if result.lost:
-        told = f"{show_counted(result.lost, 'message')} gone before the sources read them"
-        console.print(Text(told, "bold yellow"))
+        loss = f"{show_counted(result.lost, 'message')} gone before the sources read them"
+        console.print(Text(loss, "bold yellow"))
     if result.dead_lettered:
         console.print(
             Text(f"{show_count(result.dead_lettered)} messages are in the dead letters", "bold yellow"),

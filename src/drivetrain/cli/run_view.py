@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a live table on a terminal, plain lines elsewhere.
+"""Shows a run in progress: a live table on a terminal, plain lines elsewhere.
 
 Design: both views write to the standard error stream, so that standard output holds results only. The
 live table redraws itself; the lines come at most once per interval, plus one for each change of state and
@@ -21,7 +21,7 @@ from rich.progress_bar import ProgressBar
 
 from drivetrain.cli.channel_view import attention, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
-from drivetrain.cli.run_state import FragmentView, RunState
+from drivetrain.cli.run_situation import findings_of
 from drivetrain.core.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
@@ -31,6 +31,7 @@ from drivetrain.core.job.run_progress import (
     ProgressEvent,
     RunStarted,
 )
+from drivetrain.core.job.run_state import FragmentView, RunState
 from drivetrain.terminal import Console, Table, Text, print_line
 
 _STOPPING: Final = "stopping after the batches in progress (Ctrl-C again stops at once)"
@@ -46,24 +47,24 @@ _STYLES: Final = {
 
 
 class RunView(Protocol):
-    """Shows a run; `tick` is called often, also while nothing happens."""
+    """Shows a run; `tick` is called often, even without events."""
 
     def on_event(self, event: ProgressEvent) -> None:
-        """Take note of an event."""
+        """Handle an event."""
 
     def tick(self) -> None:
-        """Show what is due."""
+        """Update the output if it is time."""
 
     def on_stop_requested(self) -> None:
         """Show that the run will stop; called from a signal handler, in the middle of anything."""
 
     def showing(self) -> contextlib.AbstractContextManager[None]:
-        """The time in which the view is on."""
+        """A context in which the view is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a view says of its run where that depends on where it runs."""
+    """The texts of a view that depend on where the application runs."""
 
     starting: str = "starting Spark …"
     hint: str = "Ctrl-C stops"
@@ -86,7 +87,7 @@ class LiveView:
         self._started_s = now_s()
         self._state = RunState()
         self._stopping = False
-        # Whatever the application prints appears above the table, if it goes to the same terminal.
+        # The application's own output appears above the table, if it goes to the same terminal.
         self._live = Live(
             console=console,
             get_renderable=self._draw,
@@ -97,11 +98,11 @@ class LiveView:
         )
 
     def on_event(self, event: ProgressEvent) -> None:
-        """Take note of an event; notices are printed above the table."""
+        """Handle an event; notices are printed above the table."""
         before, self._state = self._state, self._state.after(event)
         if isinstance(event, CheckpointsProgressed):
-            for told in _new_failures(before, event):
-                self.say(told)
+            for text in _new_failures(before, event):
+                self.say(text)
         if isinstance(event, NoticeGiven):
             self.say(event.text)
         if isinstance(event, FragmentStateChanged) and event.reason:
@@ -111,7 +112,7 @@ class LiveView:
         """Do nothing: the table redraws itself."""
 
     def on_stop_requested(self) -> None:
-        """The next drawing says it: printing from a signal handler may meet a print that it interrupted."""
+        """Show it with the next drawing: the signal may have interrupted a print, so do not print here."""
         self._stopping = True
 
     def say(self, text: str) -> None:
@@ -120,7 +121,7 @@ class LiveView:
 
     @contextlib.contextmanager
     def showing(self) -> Iterator[None]:
-        """The table is on the screen while the block runs, and gone after it."""
+        """Show the table while the block runs, and remove it afterwards."""
         with self._live:
             yield
 
@@ -142,7 +143,7 @@ class LiveView:
         for view in state.fragments:
             table.add_row(*_cells(view))
         now_ms = int(self._now_s() * 1000)
-        saved = [Text(f"  checkpoint {told}", "dim") for told in _checkpoints(state, now_ms)]
+        saved = [Text(f"  checkpoint {text}", "dim") for text in _checkpoints(state, now_ms)]
         notes = [Text(note, "yellow", no_wrap=True, overflow="ellipsis") for note in _notes(state)]
         below = [Text(self._words.stopping, "bold yellow")] if self._stopping else []
         return Group(table, *notes, *saved, _overall(state, elapsed_ms, self._words.hint), *below)
@@ -168,11 +169,11 @@ class LineView:
         self._owed: str | None = None
 
     def on_event(self, event: ProgressEvent) -> None:
-        """Take note of an event; starts, changes of state and notices are printed at once."""
+        """Handle an event; starts, changes of state and notices are printed at once."""
         before, self._state = self._state, self._state.after(event)
         if isinstance(event, CheckpointsProgressed):
-            for told in _new_failures(before, event):
-                self.say(told)
+            for text in _new_failures(before, event):
+                self.say(text)
         if isinstance(event, RunStarted):
             resumed = ", resuming where it stopped" if event.resumed else ""
             if event.replay_from_ms is not None:
@@ -185,10 +186,10 @@ class LineView:
         self.tick()
 
     def on_stop_requested(self) -> None:
-        """Say it now, or at the next tick when the signal came in the middle of a print."""
+        """Print it now, or at the next tick if the signal has interrupted a print."""
         try:
             self.say(self._words.stopping)
-        except RuntimeError:  # Python's streams refuse to be entered twice
+        except RuntimeError:  # Python's streams are not reentrant
             self._owed = self._words.stopping
 
     def tick(self) -> None:
@@ -203,9 +204,13 @@ class LineView:
         for view in self._state.fragments:
             if view.progress is not None and before.get(view.fragment) != view:
                 self.say(_line(view))
+        known = [] if self._shown is None else findings_of(self._shown)
+        for line in findings_of(self._state):
+            if line not in known:
+                self.say(line)
         if self._shown is None or self._shown.checkpoints != self._state.checkpoints:
-            for told in _checkpoints(self._state, int(self._now_s() * 1000)):
-                self.say(f"checkpoint {told}")
+            for text in _checkpoints(self._state, int(self._now_s() * 1000)):
+                self.say(f"checkpoint {text}")
         if self._state.fraction is not None:
             self.say(f"input: {show_share(self._state.fraction)}")
         self._shown = self._state
@@ -217,7 +222,7 @@ class LineView:
 
     @contextlib.contextmanager
     def showing(self) -> Iterator[None]:
-        """Lines need no set-up."""
+        """Do nothing: lines need no set-up."""
         yield
 
 
@@ -239,8 +244,9 @@ def _cells(view: FragmentView) -> list[RenderableType]:
 
 
 def _notes(state: RunState) -> list[str]:
-    """What asks for attention, a line each, in the order of the fragments."""
-    return [
+    """What is wrong, the worst first; then what waits in channels, in the order of the fragments."""
+    wrong = [f"  {line}" for line in findings_of(state)]
+    return wrong + [
         f"  {view.fragment}: {phrase}"
         for view in state.fragments
         if view.progress is not None
@@ -255,7 +261,7 @@ def _checkpoints(state: RunState, now_ms: int) -> list[str]:
 
 
 def _new_failures(before: RunState, event: CheckpointsProgressed) -> list[str]:
-    """The tries that have failed since, as far as they are still known."""
+    """The checkpoints that have failed since `before`, as far as `event` still lists them."""
     known = 0 if before.checkpoints is None else before.checkpoints.failed
     new = event.figures.failed - known
     return [failed_checkpoint(failure) for failure in event.figures.failures[-new:]] if new > 0 else []
@@ -264,11 +270,11 @@ def _new_failures(before: RunState, event: CheckpointsProgressed) -> list[str]:
 def _line(view: FragmentView) -> str:
     progress = view.progress
     assert progress is not None
-    told = "".join(f"; {phrase}" for phrase in attention(progress))
+    problems = "".join(f"; {phrase}" for phrase in attention(progress))
     return (
         f"{view.fragment}: {show_count(progress.rows_total)} messages, {show_rate(progress.rows_per_s)}, "
         f"lag {show_count(progress.lag_rows)}, clock {show_clock(progress.clock_ms)}, "
-        f"batch {show_span(progress.batch_ms)}{told}"
+        f"batch {show_span(progress.batch_ms)}{problems}"
     )
 
 

@@ -1,7 +1,8 @@
-"""`drivetrain savepoint`: writes all that an application needs to go on elsewhere to a directory.
+"""`drivetrain savepoint`: writes everything that an application needs to continue elsewhere to a directory.
 
-An application that runs, or ran, here is found in the state directory; one of a cluster is asked for with
-`--masters`, and by default where the configuration names a cluster and no state directory was given.
+An application that runs, or ran, on this machine is found in the state directory. With `--masters` the
+application is one of a cluster; this is also the default if the configuration names a cluster and no state
+directory was given.
 
 Called by `cli.main`. Needs no Spark.
 """
@@ -58,7 +59,7 @@ def savepoint_command(
         written = savepoint(app, place, config, timeout=timeout)
     manifest = read_manifest(written)
     if as_json:
-        told = {
+        data = {
             "place": str(written),
             "app_id": manifest.app_id,
             "checkpoint": manifest.record.txid,
@@ -66,7 +67,7 @@ def savepoint_command(
             "bytes": manifest.bytes,
             "files": len(manifest.files),
         }
-        json.dump(told, sys.stdout)
+        json.dump(data, sys.stdout)
         sys.stdout.write("\n")
         return
     print_line(
@@ -84,6 +85,6 @@ def _of_cluster(app: str, place: Path | None, timeout: str, config: Config) -> P
     with connected_by(config) as client:
         view = client.application(app)
         if place is None:
-            told = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
-            place = Path(config[run_keys.STATE_DIR], "savepoints", f"{view.app_id}-{told}")
+            now = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
+            place = Path(config[run_keys.STATE_DIR], "savepoints", f"{view.app_id}-{now}")
         return client.savepoint(view.app_id, place, timeout)

@@ -1,4 +1,4 @@
-"""`drivetrain show`: everything that is known of one application in a cluster.
+"""`drivetrain show`: all details of one application in a cluster.
 
 Called by `cli.main`.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from drivetrain.cli.application_seen import look_at
 from drivetrain.cli.apps import STATE_STYLES, view_as_data, workers_of
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
 from drivetrain.cli.as_data import as_data
@@ -18,11 +19,11 @@ from drivetrain.cli.attached import how_to_come_back, watch
 from drivetrain.cli.channel_view import channels_of, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
 from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
-from drivetrain.cli.explain import finding_line
+from drivetrain.cli.explain import finding_line, findings_as_data
+from drivetrain.cli.figures_view import figures_of
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.references import shown
-from drivetrain.core.diagnosis.diagnosis import diagnose
 from drivetrain.core.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
 from drivetrain.terminal import Console, Table, Text, print_line
 
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 
     from drivetrain.cluster.messages.applications import ApplicationView, WorkerView
     from drivetrain.cluster.messages.following import ErrorView, JobStatus
+    from drivetrain.core.diagnosis.finding import Finding
 
 _MOST_ERRORS: Final = 5
 _MOST_FAILURES: Final = 3
 _WIDE: Final = 110
-"""From so many characters on, the fragments' delays and executors fit in too."""
+"""The least width, in characters, for the fragments' delays and executors."""
 
 
 def show_command(
@@ -60,27 +62,32 @@ def show_command(
             if end is None:
                 print_line(how_to_come_back(app), file=sys.stderr)
                 raise typer.Exit(code)
-        view, status = client.status(app)
-        workers = client.workers()
+        seen = look_at(client, app)
     if as_json:
-        data = {**view_as_data(view, workers), "status": None if status is None else status_as_data(status)}
+        data = {
+            **view_as_data(seen.view, seen.workers),
+            "status": None if seen.status is None else status_as_data(seen.status),
+            "findings": findings_as_data(seen.findings),
+        }
         json.dump(data, sys.stdout)
         sys.stdout.write("\n")
         return
-    show_application(view, status, workers, Console())
+    show_application(seen.view, seen.status, seen.workers, Console(), seen.findings)
 
 
 def show_application(
-    view: ApplicationView, status: JobStatus | None, workers: Sequence[WorkerView], console: Console
+    view: ApplicationView,
+    status: JobStatus | None,
+    workers: Sequence[WorkerView],
+    console: Console,
+    findings: Sequence[Finding],
 ) -> None:
-    """Print what the registry says, and what the application master says if there is one."""
-    from drivetrain.cluster.client.situation import situation_of
-
+    """Print what the registry says, what the application master says if there is one, and what is wrong."""
     console.print(
         Text.assemble((view.app_id, "bold"), " ", (view.state.value, STATE_STYLES[view.state.value]))
     )
     console.print(_facts(view, status, workers))
-    for finding in diagnose(situation_of(view, status, workers)):
+    for finding in findings:
         console.print(finding_line(finding))
     if status is None:
         if not view.state.is_over:
@@ -137,7 +144,7 @@ def _facts(view: ApplicationView, status: JobStatus | None, workers: Sequence[Wo
         figures = status.checkpoints
         table.add_row("  checkpoint", last_checkpoint(figures, status.checkpoints_now_ms))
         if figures.last is not None:
-            prepared = sorted(figures.last.fragment_ms.items(), key=lambda told: -told[1])
+            prepared = sorted(figures.last.fragment_ms.items(), key=lambda entry: -entry[1])
             table.add_row("", Text(", ".join(f"{id} {show_span(ms)}" for id, ms in prepared), "dim"))
         for failure in figures.failures[-_MOST_FAILURES:]:
             table.add_row("", Text(failed_checkpoint(failure), "yellow"))
@@ -163,6 +170,9 @@ def _job(status: JobStatus) -> str:
 
 def _show_fragments(status: JobStatus, console: Console) -> None:
     console.print(_fragments(status, is_wide=console.width >= _WIDE))
+    figures = figures_of(status.fragments, console.width)
+    if figures is not None:
+        console.print(figures)
     channels = channels_of(status.fragments, console.width)
     if channels is not None:
         console.print(channels)

@@ -1,7 +1,7 @@
-"""Checks of what is installed: Python, packages, Java.
+"""Checks of installed software: Python, packages, Java.
 
-Versions are read from the packages' metadata, so that a package that cannot be imported is still
-reported, and no check pays for importing Spark.
+Versions are read from the packages' metadata, so that a package that cannot be imported is still reported,
+and no check pays for importing Spark.
 
 Called by `drivetrain doctor`.
 """
@@ -28,7 +28,7 @@ JAVA_AT_LEAST: Final = 17
 _JAVA_TIMEOUT_S: Final = 20
 
 PACKAGES: Final[tuple[tuple[str, tuple[int, ...], tuple[int, ...] | None, str], ...]] = (
-    # name, at least, below, what it is for
+    # name, least version, version to stay below, purpose
     ("pyspark", (4, 3), (4, 4), "the engine"),
     ("pyarrow", (18,), None, "batches between Spark and Python"),
     ("pandas", (2, 2), (3,), "PySpark 4.3 does not fully support pandas 3"),
@@ -37,7 +37,7 @@ PACKAGES: Final[tuple[tuple[str, tuple[int, ...], tuple[int, ...] | None, str], 
 )
 
 EXTRAS: Final = (
-    # name, what it is for, the extra of this package that brings it
+    # name, purpose, the extra of this package that installs it
     ("confluent-kafka", "exactly-once sinks of Kafka", "kafka"),
     ("fastavro", "Avro messages of Kafka", "kafka"),
     ("psycopg", "PostgreSQL sinks", "postgresql"),
@@ -113,7 +113,7 @@ def check_java(environ: Mapping[str, str]) -> Finding:
 
 
 def check_kafka(config: Config) -> Finding:
-    """Spark's connector, which applications with Kafka need. Fetches nothing."""
+    """Spark's Kafka connector, which applications with Kafka need. Downloads nothing."""
     from drivetrain.spark.session.kafka_connector import connector_jars
 
     try:
@@ -143,7 +143,7 @@ def check_extras() -> list[Finding]:
 
 
 def check_spark_home(environ: Mapping[str, str]) -> Finding:
-    """Whether SPARK_HOME makes PySpark start some other Spark than its own."""
+    """Whether SPARK_HOME makes PySpark start another Spark than its own."""
     home = environ.get("SPARK_HOME")
     if not home:
         return Finding("SPARK_HOME", Verdict.OK, "not set: the Spark inside the pyspark package is used")
@@ -162,7 +162,7 @@ def check_spark_home(environ: Mapping[str, str]) -> Finding:
 
 
 def check_worker_python(environ: Mapping[str, str]) -> Finding:
-    """Whether Spark's workers are told to run another Python than this one."""
+    """Whether Spark's workers are configured to run another Python than this one."""
     worker = environ.get("PYSPARK_PYTHON")
     if not worker:
         return Finding("worker Python", Verdict.OK, "the same as above")
@@ -185,7 +185,7 @@ def check_worker_python(environ: Mapping[str, str]) -> Finding:
 
 
 def java_major(output: str) -> int | None:
-    """The major version in what `java -version` tells: 17 for "17.0.15", 8 for "1.8.0_392", or None."""
+    """The major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_392", or None."""
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None
 

@@ -1,9 +1,9 @@
-"""Keeps standard output for one JSON object, whoever else prints.
+"""Reserves standard output for one JSON object, even if other code prints.
 
-An application file may print, its functions may, and so may Java and Spark's workers, which inherit the
-descriptor and know nothing of `sys.stdout`. So the descriptor itself is exchanged.
+An application file may print, and so may its functions, Java, and Spark's workers, which inherit the file
+descriptor and bypass `sys.stdout`. So the descriptor itself is replaced.
 
-Called by the commands that promise JSON and run code of the user's.
+Called by the commands that print JSON and run users' code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TextIO
 
 @contextlib.contextmanager
 def standard_output_reserved() -> Iterator[TextIO]:
-    """Give standard output to the block alone; what anyone else prints there goes to standard error."""
+    """Reserve standard output for the block; all other output to it goes to standard error."""
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

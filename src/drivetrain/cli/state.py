@@ -1,7 +1,7 @@
-"""`drivetrain state`: asks an application for its states, whether or not it runs.
+"""`drivetrain state`: shows the states of an application, whether or not it runs.
 
-Called by `cli.main`. Reads the state directory; in a cluster that is the shared one. Starts a small Spark of
-its own, because only Spark reads what it keeps.
+Called by `cli.main`. Reads the state directory; in a cluster that is the shared one. Starts its own small
+Spark, because only Spark can read its state files.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def state_command(
 
 
 def of_key(states: States, written: str, at: str | None) -> list[KeptState]:
-    """The states of a key that was written as text; raises `UserError` when no reading of it has any."""
+    """The states of a key given as text; raises `UserError` when no interpretation of it has any."""
     from drivetrain.spark.state.state_query import KeptState
 
     for key in readings(written):
@@ -88,7 +88,7 @@ def of_key(states: States, written: str, at: str | None) -> list[KeptState]:
 
 
 def readings(written: str) -> list[Any]:
-    """What a key may be that was written like this: text first, then what JSON says."""
+    """The possible values of a key given as text: the text itself, then its value as JSON."""
     try:
         read = json.loads(written)
     except json.JSONDecodeError:
@@ -97,7 +97,7 @@ def readings(written: str) -> list[Any]:
 
 
 def as_data(states: States, found: list[KeptState], at: str | None) -> dict[str, Any]:
-    """The answer for `--json`."""
+    """The states for `--json`."""
     listed = []
     for one in found:
         window = None if one.window is None else {"start_ms": one.window[0], "end_ms": one.window[1]}
@@ -106,7 +106,7 @@ def as_data(states: States, found: list[KeptState], at: str | None) -> dict[str,
 
 
 def show(states: States, found: list[KeptState], at: str | None, limit: int, console: Console) -> None:
-    """Print states as a table, and as of when they are."""
+    """Print states as a table, with the application time that they belong to."""
     table = Table()
     is_windowed = any(one.window is not None for one in found)
     table.add_names("key", *(["window (UTC)"] if is_windowed else []), "value")

@@ -1,15 +1,15 @@
 """Ctrl-C and termination signals: the first asks the run to drain and stop, the second ends the process.
 
-Why the second ends the process without clean-up: the user has asked twice, and whatever is waited for is
-what does not come. Nothing is lost by it: a run that is killed at any moment resumes from its last
-committed batch, and Spark's Java process ends by itself when this one is gone.
+The second signal ends the process without clean-up, because a user who repeats it has probably seen the clean
+stop hang.
+Nothing is lost: a run that is killed at any moment resumes from its last committed batch, and Spark's Java
+process ends when this one is gone.
 
 Invariants:
-1. After the first signal `requested` is true for good, and the handlers of before are back when the block
-ends.
+1. After the first signal `requested` stays true, and the previous handlers are restored when the block ends.
 2. No signal is ignored.
 
-Called by `drivetrain run`, and by what watches a cluster, where stopping means looking away.
+Called by `drivetrain run`, and by commands that watch a cluster, which only stop watching.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from typing import Any, Final
 
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_LAST_WORDS: Final = "stopped at once; the next run resumes from the last committed batch"
+_EXIT_TEXT: Final = "stopped at once; the next run resumes from the last committed batch"
 
 
 class StopSignals:
     """A context in which the first SIGINT or SIGTERM sets `requested` and calls `on_first`.
 
-    `last_words` are what the second one says.
+    The second signal prints `exit_text` and ends the process.
     """
 
-    def __init__(self, on_first: Callable[[], None], last_words: str = _LAST_WORDS) -> None:
+    def __init__(self, on_first: Callable[[], None], exit_text: str = _EXIT_TEXT) -> None:
         self._on_first = on_first
-        self._last_words = f"\n{last_words}\n".encode()
+        self._exit_text = f"\n{exit_text}\n".encode()
         self._received: signal.Signals | None = None
         self._before: dict[int, Any] = {}
 
     @property
     def requested(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has arrived."""
         return self._received is not None
 
     @property
     def exit_code(self) -> int:
-        """128 plus the number of the signal that came, as shells count; 0 when none came."""
+        """128 plus the number of the first signal, as in shells; 0 without a signal."""
         return 0 if self._received is None else 128 + self._received
 
     def __enter__(self) -> StopSignals:
@@ -60,8 +60,8 @@ class StopSignals:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._received is not None:
-            # Straight to the descriptor: the signal may have come in the middle of a print.
-            os.write(2, self._last_words)
+            # Straight to the descriptor, as the signal may have interrupted a print.
+            os.write(2, self._exit_text)
             os._exit(128 + number)
         self._received = signal.Signals(number)
         self._on_first()

@@ -1,8 +1,8 @@
-"""`drivetrain submit`: hands an application to a cluster.
+"""`drivetrain submit`: submits an application to a cluster.
 
-Design: everything that can be found wrong without Spark is found here, before anything is sent: the file is
-loaded and planned. Attached (the default), the command shows how the application goes and ends with it, with
-the exit code that `run` would have; Ctrl-C detaches. Detached, it returns once the application is accepted.
+Design: the file is loaded and planned here, so that all errors that need no Spark appear before anything is
+sent. Attached (the default), the command shows the application's progress and ends with it, with the exit
+code that `run` would have; Ctrl-C detaches. Detached, it returns once the application is accepted.
 
 Called by `cli.main`.
 """
@@ -121,7 +121,7 @@ def _submit(
     with connected_by(config) as client:
         app_id = client.submit_prepared(submission)
         if not attached:
-            _tell_accepted(app_id, output)
+            _print_accepted(app_id, output)
             return 0
         print_line(f"accepted as {app_id}", file=sys.stderr, flush=True)
         end, code = watch(client, app_id, config[run_keys.PROGRESS_INTERVAL])
@@ -130,10 +130,10 @@ def _submit(
         if output is not None:
             _write(output, {"outcome": "detached", "app_id": app_id})
         return code
-    return _tell_end(end, submission, output)
+    return _print_end(end, submission, output)
 
 
-def _tell_accepted(app_id: str, output: TextIO | None) -> None:
+def _print_accepted(app_id: str, output: TextIO | None) -> None:
     if output is not None:
         _write(output, {"outcome": "accepted", "app_id": app_id})
         return
@@ -141,7 +141,7 @@ def _tell_accepted(app_id: str, output: TextIO | None) -> None:
     print_line(f"  watch it: drivetrain show {app_id} --watch", file=sys.stderr)
 
 
-def _tell_end(end: End, submission: Submission, output: TextIO | None) -> int:
+def _print_end(end: End, submission: Submission, output: TextIO | None) -> int:
     from drivetrain.cluster.client import error_of_end
 
     error = error_of_end(end)

@@ -1,8 +1,7 @@
-"""`drivetrain wait`: waits until an application of a cluster is over, or has come to a moment of its own
-time.
+"""`drivetrain wait`: waits until an application of a cluster is over, or its clock has reached a moment.
 
-For scripts: "when all of March is counted, then …". Exit code 0: it is there; 4: not in time; 2: the
-application has ended without getting there.
+For scripts: "when all of March is counted, then …". Exit codes: 0 when it has; 4 when it has not in time;
+2 when the application ends first.
 
 Called by `cli.main`.
 """
@@ -43,16 +42,16 @@ def wait_command(
     as_json: JsonOption = False,
 ) -> None:
     """Wait until an application has ended, or its clock has reached a moment."""
-    milliseconds(timeout, "--timeout")  # refuses what is no duration before it connects
+    milliseconds(timeout, "--timeout")  # rejects an invalid duration before connecting
     with connected(sets, config_file, masters) as client:
         if clock is None:
             view = client.wait(app, timeout)
-            told, data = f"{view.app_id} is {view.state.value}", view_as_data(view, ())
+            text, data = f"{view.app_id} is {view.state.value}", view_as_data(view, ())
         else:
             clock_ms = client.wait_clock(app, clock, timeout)
-            told, data = f"the clock is at {show_clock(clock_ms)}", {"clock_ms": clock_ms}
+            text, data = f"the clock is at {show_clock(clock_ms)}", {"clock_ms": clock_ms}
     if as_json:
         json.dump(data, sys.stdout)
         sys.stdout.write("\n")
         return
-    print_line(told)
+    print_line(text)

@@ -1,14 +1,15 @@
-"""Moving an application's archive: from a client to the leader, from the masters to a worker.
+"""Moves an application's archive from a client to the leader, and from the masters to a worker.
 
-Problem: connections break and leaders change in the middle; what was moved already should not be moved again,
-and what arrives must be what was sent.
+Problem: connections break and leaders change in the middle; bytes that arrived should not be sent again, and
+the archive must arrive unchanged.
 
-Design: the receiver says how far it has come. A client sends from there until the leader says that the
-archive is complete, verified and durable; a new leader that has less says so, and gets the rest. A worker
-appends to a file and asks from its end on, whichever master answers; the hash is verified when it unpacks.
+Design: the receiver reports how much it has. A client sends from there until the leader reports that the
+archive is complete, verified and durable; a new leader that has less reports that, and gets the rest. A
+worker appends to a file and requests the bytes from its end on, from any master; it verifies the hash when it
+unpacks.
 
 Invariants:
-1. `upload` returns only when a leader has said `complete`.
+1. `upload` returns only when a leader has answered `complete`.
 2. No chunk is larger than `CHUNK_BYTES`.
 3. A transfer that makes no progress ends with an error.
 
@@ -43,16 +44,16 @@ class CodeMissingError(UnavailableError):
 
 
 class AskLeader(Protocol):
-    """Asks whoever leads, again if need be, until there is an answer or a timeout has passed."""
+    """Asks the current leader, repeatedly if necessary, until it answers or a timeout has passed."""
 
     async def __call__(self, message: Message, reply: type[R]) -> R:
-        """The answer; raises what says that there is none."""
+        """Return the answer; raises a DrivetrainError without one."""
 
 
 async def upload(ask: AskLeader, archive: Archive) -> None:
-    """Send the archive to the leader; nothing is sent of what it has.
+    """Send the archive to the leader, except the bytes that it has.
 
-    Raises what `ask` raises, or PeerViolationError when the transfer goes nowhere.
+    Raises what `ask` raises, or PeerViolationError when the transfer makes no progress.
     """
     size = archive.size_bytes
     stored = await ask(PutCode(archive.sha256, 0, size, b""), CodeStored)
@@ -78,10 +79,10 @@ async def fetch(
     *,
     timeout_ms: int,
 ) -> None:
-    """Bring the archive into the cache, where it can then be installed; goes on with what is there.
+    """Download the archive into the cache, ready to install; continues after the part that is there.
 
-    The leader is asked first, then the other masters. `blocking(function, *args)` runs it in a thread.
-    Raises CodeMissingError when every master that answers has none, or none answers until `timeout_ms`.
+    Asks the leader first, then the other masters. `blocking(function, *args)` runs the function in a thread.
+    Raises CodeMissingError when no master that answers has it, or none answers within `timeout_ms`.
     """
     end_s = asyncio.get_running_loop().time() + timeout_ms / 1000
     offset = await blocking(cache.arrived_bytes, sha256)

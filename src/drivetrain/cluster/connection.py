@@ -1,7 +1,7 @@
-"""How a process of the cluster meets the others: the list of masters, keys, permissions, TLS.
+"""Connects a process of the cluster to the others: the list of masters, keys, permissions, TLS.
 
 Invariants:
-1. What arrives is judged by the permissions of its sender's role.
+1. The permissions of the sender's role decide about every message that arrives.
 2. TLS has all of its three files, or none.
 
 Called by masters, workers, application masters, executors and clients when they start.
@@ -49,10 +49,10 @@ def masters_of(config: Config) -> list[str]:
 def remote_settings(
     config: Config, port: int = 0, *, system: str = CLIENT, environ: Mapping[str, str] | None = None
 ) -> RemoteSettings:
-    """The settings for `attach_remote`: listen on `port` of `cluster.host`, 0 means any free one.
+    """The settings for `attach_remote`, to listen on `port` of `cluster.host`; 0 means any free port.
 
-    `system` is the name of the actor system that they are for (see `access.system_names`). `environ` None
-    means the process's. Raises ConfigError and InsecureBindError.
+    `system` is the name of the actor system (see `access.system_names`). `environ` None means the process's
+    environment. Raises ConfigError and InsecureBindError.
     """
     return RemoteSettings.from_config(
         config,

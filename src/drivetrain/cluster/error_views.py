@@ -1,4 +1,4 @@
-"""Errors as other processes are told of them.
+"""Converts errors to the form that is sent to other processes.
 
 Called by executors and application masters.
 """
@@ -12,19 +12,19 @@ from drivetrain.config.references import scrub
 from drivetrain.errors import DrivetrainError
 
 _MOST_CHARACTERS = 8_000
-"""Of any field: an error must fit a message, and a screen."""
+"""The limit of each field: an error must fit into a message, and on a screen."""
 
 
 def error_view(error: BaseException) -> ErrorView:
-    """`error` as others are told of it, with the user's own traceback where there is one.
+    """Convert `error` for other processes, with the user's own traceback if there is one.
 
-    What is not of Drivetrain's own tree was raised by the application. Secrets are taken out of it.
+    An error that is not a DrivetrainError came from the application. Secrets are removed.
     """
     scrub(error)
     if not isinstance(error, DrivetrainError):
-        told = "".join(traceback.format_exception(error))[-_MOST_CHARACTERS:]
+        trace = "".join(traceback.format_exception(error))[-_MOST_CHARACTERS:]
         what = _cut(f"{type(error).__name__}: {error}") or ""
-        return ErrorView("application", what, remedy="correct the application", user_traceback=told)
+        return ErrorView("application", what, remedy="correct the application", user_traceback=trace)
     got = error.got
     if got is None and (message := getattr(error, "message", None)) is not None:
         got = f"the message {message}"
@@ -40,7 +40,7 @@ def error_view(error: BaseException) -> ErrorView:
 
 
 def defect_view(kind: str, error: Exception, count: int) -> ErrorView:
-    """A defect of Drivetrain's own that another process's message has met; `count` are all so far."""
+    """A defect of Drivetrain that a message of another process revealed; `count` is the total so far."""
     scrub(error)
     return ErrorView(
         "internal",
@@ -53,10 +53,10 @@ def defect_view(kind: str, error: Exception, count: int) -> ErrorView:
 def _cut(text: object) -> str | None:
     if text is None:
         return None
-    told = str(text)
-    # The end of a traceback says most, the beginning of anything else.
-    if len(told) <= _MOST_CHARACTERS:
-        return told
-    if told.startswith("Traceback"):
-        return f"…\n{told[-_MOST_CHARACTERS:]}"
-    return f"{told[:_MOST_CHARACTERS]}…"
+    shown = str(text)
+    # The end of a traceback is its most useful part; of any other text it is the beginning.
+    if len(shown) <= _MOST_CHARACTERS:
+        return shown
+    if shown.startswith("Traceback"):
+        return f"…\n{shown[-_MOST_CHARACTERS:]}"
+    return f"{shown[:_MOST_CHARACTERS]}…"

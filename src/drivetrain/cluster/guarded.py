@@ -1,21 +1,22 @@
-"""Actors that no message from outside can fail.
+"""Actors that keep running whatever message another process sends.
 
-Problem. Masters, workers, application masters and executors hold what must survive any message: a term,
-running processes, a running application. A message that is wrong in a way nobody thought of (a field out of
-range, no sender, an answer too large to send) raises somewhere in its handler; if the actor failed with it,
-one peer could end a term, or a worker with all that runs there.
+Problem. Masters, workers, application masters and executors hold state that must survive any message: a term,
+running processes, a running application. A message that is wrong in an unforeseen way (a field out of range,
+no sender, an answer too large to send) raises somewhere in its handler; if the actor failed with it, one peer
+could end a term, or a worker with all its processes.
 
-Design. `GuardedActor.receive` is the boundary. What the handling of one message raises is the end of that
-message: it is logged with its sender, counted, and answered to whoever asked; `recovered` then puts right
-what the handler left half done. What we raise on purpose says what is wrong with the message. Anything else,
-an `InternalError` included, is a defect of ours that a message has met: it is logged with its traceback and
-counted apart. `ends_with` says what passes the boundary all the same.
+Design. `GuardedActor.receive` is the boundary. An exception ends the handling of that one message: the actor
+logs it with the sender, counts it, and answers the asker with a failure; `recovered` then repairs what the
+handler left half done. An error that we raise on purpose describes what is wrong with the message. Any other
+exception, including `InternalError`, is a defect of ours that the message revealed: it is logged with its
+traceback and counted separately. `ends_with` decides which exceptions pass the boundary nevertheless.
 
 Invariants:
-1. Only what `ends_with` says makes a guarded actor fail: of a message from outside, nothing, unless another
-   process takes over from an actor that fails (masters do, and let an `InternalError` pass).
-2. Whoever asked gets an answer, also when the proper one cannot be sent.
-3. The same error is logged when it comes for the 1st, 2nd, 4th, 8th time and so on, not more often.
+1. Only an exception that `ends_with` lets through makes a guarded actor fail. No message from outside does
+   that, except in actors that another process replaces when they fail (masters let an `InternalError`
+   through).
+2. Every asker gets an answer, even when the intended one cannot be sent.
+3. The same error is logged at its 1st, 2nd, 4th, 8th occurrence and so on, not more often.
 
 Called by the actors of masters, workers and executors, which derive from it, and by application masters.
 """
@@ -38,7 +39,7 @@ _MOST_KINDS: Final = 200
 
 
 class Mishaps:
-    """Counts what went wrong, by kind, and logs it ever more rarely; `defects` are those that are ours."""
+    """Counts errors by kind, and logs each kind ever more rarely; `defects` counts Drivetrain's own."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -46,9 +47,9 @@ class Mishaps:
         self._by_kind: Final[dict[str, int]] = {}
 
     def note(self, kind: str, error: Exception, sender: ActorRef | None = None) -> bool:
-        """One more of a kind; returns whether it was logged.
+        """Count one more error of a kind; returns whether it was logged.
 
-        `kind` is taken from the program, not from the message.
+        `kind` must come from the program, not from the message.
         """
         is_ours = is_defect(error)
         self.total += 1
@@ -62,7 +63,7 @@ class Mishaps:
         shown = str(error)[:_SHOWN_CHARACTERS].replace("\n", " ")
         origin = "" if sender is None else f", from {str(sender.path)[:_SHOWN_CHARACTERS]}"
         if is_ours:
-            # Not `exc_info`: the text of an error may be as long as the message that it is about.
+            # Not `exc_info`: the text of an error may be as long as the message that caused it.
             frames = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s: %s%s (%d times so far)\n%s", kind, shown, origin, count, frames)
         else:
@@ -71,23 +72,23 @@ class Mishaps:
 
 
 def is_defect(error: Exception) -> bool:
-    """Whether what the handling of a message raised is a defect of ours, not a fault of the message."""
+    """Whether an exception in a message's handler is a defect of ours, not a fault of the message."""
     return not isinstance(error, DrivetrainError) or isinstance(error, InternalError)
 
 
 def is_own(message: Message) -> bool:
-    """Whether a message never leaves its process: nobody else can have sent it."""
+    """Whether a message never leaves its process, so that no other process can have sent it."""
     return str(type(message).__struct_config__.tag).startswith(LOCAL_TAG)
 
 
 class GuardedActor(Actor):
-    """An actor that goes on whatever a message does; subclasses write `act` in place of `receive`."""
+    """An actor that survives exceptions of its handlers; subclasses define `act` in place of `receive`."""
 
     _mishaps: Mishaps | None = None
 
     @property
     def mishaps(self) -> Mishaps:
-        """What this actor refused because handling it raised."""
+        """Counts of the messages that this actor refused because handling them raised."""
         if self._mishaps is None:
             self._mishaps = Mishaps()
         return self._mishaps
@@ -116,15 +117,15 @@ class GuardedActor(Actor):
         raise NotImplementedError
 
     def asker_of(self, message: Message) -> ActorRef | None:
-        """Who waits for the answer to a message: its sender, unless it carries another."""
+        """The actor that waits for the answer: by default the sender."""
         return self.context.sender
 
     def ends_with(self, message: Message, error: Exception) -> bool:
-        """Whether the actor fails with what handling `message` has raised; here with a broken invariant."""
+        """Whether the actor fails with an exception from its handler; by default with a broken invariant."""
         return isinstance(error, InternalError)
 
     def recovered(self) -> None:
-        """Put right what a handler that raised has left half done; nothing by default."""
+        """Repair what a handler that raised has left half done; does nothing by default."""
 
     def _mishandled(self, message: Message, error: Exception) -> None:
         kind = f"{type(self).__name__} could not handle {type(message).__name__}"
@@ -134,20 +135,20 @@ class GuardedActor(Actor):
 
 
 def failure_of(error: Exception, where: str) -> Failure:
-    """What an asker is answered in place of what raised `error`."""
+    """The answer to an asker whose request raised `error`."""
     if isinstance(error, DrivetrainError) and not isinstance(error, AskError):
         return Failure(error.code, error.what, where, error.remedy)
     return Failure("actor-failed", f"{type(error).__name__}: {error}"[:_SHOWN_CHARACTERS], where)
 
 
 def refuse(me: ActorRef, asker: ActorRef | None, error: Exception) -> None:
-    """Answer whoever asked `me`, if anybody did, that handling the message raised."""
+    """Answer the asker of `me`, if there is one, that handling its message raised."""
     if asker is not None and asker.expects_answer:
         asker.tell(failure_of(error, str(me.path)))
 
 
 def answer(asker: ActorRef, message: Message, sender: ActorRef | None = None) -> None:
-    """Answer `asker`; with an error that says so when the answer cannot be sent, being too large for one."""
+    """Answer `asker`, or send it the error when the answer is too large for a message."""
     try:
         asker.tell(message, sender)
     except MessageRefusedError as error:
@@ -156,7 +157,7 @@ def answer(asker: ActorRef, message: Message, sender: ActorRef | None = None) ->
 
 
 def attempt(kind: str, mishaps: Mishaps, action: Callable[[], None]) -> None:
-    """Do one of several things, so that the others do not suffer when it raises."""
+    """Do one of several things; log its exception, so that the others still happen."""
     try:
         action()
     except InternalError:

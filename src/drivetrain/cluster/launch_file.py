@@ -1,17 +1,17 @@
-"""The launch file: all that a worker tells a process that it starts.
+"""The launch file: everything that a worker passes to a process that it starts, except secrets.
 
-Problem: an application master or an executor needs a page of values before it can say its first word, and
-they must be there to look at when it went wrong.
+Problem: an application master or an executor needs a page of values before it can do anything, and they must
+remain readable when it fails.
 
 Design: a JSON file in the process's own directory, readable by its owner only, whose path is the only
 argument of the process. Secrets are not in it: the keys of the process come in the environment
 (DRIVETRAIN_SECRET).
 
 Invariants:
-1. What `load` returns is what was given to `save`.
+1. `load` returns what `save` wrote.
 2. The file never holds a secret.
 
-Written by the worker, read by `parent.wait_for_launch_file`, so by every launched process.
+Written by the worker, read by `parent.wait_for_launch_file`, and so by every launched process.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from drivetrain.errors import PeerViolationError, UnavailableError
 
 
 class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a launched process is to be.
+    """The role and the settings of a launched process.
 
     `owner` and `worker` are actor paths with their incarnation (`str(ref.path)`); `app_master` is the one
     that an executor registers with. `code_directory` holds the unpacked archive and must not be written to;
-    `work_directory` is the process's own, its current directory, and goes with it. `masters` are HOST:PORT;
-    `host` is what this process listens on and is reached at. `config` is keyed by configuration key, values
-    as a user writes them: the worker's own, overridden by the application's.
+    `work_directory` is the process's own and current directory, deleted after its end. `masters` are
+    HOST:PORT; `host` is the address that this process listens on and is reached at. `config` maps
+    configuration keys to values as a user writes them: the worker's own, overridden by the application's.
     """
 
     kind: ProcessKind
@@ -86,7 +86,7 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def system(self) -> str:
-        """The name of the process's actor system, which its keys prove."""
+        """The name of the process's actor system; its keys prove it."""
         if self.kind is ProcessKind.APP_MASTER:
             return app_master_name(self.app_id, self.epoch)
         return executor_name(self.app_id, self.epoch, self.launch_id)

@@ -1,20 +1,20 @@
-"""Finding the leading master, and noticing when another one leads.
+"""Finds the leading master, and notices when another one leads.
 
-Problem: any master may die, be frozen or be cut off; a frozen one still believes that it leads when it wakes.
-Whoever depends on the leader must find the one that counts, soon, without a list of rules of its own.
+Problem: any master may die, freeze or be cut off; a frozen one still believes that it leads when it wakes.
+Processes that depend on the leader must find the current one quickly, all by the same rules.
 
 Design: `LeaderSearch` asks all masters at once who leads; the answer of the highest term counts once the
-named master says so itself. `find_leader` repeats that until a timeout, for clients. `LeaderLink` does it for
-an actor: it asks the leader now and then whether it still leads, and calls the actor back when the leader was
-found, has changed or is lost. It watches all masters that it has met: only who is watched gets heartbeats,
-and only by them a connection is found dead whose other end has gone without a word.
+named master confirms it. `find_leader` repeats that until a timeout, for clients. `LeaderLink` does it for an
+actor: it regularly asks the leader whether it still leads, and calls the actor back when it has found or lost
+the leader, or another one leads. It watches all masters that it has met: only watched actors get heartbeats,
+and only heartbeats reveal a connection whose other end vanished without closing it.
 
 Invariants:
-1. A leader that is returned or called back with has said itself that it leads, in its term.
-2. A link never goes back to a lower term, unless a majority of masters knows none as high (they lost their
-disks, all of them).
-3. A link calls `on_lost` only after `on_found`; `on_found` again for the same leader says that it was out of
-reach meanwhile and may have forgotten us.
+1. Every leader that is returned or passed to a callback has itself confirmed that it leads, in its term.
+2. A link never goes back to a lower term, unless a majority of masters knows no term as high (all of them
+   lost their disks).
+3. A link calls `on_lost` only after `on_found`. A second `on_found` for the same leader means that the leader
+   was unreachable meanwhile and may have forgotten us.
 
 Called by workers, application masters and clients. Source: Gearpump's MasterProxy.
 """
@@ -66,7 +66,7 @@ class SecretRefusedError(UserError):
 
 
 class Known(Message, frozen=True, tag="dt.local.cluster.leader-known"):
-    """The outcome of a search or a check by a link; `answered` masters of all."""
+    """The outcome of a link's search or check; `answered` is how many masters answered."""
 
     leader: Leader | None
     answered: int = 0
@@ -84,12 +84,12 @@ class LeaderSearch:
         self._found: Final[dict[str, ActorRef]] = {}
         self.masters: Final = tuple(masters)
         self.answered: frozenset[str] = frozenset()
-        """Which masters answered in the last round."""
+        """The masters (HOST:PORT) that answered in the last round."""
         self.leads: str | None = None
-        """HOST:PORT of the leader that was found last."""
+        """HOST:PORT of the last leader found."""
 
     async def round(self) -> Leader | None:
-        """Ask all masters once; None when none leads, or the one that does cannot be reached."""
+        """Ask all masters once; None when none leads, or the leader cannot be reached."""
         answers = await self._ask_all()
         best: Leader | None = None
         for answer in answers.values():
@@ -106,7 +106,7 @@ class LeaderSearch:
         return own
 
     async def confirm(self, leader: Leader) -> Leader | None:
-        """What the leader itself says about who leads; None without an answer."""
+        """Ask the leader itself who leads; None without an answer."""
         assert leader.master is not None
         try:
             return await leader.master.ask(GetLeader(), Leader, timeout_ms=ASK_MS)
@@ -126,21 +126,21 @@ class LeaderSearch:
         return reference
 
     def forget(self, place: str) -> None:
-        """Look the master up again next time: one that was started again has another reference."""
+        """Look the master up again next time: a restarted one has another reference."""
         self._found.pop(place, None)
 
     @property
     def met(self) -> list[ActorRef]:
-        """The masters that were found, in the order of the list."""
+        """The masters found so far, in the order of the list."""
         return [self._found[place] for place in self.masters if place in self._found]
 
     def forget_actor(self, master: ActorRef) -> None:
-        """As `forget`, by what was found there."""
+        """As `forget`, by the master's actor."""
         for place in [place for place, found in self._found.items() if found == master]:
             self.forget(place)
 
     async def _ask_all(self) -> dict[str, Leader]:
-        """What the masters say, by master; once one has named a leader, the others get a moment only."""
+        """The answers by master; once one has named a leader, the others get only a moment more."""
         pending = {asyncio.ensure_future(self._ask_one(place)): place for place in self.masters}
         places = dict(pending)
         answers: dict[str, Leader] = {}
@@ -198,7 +198,7 @@ async def find_leader(system: ActorSystem, masters: Sequence[str], timeout_ms: i
 
 
 def no_leader(system: ActorSystem, masters: Sequence[str], answered: frozenset[str]) -> DrivetrainError:
-    """The error that says why there is no leader, when so many masters answered."""
+    """The error for a search without a leader, when only the masters in `answered` answered."""
     where = ", ".join(masters)
     if answered:
         silent = [master for master in masters if master not in answered]
@@ -247,8 +247,8 @@ def _troubles(system: ActorSystem, masters: Sequence[str]) -> list[Exception]:
 class LeaderLink:
     """An actor's link to the leader.
 
-    Make it in `pre_start`, call `start`, and pass every message to `handle` first, which tells whether it was
-    for the link. `on_found(term, master)` and `on_lost(why)` are called from within `handle`.
+    Make it in `pre_start`, call `start`, and pass every message to `handle` first, which returns whether it
+    was for the link. `on_found(term, master)` and `on_lost(why)` are called from within `handle`.
     """
 
     def __init__(
@@ -278,20 +278,20 @@ class LeaderLink:
 
     @property
     def term(self) -> int:
-        """The highest term of a leader that was found; 0 before the first."""
+        """The highest term of any leader found; 0 before the first."""
         return self._term
 
     @property
     def search(self) -> LeaderSearch:
-        """For whoever needs a particular master."""
+        """The search, to reach a particular master."""
         return self._search
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the search."""
         self._look()
 
     def handle(self, message: Message) -> bool:
-        """Take a message if it is the link's; False means that it is for the actor."""
+        """Handle a message of the link; False means that it is for the actor."""
         match message:
             case LookNow():
                 self._look()
@@ -310,7 +310,7 @@ class LeaderLink:
         return True
 
     def look_again(self) -> None:
-        """Doubt the leader: ask all masters now, and call `on_found` even if it is the same."""
+        """Ask all masters who leads, now; calls `on_found` even if it is the same one."""
         self._is_suspect = True
         if self._is_looking:
             self._looks_again = True
@@ -328,9 +328,9 @@ class LeaderLink:
     async def _ask(self) -> Known:
         leader = self._leader
         if leader is not None and not self._is_suspect:
-            said = await self._search.confirm(Leader(self._term, self._address, leader))
-            if said is not None and said.term == self._term and said.master == leader:
-                return Known(said)
+            confirmed = await self._search.confirm(Leader(self._term, self._address, leader))
+            if confirmed is not None and confirmed.term == self._term and confirmed.master == leader:
+                return Known(confirmed)
             self._is_suspect = True
         found = await self._search.round()
         return Known(found, len(self._search.answered))

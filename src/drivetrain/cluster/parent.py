@@ -1,13 +1,13 @@
-"""What a launched process does first: tie its life to its worker's, and read what it is to be.
+"""The first steps of a launched process: tie its life to its worker's, and read its launch file.
 
-Problem: whoever kills a worker, by whatever means, must not leave its processes behind.
+Problem: however a worker dies, its processes must not outlive it.
 
 Design: three ties, as each of them fails somewhere. The kernel is asked for SIGKILL when the parent dies
 (Linux; it looks at the thread that started us, so workers start processes from their main thread). Standard
-input is a pipe whose other end only the worker holds: when it closes, a thread ends this process, anywhere.
-And a parent that was gone before either tie held is noticed by its process id. What these processes start
-themselves (Java, Python workers, a user's commands) is ended by the worker, by its guard when the worker is
-gone, and by the next worker in the same directory; see `worker.orphans`.
+input is a pipe whose other end only the worker holds: when it closes, a thread ends this process, on any
+platform. And the process compares its parent's process id, in case the parent died before either tie held.
+The processes that these processes start (Java, Python workers, a user's commands) are ended by the worker, by
+its guard when the worker is gone, and by the next worker in the same directory; see `worker.orphans`.
 
 Invariants:
 1. When `wait_for_launch_file` has returned, the process ends within a moment after its worker has.
@@ -32,7 +32,7 @@ from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.errors import UserError
 
 PARENT_VARIABLE: Final = "_DRIVETRAIN_PARENT"
-"""Where the parent says its process id, so that a child that starts too late sees that it is gone."""
+"""The variable with the parent's process id, by which a child sees that its parent is gone already."""
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -56,7 +56,7 @@ def wait_for_launch_file(arguments: Sequence[str] | None = None) -> LaunchFile:
 
 
 def tie_to_parent() -> None:
-    """Let this process die with the one that started it; without such a parent nothing happens."""
+    """Let this process die with its parent; does nothing if the parent did not set `PARENT_VARIABLE`."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
         return
@@ -64,7 +64,7 @@ def tie_to_parent() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):
-        _end()  # it died before the kernel knew
+        _end()  # the parent died before the kernel was asked
     pipe = os.dup(0)  # not inheritable
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -81,7 +81,7 @@ def _wait_closed(pipe: int) -> None:
 
 
 def _end() -> None:
-    """End this process and what is in its group, which its parent gave it as its own."""
+    """End this process and its process group, which its parent created for it."""
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(128 + signal.SIGKILL)

@@ -1,14 +1,14 @@
 """Loads an application from the Python file that a user wrote.
 
-Problem: a file is a program. It may fail in the user's own code, and hold no application, or several.
+Problem: a file is a program. It may raise in the user's own code, and define no application, or several.
 
-Design: the file runs as a module of its own name space, with its folder on the path so that it can import its
-neighbours, as if it were run by Python. What it raises becomes an `ApplicationFileError` with the user's
-frames only.
+Design: the file runs as a module in its own namespace, with its folder on the path so that it can import its
+neighbours, as if Python ran it directly. An exception from it becomes an `ApplicationFileError` with only the
+user's frames.
 
 Invariants:
 1. Loading runs the file once, and executes nothing of the graph.
-2. What the file declared with `app.setting` was given the values of `sets`.
+2. Settings that the file declares with `app.setting` have the values of `sets`.
 
 Called by `drivetrain run` and `drivetrain plan`.
 """
@@ -33,7 +33,7 @@ from drivetrain.config import did_you_mean, split_sets
 from drivetrain.errors import DrivetrainError, UserError
 
 MODULE_PREFIX: Final = "drivetrain_application_"
-"""How the modules of application files begin, so that they never hide a module that can be imported."""
+"""The prefix of application files' module names, so that they never shadow an importable module."""
 
 _BUILD: Final = "build"
 
@@ -60,8 +60,8 @@ class ApplicationFileError(UserError):
 def load_application(target: str, sets: Mapping[str, str]) -> Application:
     """Load the application of "file.py" or "file.py:name", giving its settings the values of `sets`.
 
-    `name` is an `Application`, or a function that returns one or is given one to fill. Without a name the
-    file must hold exactly one `Application`, or a function `build`. Raises ApplicationFileError, or
+    `name` is an `Application`, or a function that returns one or fills the one it receives. Without a name
+    the file must define exactly one `Application`, or a function `build`. Raises ApplicationFileError, or
     ConfigError for a name in `sets` that is neither a setting of the application nor a configuration key.
     """
     path, name = split_target(target)
@@ -117,7 +117,7 @@ def _run_file(path: Path) -> ModuleType:
 
 
 def _make_importable(folder: str) -> None:
-    """Let this process and Spark's workers, which it starts, import what lies beside the file."""
+    """Let this process, and the Python workers that its Spark starts, import the file's neighbours."""
     if folder not in sys.path:
         sys.path.insert(0, folder)
     inherited = os.environ.get("PYTHONPATH", "")

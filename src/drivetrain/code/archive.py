@@ -1,28 +1,28 @@
-"""An application's code as one archive: packed where it is submitted, unpacked where it runs.
+"""Packs an application's code as one archive where it is submitted, and unpacks it where it runs.
 
-Problem: what is imported beside an application's file must be there too, byte by byte, on machines that have
-never seen it; what happens to lie beside it (data, state, environments, the rest of a home directory) must
-not. And an archive comes from the network: it must not write outside of its directory.
+Problem: the modules imported next to an application's file must reach machines that have never seen them,
+byte for byte; other things in that folder (data, state, environments, the rest of a home directory) must
+not. And an archive comes from the network: unpacking must not write outside its directory.
 
 Design: a zip, named by the SHA-256 of its bytes. Members are sorted and carry neither times nor owners, so
-that the same files make the same archive. What goes in:
+that the same files make the same archive. It contains:
 
-- without `directory`: the file, the Python files beside it, and the packages beside it (folders with an
-  `__init__.py`), whole;
-- with `directory`: everything in it, the file among it;
-- the content of each extra archive (.zip, .whl, .tar, .tar.gz, ...) and each extra file, at the top;
+- without `directory`: the file, the Python files in its folder, and the packages there (folders with an
+  `__init__.py`) with all their files;
+- with `directory`: everything in it, including the file;
+- the content of each extra archive (.zip, .whl, .tar, .tar.gz, ...) and each extra file, at the top level;
 
-but never, below a folder: names that begin with a dot (.git, .venv, .drivetrain, ...), `SKIPPED_NAMES`,
-`*.pyc`, Python environments (`pyvenv.cfg`), state directories (`application.json` beside `fragments`) and the
-output of sinks (`_drivetrain`, `_spark_metadata`, `_SUCCESS`).
+but never, from a folder: names that begin with a dot (.git, .venv, .drivetrain, ...), `SKIPPED_NAMES`,
+`*.pyc`, Python environments (`pyvenv.cfg`), state directories (`application.json` next to `fragments`) and
+the output of sinks (`_drivetrain`, `_spark_metadata`, `_SUCCESS`).
 
 Invariants:
-1. The same files make the same archive, wherever and whenever it is packed with the same zlib.
+1. The same files make the same archive, on every machine with the same zlib.
 2. Nothing outside of the given paths is packed: a symbolic link that leads out is refused.
-3. Unpacking verifies the hash first, writes only below its target, and makes only files and folders.
-4. A target directory of `unpack` is there whole or not at all.
+3. Unpacking verifies the hash first, writes only below its target, and creates only files and folders.
+4. A target directory of `unpack` is complete, or does not exist.
 
-Called by clients (`pack`) and by the worker's `CodeCache` (`unpack`).
+Called by clients (`pack`), by the worker's `CodeCache` (`unpack`) and by the console (`unpack_upload`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -42,7 +43,7 @@ from typing import Final
 from drivetrain.errors import PeerViolationError, UserError
 
 LARGEST_BYTES: Final = 128 * 2**20
-"""How large the files of an application may be together, unpacked."""
+"""The limit for the total size of an application's files, unpacked."""
 MOST_FILES: Final = 20_000
 
 SKIPPED_NAMES: Final = frozenset({"__pycache__", "venv", "node_modules", "__pypackages__"})
@@ -59,14 +60,14 @@ class ArchiveError(UserError):
 
 
 class BadArchiveError(PeerViolationError):
-    """An archive that arrived is not what it was named, or not one that `pack` made."""
+    """A received archive does not match its hash, or `pack` did not make it."""
 
     code = "bad-archive"
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A packed application: `file` is the application's file within, `data` the bytes of the zip."""
+    """A packed application: `file` is the application's file in it, `data` the bytes of the zip."""
 
     sha256: str
     file: str
@@ -74,7 +75,7 @@ class Archive:
 
     @property
     def size_bytes(self) -> int:
-        """How large it is."""
+        """The size of the zip."""
         return len(self.data)
 
 
@@ -85,7 +86,7 @@ def pack(
     directory: Path | None = None,
     largest_bytes: int = LARGEST_BYTES,
 ) -> Archive:
-    """Pack the application of `file` with what it needs; see the module for what goes in.
+    """Pack the application of `file` with what it needs; the module's docstring lists the contents.
 
     `largest_bytes` limits the files before compression. Raises ArchiveError.
     """
@@ -106,9 +107,9 @@ def pack(
 
 
 def unpack(data: bytes, sha256: str, target: Path, *, largest_bytes: int = LARGEST_BYTES) -> None:
-    """Unpack an archive into the new directory `target`, when its bytes have that hash.
+    """Verify the hash of an archive and unpack it into the new directory `target`.
 
-    Raises BadArchiveError, or OSError, and leaves nothing at `target` then.
+    Raises BadArchiveError or OSError, leaving nothing at `target`.
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise BadArchiveError("the code that arrived is not the code that was sent", where=sha256)
@@ -125,8 +126,36 @@ def unpack(data: bytes, sha256: str, target: Path, *, largest_bytes: int = LARGE
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def unpack_upload(file: Path, target: Path, *, largest_bytes: int = LARGEST_BYTES) -> None:
+    """Unpack a zip that a user made of a directory into the new directory `target`.
+
+    Raises ArchiveError for what is no zip, holds links, leads out of the directory or is too large.
+    """
+    target.mkdir(parents=True)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            infos = [info for info in archive.infolist() if not info.is_dir()]
+            if len(infos) > MOST_FILES:
+                raise ArchiveError("the zip holds too many files", got=str(len(infos)))
+            left = largest_bytes
+            for info in infos:
+                _require_plain(info.filename, "the zip")
+                if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
+                    raise ArchiveError(
+                        "the zip holds something else than files and folders",
+                        where=repr(info.filename),
+                        remedy="pack copies in place of links",
+                    )
+                left -= _write_member(archive, info, target, left)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+        # The last two: it is encrypted, or compressed in a way that Python does not know.
+        raise ArchiveError("the zip cannot be unpacked", got=str(error), remedy="make it anew") from error
+    except BadArchiveError as error:
+        raise ArchiveError(error.what, expected=f"at most {largest_bytes} bytes") from error
+
+
 class _Members:
-    """What is packed, by name in the archive, with where it came from."""
+    """The files to pack, by name in the archive, with the path of each."""
 
     def __init__(self, largest_bytes: int) -> None:
         self.content: Final[dict[str, bytes]] = {}
@@ -314,13 +343,20 @@ def _extract(archive: zipfile.ZipFile, target: Path, largest_bytes: int) -> None
             raise BadArchiveError(error.what, got=error.got) from error
         if info.is_dir() or not stat.S_ISREG(info.external_attr >> 16):
             raise BadArchiveError("the archive holds something else than files", got=repr(info.filename))
-        path = target.joinpath(*PurePosixPath(info.filename).parts)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with archive.open(info) as source, path.open("xb") as file:
-            # What the archive says of its sizes is not to be believed.
-            while block := source.read(2**20):
-                written += len(block)
-                if written > largest_bytes:
-                    raise BadArchiveError("the archive is larger than allowed when unpacked")
-                file.write(block)
-        os.chmod(path, 0o444)
+        written += _write_member(archive, info, target, largest_bytes - written)
+
+
+def _write_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path, most_bytes: int) -> int:
+    """Unpack one file; returns its size. Raises BadArchiveError when it is larger than `most_bytes`."""
+    path = target.joinpath(*PurePosixPath(info.filename).parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with archive.open(info) as source, path.open("xb") as file:
+        # The archive's own size fields cannot be trusted.
+        while block := source.read(2**20):
+            written += len(block)
+            if written > most_bytes:
+                raise BadArchiveError("the archive is larger than allowed when unpacked")
+            file.write(block)
+    os.chmod(path, 0o444)
+    return written

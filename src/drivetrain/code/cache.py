@@ -1,18 +1,18 @@
 """A worker's copies of the code that its processes run.
 
 Problem: several processes of an application start on one worker at the same moment and need the same files;
-downloads break off; and nothing may be left when no process needs it.
+downloads break off; and no copy may remain that no process needs.
 
-Design: a directory with, per archive, the part that has arrived (`<sha256>.part`) or its unpacked files
-(`<sha256>/`, renamed there when whole), and who uses it, in memory. What is there when a worker starts is
-removed: after a power cut nobody knows whether it is whole, and fetching it again is cheap.
+Design: per archive, the directory holds either the part that has arrived (`<sha256>.part`) or its unpacked
+files (`<sha256>/`, renamed to this when complete); the users of each are kept in memory. A new worker empties
+the directory: after a power cut it cannot know which files are complete, and fetching them again is cheap.
 
 Invariants:
-1. `path` returns only directories whose archive was verified by this object.
-2. What somebody uses is not removed.
-3. One process at a time has the directory: an advisory lock.
+1. `path` returns only directories whose archive this object verified.
+2. An archive in use is not removed.
+3. One process at a time owns the directory: an advisory lock.
 
-Called by the worker; what is said to block belongs in a thread, one at a time for each archive.
+Called by the worker. Call the blocking methods in a thread, one at a time for each archive.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ class CodeCache:
         self._unused_since_s: Final[dict[str, float]] = {}
 
     def close(self) -> None:
-        """Give the directory free."""
+        """Release the lock on the directory."""
         os.close(self._lock)
 
     def path(self, sha256: str) -> Path | None:
-        """Where the unpacked archive is, None while it is not there."""
+        """The directory of the unpacked archive, None until it is installed."""
         return self._directory / sha256 if sha256 in self._unpacked else None
 
     def use(self, sha256: str, user: str) -> None:
-        """Keep the archive, there or to come, until `user` releases it."""
+        """Keep the archive, whether it has arrived yet or not, until `user` releases it."""
         self._users.setdefault(sha256, set()).add(user)
         self._unused_since_s.pop(sha256, None)
 
     def release(self, sha256: str, user: str, now_s: float) -> None:
-        """`user` does not need it any more."""
+        """Record that `user` no longer needs the archive."""
         users = self._users.get(sha256, set())
         users.discard(user)
         if not users:
@@ -79,17 +79,17 @@ class CodeCache:
             self._unused_since_s[sha256] = now_s
 
     def arrived_bytes(self, sha256: str) -> int:
-        """How much of the archive has arrived; blocking."""
+        """The number of bytes of the archive that have arrived; blocking."""
         part = self._part(sha256)
         return part.stat().st_size if part.exists() else 0
 
     def append(self, sha256: str, data: bytes) -> None:
-        """Add what arrived next; blocking. Raises OSError."""
+        """Append the next bytes of the archive; blocking. Raises OSError."""
         with open(self._part(sha256), "ab", opener=private) as file:
             file.write(data)
 
     def install(self, sha256: str) -> Path:
-        """Verify and unpack what has arrived; blocking. Raises BadArchiveError and forgets it, or OSError."""
+        """Verify and unpack what has arrived; blocking. Raises BadArchiveError, OSError."""
         part = self._part(sha256)
         if sha256 not in self._unpacked:
             try:
@@ -100,7 +100,7 @@ class CodeCache:
         return self._directory / sha256
 
     def unused(self, now_s: float, kept_s: float) -> list[str]:
-        """Which archives nobody has used for `kept_s` or longer; they are not to be had any more."""
+        """Forget the archives unused for `kept_s` or longer; returns their names, for `remove`."""
         over = [sha256 for sha256, since_s in self._unused_since_s.items() if now_s - since_s >= kept_s]
         for sha256 in over:
             del self._unused_since_s[sha256]
@@ -108,7 +108,7 @@ class CodeCache:
         return over
 
     def remove(self, sha256: str) -> None:
-        """Delete an archive that `unused` has named; blocking."""
+        """Delete an archive that `unused` returned; blocking."""
         target = self._directory / f"{sha256}.{time.monotonic_ns()}.removed"
         if (self._directory / sha256).exists():
             (self._directory / sha256).rename(target)

@@ -1,18 +1,18 @@
-"""A short text that changes when what a processor does has changed.
+"""A short text that changes when the definition of a processor changes.
 
 Problem: two versions of an application are compared processor by processor. The operations are plain data,
-but they hold the user's functions and classes, and Python cannot say whether two functions do the same.
+but they hold the user's functions and classes, and Python cannot decide whether two functions do the same.
 
-Design: a value is written down as a sequence of plain parts, and hashed. Data classes are their fields, a
-function is its compiled code with the constants and names in it, its defaults, what it closes over, and
-what it uses of the user's own modules: helpers, constants, classes. Line numbers, comments and file names do
-not count. What installed packages contain is its name only: another version of a package is another
-environment, not another application.
+Design: a value becomes a sequence of plain parts, which is hashed. A data class contributes its fields; a
+function its compiled code with constants and names, its defaults, its closure, and whatever it uses of the
+user's own modules: helpers, constants, classes. Line numbers, comments and file names do not count. Objects
+of installed packages count by name only: another version of a package is another environment, not another
+application.
 
 Invariants:
 
 1. Equal definitions have equal fingerprints, in every process of the same Python version.
-2. Nothing is executed, and an iterable of the user is not read.
+2. Nothing is executed, and the user's iterables are not read.
 
 Called by the command line and by runs, which record versions of an application's graph.
 """
@@ -40,18 +40,18 @@ _INSTALLED: Final = tuple(
 )
 _EXTENSIONS: Final = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _GENERATED: Final = "<string>"
-"""The file name of methods that data classes generate."""
+"""The file name in the code of methods that `dataclass` generates."""
 _NO_DEFINITION: Final = frozenset(
     {"__dict__", "__weakref__", "__module__", "__qualname__", "__annotations__", "__firstlineno__"}
     | {"__static_attributes__", "__dataclass_fields__", "__dataclass_params__", "__match_args__"}
     | {"__parameters__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__annotations_cache__"}
     | {"__annotate_func__"}
 )
-"""What Python adds to a class, or makes of what stands elsewhere in it."""
+"""Members that Python adds to a class, or derives from other members."""
 
 
 def fingerprint(value: object) -> str:
-    """16 hexadecimal digits that stand for the definition of `value`.
+    """Return 16 hexadecimal digits that identify the definition of `value`.
 
     >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
     True
@@ -62,11 +62,11 @@ def fingerprint(value: object) -> str:
 
 
 class _Digests:
-    """The digests of a value and of all that it is made of, each computed once."""
+    """Computes the digests of a value and of all its parts, each once."""
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
-        self._kept: list[object] = []  # an id must not be given away while it is in use
+        self._kept: list[object] = []  # keeps objects alive, so that Python does not reuse their ids
 
     def of(self, value: object) -> str:
         if isinstance(value, enum.Enum):
@@ -75,7 +75,7 @@ class _Digests:
             return _hashed(type(value).__name__, [repr(value)])
         if id(value) not in self._known:
             self._kept.append(value)
-            self._known[id(value)] = "itself"  # for what contains itself
+            self._known[id(value)] = "itself"  # for a value that contains itself
             self._known[id(value)] = self._of_object(value)
         return self._known[id(value)]
 
@@ -153,7 +153,7 @@ def _hashed(kind: str, parts: Iterable[str]) -> str:
 
 
 def _is_defined(member: object) -> bool:
-    """Whether a member of a class stands in its definition, and was not generated."""
+    """Whether the user defined a member of a class, rather than `dataclass` generating it."""
     if isinstance(member, types.MemberDescriptorType | types.GetSetDescriptorType):
         return False
     return not (isinstance(member, types.FunctionType) and member.__code__.co_filename == _GENERATED)
@@ -168,7 +168,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _names_in(code: types.CodeType) -> list[str]:
-    """The global names that a function may use, those of functions within it included."""
+    """The global names that a function and its nested functions may use."""
     found = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

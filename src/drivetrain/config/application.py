@@ -1,10 +1,10 @@
-"""Sorts what `--set` gave into keys of the catalog and settings of the application.
+"""Sorts the values of `--set` into keys of the catalog and settings of the application.
 
-Problem: `--set` has two kinds of target, and a misspelt one must not pass silently. Which names an
-application declares for itself (`app.setting("input")`) is known only after its file has run.
+Problem: `--set` has two kinds of target, and a misspelt one must not be ignored silently. The names that an
+application declares (`app.setting("input")`) are known only after its file has run.
 
 Invariants:
-1. Everything given is in exactly one of the two results, or an error is raised.
+1. Every given value is in exactly one of the two results, or an error is raised.
 2. An application's setting never hides a key of the catalog.
 
 Called by the commands, after they have loaded an application.

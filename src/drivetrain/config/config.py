@@ -1,7 +1,7 @@
 """The configuration of one run: every key with its value and where it came from.
 
-Problem: a value can come from four places, and the user who got it wrong must be told which place, on which
-line, what was expected there, and which key was probably meant.
+Problem: a value can come from four places, and an error must say which place, on which line, what was
+expected there, and which key was probably meant.
 
 Design: `Config.load` reads each place into `Origin`s keyed by name, weakest first, so that a later place
 overwrites an earlier one. A key that is a table (`spark.conf`) is merged entry by entry instead.
@@ -9,7 +9,7 @@ overwrites an earlier one. A key that is a table (`spark.conf`) is merged entry 
 Invariants:
 1. A loaded configuration has a valid value for every key of the catalog; it never changes.
 2. The order of precedence is --set, environment, TOML file, default.
-3. Nothing is ignored: what matches no key is an error.
+3. Nothing is ignored: an entry that matches no key is an error.
 
 Called by the commands, the Spark session and the actor systems.
 """
@@ -46,13 +46,13 @@ _NO_KEYS: Final = frozenset(
         "DRIVETRAIN_CRASH_AT",
     }
 )
-"""Variables that begin like a key's and are none: the last three are read by `drivetrain.testing`, the secret
-by `drivetrain.cluster.connection`, since a configuration is shown and a secret is not."""
+"""Variables that begin like a key's but are not: `drivetrain.simulator` reads the last three, and
+`drivetrain.cluster.connection` the secret, because a configuration is shown and a secret is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What was written for a key, and where: "drivetrain.toml:3", an environment variable, or "--set"."""
+    """The text given for a key, and its place: "drivetrain.toml:3", an environment variable, or "--set"."""
 
     raw: object
     place: str
@@ -60,7 +60,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T]):
-    """A key with its value and the places that it came from ("default" when nobody set it)."""
+    """A key with its value and the places that it came from ("default" when it was not set)."""
 
     key: Key[T]
     value: T
@@ -68,7 +68,7 @@ class Setting(Generic[T]):
 
     @property
     def shown(self) -> str:
-        """The value as a user would write it, but for secrets that are written out."""
+        """The value as a user would write it, except literal secrets."""
         if not self.key.is_table:
             return self.key.parse.show(self.value)
         entries = cast(Mapping[str, str], self.value)
@@ -96,8 +96,8 @@ class Config:
     ) -> Config:
         """Read the configuration: `sets` (keyed by key name) win over `environ` over the file `toml`.
 
-        `environ` is keyed by variable name; only those that begin with DRIVETRAIN_ are looked at. Raises
-        ConfigError for a file that cannot be read, an unknown key and a value that its key does not take.
+        `environ` is keyed by variable name; only those that begin with DRIVETRAIN_ are read. Raises
+        ConfigError for a file that cannot be read, an unknown key and a value that is not valid for its key.
         """
         places = [
             _from_toml(toml) if toml is not None else {},
@@ -118,7 +118,7 @@ class Config:
         return iter(self._settings.values())
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Parsers hold functions, so what crosses to another process is what was written.
+        # Parsers hold functions, so the original texts are sent to other processes.
         written = {s.key.name: (s.key.parse.show(s.value), s.place) for s in self if s.place != "default"}
         return (_rebuild, (written,))
 
@@ -133,7 +133,7 @@ class Config:
         return f"Config({changed})"
 
     def written_out(self) -> list[tuple[str, str]]:
-        """The entries of tables that hold a secret and not a reference, with the places they came from."""
+        """The entries of tables that hold a literal secret, with the places they came from."""
         return [
             (f"{setting.key.name}.{name}", setting.place)
             for setting in self
@@ -147,7 +147,7 @@ class Config:
 
 
 def find_key(name: str) -> Key[Any] | None:
-    """The key called `name`, or the table key that `name` is an entry of; None when there is none."""
+    """The key called `name`, or the table key that `name` is an entry of; or None."""
     if name in ALL_KEYS:
         return ALL_KEYS[name]
     tables = (key for key in ALL_KEYS.values() if key.is_table)

@@ -1,13 +1,13 @@
 """A configuration key: its name, how its value is read, its default and what it is for.
 
-Problem: a setting that is read by name somewhere in the program cannot be listed, checked or documented.
+Problem: settings that are read by name anywhere in the program cannot be listed, checked or documented.
 
 Design: every setting is a module-level `Key` constant in `drivetrain.config.catalog`; the program reads
 `config[KEY]` and gets the key's own type. The default is written as a user would write it and read by
 the key's own parser, so that the documentation and the program cannot disagree.
 
 Invariants:
-1. A key's default is a value that its parser takes.
+1. A key's default is a value that its parser accepts.
 2. A key's name is lower case words joined by dots and hyphens.
 
 Called by the catalog, `Config` and the commands that list keys.
@@ -31,7 +31,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[.-][a-z0-9]+)*")
 class Key(Generic[T]):
     """One setting: `name` as written in TOML, `parse` for its value, `default` as a user writes it, `doc`.
 
-    `is_table` says that the entries below the name are the value (`spark.conf`). Raises ValueError when the
+    With `is_table`, the entries below the name are the value (`spark.conf`). Raises ValueError when the
     name is malformed or the default is not a value of the key, which is a mistake in the catalog.
     """
 
@@ -48,7 +48,7 @@ class Key(Generic[T]):
 
     @property
     def default_value(self) -> T:
-        """The default as the program sees it."""
+        """The default as a value of the program."""
         return self.parse.read(self.default)
 
 

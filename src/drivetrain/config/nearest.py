@@ -19,7 +19,7 @@ def did_you_mean(wrong: str, known: Iterable[str], *, otherwise: str) -> str:
     names = list(known)
     found = nearest(wrong, names)
     if found is None:
-        # The last word alone: "timeout" and "driver-memory" are typed without their topic often enough.
+        # The last word alone: "timeout" and "driver-memory" are often typed without their topic.
         last = wrong.rsplit(".", 1)[-1]
         found = next((name for name in names if name.rsplit(".", 1)[-1] == last), None)
     return otherwise if found is None else f'did you mean "{found}"? Otherwise {otherwise}'

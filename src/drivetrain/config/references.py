@@ -1,20 +1,20 @@
-"""References to secrets: what is written instead of a password, and resolved where the password is used.
+"""References to secrets: written instead of a password, and resolved where the password is used.
 
-Problem: a password that stands in an application, an option or a command is soon in a registry, a launch
-file, a savepoint, a log and a backup of each; and a new password should not mean another application.
+Problem: a password that is written in an application, an option or a command is soon in a registry, a launch
+file, a savepoint, a log and a backup of each; and a new password should not mean a new application.
 
 Design: `${NAME}` stands for an environment variable, `${file:/path}` for the content of a file without its
 line end, both of the process that resolves it. Only references are stored, sent and shown. They are resolved
-at the last moment, in the process that connects, which then knows what must not be printed: `scrubbed` takes
-every secret that this process has resolved out of a text, wherever one leaves as an error or a log line.
+at the last moment, in the process that connects, which then knows what must not be printed: `scrubbed`
+removes every secret that this process has resolved from a text that becomes an error or a log line.
 
 Invariants:
 
 1. `resolved` leaves no reference in a text, or raises; an error names the reference, never a value.
-2. What `resolved` has put into a text, `scrubbed` takes out of one. (But for values of less than four
-   characters: to replace those would make any text unreadable.)
+2. `scrubbed` removes every secret that `resolved` has put into a text. (Except secrets of less than four
+   characters: replacing those would make any text unreadable.)
 
-Called by connectors, the Spark session, applications (`Secret`), and by all that prints.
+Called by connectors, the Spark session, applications (`Secret`), and by all code that prints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOW: Final = (
     "put it into an environment variable and write ${ITS_NAME}, or into a file and write ${file:/its/path}; "
     "in a cluster every worker needs it"
 )
-"""The remedy for a secret that is written out."""
+"""The remedy for a literal secret."""
 
 _HIDDEN: Final = re.compile(
     r"secret|passw|passphrase|token|credential|jaas|access[._-]?key|account\.key|oauth|\.key$|key\.pem$",
@@ -57,7 +57,7 @@ _resolved: Final[set[str]] = set()
 
 
 class SecretNotFoundError(UserError):
-    """A reference names a variable that is not set here, or a file that cannot be read here."""
+    """A reference names a variable that is not set in this process, or a file that it cannot read."""
 
     code = "secret-not-found"
 
@@ -81,14 +81,14 @@ def is_reference(text: str) -> bool:
 
 
 def resolved(text: str, where: str | None = None) -> str:
-    """The text with its references replaced by what they stand for here; raises `SecretNotFoundError`."""
+    """The text with its references replaced by their values in this process; raises `SecretNotFoundError`."""
     return _replaced(text, where, lambda value: value)
 
 
 def resolved_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
     """Settings of some client with their references replaced; raises `SecretNotFoundError`.
 
-    In a login module's line a secret is quoted as Java wants it.
+    In a login module's line a secret is quoted as Java requires.
     """
     found = {}
     for name, given in options.items():
@@ -99,15 +99,15 @@ def resolved_options(options: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def set_apart(text: str) -> tuple[str, dict[str, str]]:
-    """The text with words in place of its references, which any parser leaves alone, and these by word."""
+    """The text with parser-safe placeholders for its references, and the references by placeholder."""
     references: dict[str, str] = {}
 
-    def word(found: re.Match[str]) -> str:
+    def placeholder(found: re.Match[str]) -> str:
         name = f"drivetrain-reference-{len(references)}-"
         references[name] = found[0]
         return name
 
-    return REFERENCE.sub(word, text), references
+    return REFERENCE.sub(placeholder, text), references
 
 
 def is_hidden(name: str) -> bool:
@@ -116,7 +116,7 @@ def is_hidden(name: str) -> bool:
 
 
 def shown(name: str, value: str) -> str:
-    """The value of an option or setting, for people: references as they are, other secrets blotted out."""
+    """The value of an option or setting, for display: references as they are, other secrets masked."""
     return value if not is_hidden(name) or not REFERENCE.sub("", value) else "***"
 
 
@@ -127,7 +127,8 @@ class PasswordInUriError(UserError):
 
 
 def without_password(path_or_uri: str, where: str | None = None) -> str:
-    """A path or the URI of a file system, which has no password in it; raises `PasswordInUriError`.
+    """Return a path or the URI of a file system unchanged; raises `PasswordInUriError` if it contains a
+    password.
 
     Such URIs are stored, sent and shown as they are.
     """
@@ -143,7 +144,7 @@ def without_password(path_or_uri: str, where: str | None = None) -> str:
 
 
 def is_written_out(name: str, value: str) -> bool:
-    """Whether a setting or option that is known to hold a secret holds one, and not a reference."""
+    """Whether a setting or option for a secret holds a literal one, not a reference."""
     if _KNOWN.search(name) is None or is_reference(value) or value.strip().lower() in _NO_SECRETS:
         return False
     if not name.lower().endswith("jaas.config"):
@@ -160,7 +161,7 @@ def scrubbed(text: str) -> str:
 
 
 def scrub(error: BaseException) -> None:
-    """Take the secrets that this process has resolved out of an error, and of those that led to it."""
+    """Remove the secrets that this process has resolved from an error and its causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -179,7 +180,7 @@ class ScrubbingFormatter(logging.Formatter):
 
 
 def log_to_standard_error() -> None:
-    """Let a process of the cluster log as all of them do, without secrets."""
+    """Set up the log format of all processes of the cluster, without secrets."""
     handler = logging.StreamHandler()
     handler.setFormatter(ScrubbingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

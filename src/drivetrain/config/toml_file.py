@@ -1,9 +1,9 @@
 """Reads a TOML file into flat entries with their line numbers.
 
-Problem: an error about a value should name the line it stands on, which Python's TOML reader does not give.
+Problem: an error about a value should name its line, which Python's TOML reader does not provide.
 
-Design: `tomllib` decides what the file means. A second look at the lines, which knows only `[table]`
-headers and `name = value`, finds where each name stands; a name it cannot find (inside an inline table)
+Design: `tomllib` decides what the file means. A second pass over the lines, which knows only `[table]`
+headers and `name = value`, finds the line of each name; a name it cannot find (inside an inline table)
 gets the line of the nearest enclosing name.
 
 Invariants:
@@ -31,7 +31,7 @@ _PART: Final = re.compile(r"""[A-Za-z0-9_\-]+|"[^"]*"|'[^']*'""")
 
 @dataclass(frozen=True, slots=True)
 class TomlEntry:
-    """A value of the file: its dotted name, the value, and the line it stands on (from 1)."""
+    """A value of the file: its dotted name, the value, and its line (from 1)."""
 
     name: str
     value: object

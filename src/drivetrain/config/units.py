@@ -3,14 +3,14 @@
 Problem: the same value comes as a TOML string or number, as an environment variable, or as the right
 side of `--set`; it must mean the same everywhere, and a wrong one must say what was expected.
 
-Design: a `Parser` is a pair of functions, from what was written to the value that the program uses and
-back, with a sentence that says what it takes. Durations are whole milliseconds and sizes are whole
-bytes inside the program; outside they carry a unit, always: a bare number would leave the reader
+Design: a `Parser` is a pair of functions, from text to the value that the program uses and back, with a
+sentence that describes what it accepts. Durations are whole milliseconds and sizes are whole
+bytes inside the program; outside they always have a unit: a bare number would leave the reader
 guessing between seconds and milliseconds.
 
 Invariants:
 1. `read(show(value)) == value` for every value that `read` can return.
-2. `read` raises ValueError, and nothing else, for what it does not take.
+2. `read` raises ValueError, and nothing else, for what it does not accept.
 
 Called by `drivetrain.config.key` and the key catalog. Units as in Flink's and Spark's configuration.
 """
@@ -77,10 +77,10 @@ _NUMBER_AND_UNIT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
-    """How a value is read from what was written, and shown again.
+    """Reads a value from text, and shows it as text.
 
     `expected` completes the sentence "expected …". `read` takes a string (environment, `--set`, TOML)
-    or a TOML value, and raises ValueError for what it does not take.
+    or a TOML value, and raises ValueError for anything else.
     """
 
     expected: str
@@ -89,7 +89,7 @@ class Parser(Generic[T]):
 
 
 def duration_ms(minimum_ms: int = 0) -> Parser[int]:
-    """Take a duration with a unit ("100 s", "200 ms", "2 h") as whole milliseconds.
+    """Accept a duration with a unit ("100 s", "200 ms", "2 h") as whole milliseconds.
 
     Raises ValueError from `read` for a bare number, a fraction of a millisecond, or less than `minimum_ms`.
     """
@@ -110,7 +110,7 @@ def duration_ms(minimum_ms: int = 0) -> Parser[int]:
 
 
 def duration_us() -> Parser[int]:
-    """Take a duration with a unit ("100 us", "1 ms", "2 h") as whole microseconds.
+    """Accept a duration with a unit ("100 us", "1 ms", "2 h") as whole microseconds.
 
     Raises ValueError from `read` for a bare number and for a fraction of a microsecond.
     """
@@ -125,7 +125,7 @@ def duration_us() -> Parser[int]:
 
 
 def size_bytes(minimum_bytes: int = 0) -> Parser[int]:
-    """Take a size with a unit ("10 MiB", "512 kB") as whole bytes; KiB is 1024 bytes and kB is 1000.
+    """Accept a size with a unit ("10 MiB", "512 kB") as whole bytes; KiB is 1024 bytes and kB is 1000.
 
     Raises ValueError from `read` for a bare number, a fraction of a byte, or less than `minimum_bytes`.
     """
@@ -140,7 +140,7 @@ def size_bytes(minimum_bytes: int = 0) -> Parser[int]:
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Parser[int]:
-    """Take a whole number between `minimum` and `maximum`, both included; `1_000` is allowed."""
+    """Accept a whole number between `minimum` and `maximum`, both included; `1_000` is allowed."""
 
     def read(raw: object) -> int:
         if isinstance(raw, bool) or not isinstance(raw, int | str):
@@ -154,7 +154,7 @@ def integer(minimum: int | None = None, maximum: int | None = None) -> Parser[in
 
 
 def number(minimum: float | None = None, maximum: float | None = None) -> Parser[float]:
-    """Take a finite number between `minimum` and `maximum`, both included."""
+    """Accept a finite number between `minimum` and `maximum`, both included."""
 
     def read(raw: object) -> float:
         if isinstance(raw, bool) or not isinstance(raw, int | float | str):
@@ -170,7 +170,7 @@ def number(minimum: float | None = None, maximum: float | None = None) -> Parser
 
 
 def boolean() -> Parser[bool]:
-    """Take true or false; in text also yes, no, on, off, 1, 0."""
+    """Accept true or false; in text also yes, no, on, off, 1, 0."""
     words = {
         "true": True,
         "yes": True,
@@ -193,7 +193,7 @@ def boolean() -> Parser[bool]:
 
 
 def text(*, empty_allowed: bool = False) -> Parser[str]:
-    """Take any text as it is, not empty unless allowed."""
+    """Accept any text as it is, not empty unless allowed."""
 
     def read(raw: object) -> str:
         return raw if isinstance(raw, str) and (empty_allowed or raw.strip()) else _refuse()
@@ -202,7 +202,7 @@ def text(*, empty_allowed: bool = False) -> Parser[str]:
 
 
 def local_path() -> Parser[str]:
-    """Take the path of a file or directory that this machine's file system reaches; a URL is refused."""
+    """Accept the path of a file or directory in this machine's file system; a URL is refused."""
 
     def read(raw: object) -> str:
         return raw if isinstance(raw, str) and raw.strip() and "://" not in raw else _refuse()
@@ -211,7 +211,7 @@ def local_path() -> Parser[str]:
 
 
 def choice(*allowed: str) -> Parser[str]:
-    """Take one of the given words."""
+    """Accept one of the given words."""
 
     def read(raw: object) -> str:
         return raw if isinstance(raw, str) and raw in allowed else _refuse()
@@ -220,7 +220,7 @@ def choice(*allowed: str) -> Parser[str]:
 
 
 def table() -> Parser[Mapping[str, str]]:
-    """Take a TOML table, or a JSON object as text; keyed by name, every value shown as text.
+    """Accept a TOML table, or a JSON object as text; keyed by name, every value shown as text.
 
     Booleans become "true" and "false", as Spark writes them. Nested TOML tables become dotted names, so that
     `[spark.conf]` may hold `spark.sql.ansi.enabled = true` with or without quotes around the name.

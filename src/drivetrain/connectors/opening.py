@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_source(source: Source) -> None:
-    """Raise an error for a source that cannot be read, as far as can be seen without Spark."""
+    """Raise an error for a source that cannot be read, as far as that is visible without Spark."""
     connector_of(source, "source").check_source(source)
 
 
@@ -51,5 +51,5 @@ def open_sink(sink: Sink, context: SinkContext) -> SinkWriter:
 
 
 def sink_path(sink: Sink) -> str | None:
-    """The place a sink writes to, normalized, so that two on one place are found; None for no place."""
+    """The place a sink writes to, normalized, to detect two sinks with the same place; None for no place."""
     return connector_of(sink, "sink").sink_path(sink)

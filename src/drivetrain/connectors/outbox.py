@@ -1,27 +1,27 @@
-"""What a transactional sink keeps on disk: batches that are prepared, and how far it has published.
+"""The files of a transactional sink: its prepared batches, and how far it has published.
 
 The problem: a batch must be able to wait between the moment when its rows are known and the moment when
 they may be seen, through any crash, and without being held in memory. The transaction itself cannot wait:
-Kafka ends one whose process is gone.
+Kafka ends a transaction whose process is gone.
 
 The design: in the sink's own directory,
 
     publication.json                 the note of `core.checkpoint.publication`
     outbox/batches/00000007.json     batch 7 is prepared: its segments, in order
-    outbox/segments/<name>.arrow     messages, ready to be sent; those that no batch names do not count
+    outbox/segments/<name>.arrow     messages, ready to be sent; segments that no batch names do not count
 
-A small batch comes to the driver as Arrow and is written there; a large one is written by Spark's tasks,
-and is read back one Arrow batch at a time. Which of the two it is follows from the size of the batch
-before, as in the file sink.
+A small batch comes to the driver as Arrow and is written there; a large one is written by Spark's tasks, and
+is read back one Arrow batch at a time. The size of the batch before decides between the two, as in the file
+sink.
 
-What if we die here: a batch is prepared when its file has its name, which comes after its segments. What
-was not finished is removed at the next opening.
+What if we die here: a batch is prepared when its file has its name, which comes after its segments.
+Unfinished files are removed at the next opening.
 
 Invariants:
 
-1. A prepared batch can be read whole, or reading raises; it survives a crash of the machine.
+1. A prepared batch can be read completely, or reading raises; it survives a crash of the machine.
 2. Preparing a batch again replaces it.
-3. At no time is more in memory than one segment, or one small batch.
+3. At most one segment, or one small batch, is in memory at any time.
 
 Called by the Kafka sink. Source: the transactional outbox.
 """
@@ -82,15 +82,15 @@ class Outbox:
     def publication(self) -> Publication | None:
         """The note, or None before the sink has begun."""
         try:
-            told = json.loads(self.note.read_text())
+            content = json.loads(self.note.read_text())
         except FileNotFoundError:
             return None
-        found = Publication(told["token"], told["published"], told["begun"])
+        found = Publication(content["token"], content["published"], content["begun"])
         found.check()
         return found
 
     def begin(self) -> Publication:
-        """The note; a new one with a token of its own when the sink begins."""
+        """The note; a new one with a new token when the sink begins."""
         found = self.publication()
         if found is None:
             found = Publication(uuid.uuid4().hex)
@@ -98,7 +98,7 @@ class Outbox:
         return found
 
     def keep(self, publication: Publication) -> None:
-        """Make this the note, durably."""
+        """Store this as the note, durably."""
         publication.check()
         self.note.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps(asdict(publication)).encode()
@@ -113,7 +113,7 @@ class Outbox:
     # -- batches -----------------------------------------------------------------------------------
 
     def stage(self, df: DataFrame, batch_id: int) -> PreparedBatch:
-        """Write the rows of a batch as segments; it is not prepared before `prepare` has named them."""
+        """Write the rows of a batch as segments; it is prepared only once `prepare` has named them."""
         self._clean()
         self._cleaned = False  # until all of it is written, there may be more to remove
         staged = self._staged(df, batch_id)
@@ -121,11 +121,11 @@ class Outbox:
         return staged
 
     def _staged(self, df: DataFrame, batch_id: int) -> PreparedBatch:
-        timed = df.withColumn(TS, F.timestamp_millis(F.lit(0)))  # every segment has the time of its messages
+        timed = df.withColumn(TS, F.timestamp_millis(F.lit(0)))  # segments need timestamps of their messages
         return PreparedBatch(batch_id, tuple(write_segments(timed, self._store, batch_id, small=self._small)))
 
     def prepare(self, batch: PreparedBatch) -> None:
-        """Name the segments of a staged batch, instead of those it had before."""
+        """Name the segments of a staged batch, in place of those it had before."""
         before = self.prepared(batch.batch)
         name = self._name(batch.batch)
         directory = self.note.parent / "outbox" / _BATCHES
@@ -134,7 +134,7 @@ class Outbox:
         self._delete(before)
 
     def prepared(self, batch_id: int) -> PreparedBatch | None:
-        """A batch that is prepared, or None."""
+        """A prepared batch, or None."""
         try:
             content = self._files.read(f"{_BATCHES}/{self._name(batch_id)}")
         except FileNotFoundError:
@@ -142,7 +142,7 @@ class Outbox:
         return msgspec.json.decode(content.to_pybytes(), type=PreparedBatch)
 
     def batches(self) -> list[int]:
-        """The ids of all batches that are prepared, growing."""
+        """The ids of all prepared batches, in increasing order."""
         names = (name for name in self._files.names(_BATCHES) if not name.startswith("."))
         return sorted(int(name.removesuffix(".json")) for name in names)
 
@@ -152,7 +152,7 @@ class Outbox:
             yield from read_segment(self._files, segment)
 
     def drop(self, batch_id: int) -> None:
-        """Forget a prepared batch."""
+        """Drop a prepared batch."""
         batch = self.prepared(batch_id)
         self._files.delete(f"{_BATCHES}/{self._name(batch_id)}")
         self._delete(batch)
@@ -164,7 +164,7 @@ class Outbox:
             self._files.delete(segment.path)
 
     def _clean(self) -> None:
-        """Remove what a process that died had not finished; once, before anything is written."""
+        """Remove unfinished files of a process that died; once, before anything is written."""
         if self._cleaned:
             return
         prepared = filter(None, map(self.prepared, self.batches()))

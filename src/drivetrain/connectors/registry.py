@@ -8,14 +8,14 @@ whose name is the connector's and whose value is the class:
     [project.entry-points."drivetrain.connectors"]
     pulsar = "drivetrain_pulsar:PulsarConnector"
 
-Entry points are loaded when a declaration is none of the built-in ones, once per process.
+Entry points are loaded when no built-in connector opens a declaration, once per process.
 
 Invariants:
 
 1. A built-in declaration is opened by the built-in connector, whatever is installed.
 2. An entry point that cannot be loaded stops only applications with a declaration that nothing else opens,
    and the error names it.
-3. Two installed connectors for one class are an error that names both: neither wins by its order.
+3. Two installed connectors for one class are an error that names both: their order does not decide.
 
 Called by `opening`.
 """
@@ -34,6 +34,7 @@ from drivetrain.connectors.in_process.connector import (
     MemoryConnector,
     NullConnector,
 )
+from drivetrain.connectors.in_process.sent_messages import SentMessagesConnector
 from drivetrain.connectors.kafka.connector import KafkaConnector
 from drivetrain.connectors.sql.connector import SqlConnector
 from drivetrain.errors import UserError
@@ -50,6 +51,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "none": NullConnector(),
     "kafka": KafkaConnector(),
     "sql": SqlConnector(),
+    "sent": SentMessagesConnector(),
 }
 
 Side = Literal["source", "sink"]

@@ -1,4 +1,4 @@
-"""What users call, from `drivetrain` itself: run an application, start it, save it, ask for its states.
+"""The functions for users, exported by `drivetrain`: run an application, start it, save it, query its states.
 
 Spark is imported when one of them is called, not before.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from drivetrain.config import Config
     from drivetrain.core.job.run_progress import RunListener, RunResult
     from drivetrain.core.plan.plan import Plan
-    from drivetrain.spark.run.run_clock import RunClock
+    from drivetrain.spark.run.embedded import Running
     from drivetrain.spark.run.running_application import RunningApplication
     from drivetrain.spark.state.state_query import States
 
@@ -30,7 +30,7 @@ def run(
     fresh: bool = False,
     replay_from: str | int | datetime | None = None,
     from_savepoint: str | os.PathLike[str] | None = None,
-    on_clock: Callable[[RunClock], None] | None = None,
+    on_start: Callable[[Running], None] | None = None,
 ) -> RunResult:
     """Run an application embedded, then call its `when_finished` hooks; see `embedded.run`.
 
@@ -57,7 +57,7 @@ def run(
         fresh=fresh,
         replay_from_ms=from_ms,
         savepoint=None if from_savepoint is None else os.fspath(from_savepoint),
-        on_clock=on_clock,
+        on_start=on_start,
     )
     if result.outcome is RunOutcome.FINISHED:
         application.call_finish_hooks(result)
@@ -86,7 +86,7 @@ def start(
     """
     from drivetrain.spark.run.running_application import RunningApplication
 
-    def go(listener: RunListener, on_clock: Callable[[RunClock], None]) -> RunResult:
+    def go(listener: RunListener, on_start: Callable[[Running], None]) -> RunResult:
         return run(
             application,
             config,
@@ -94,7 +94,7 @@ def start(
             fresh=fresh,
             replay_from=replay_from,
             from_savepoint=from_savepoint,
-            on_clock=on_clock,
+            on_start=on_start,
         )
 
     def asked(processor: str) -> States:
@@ -162,8 +162,26 @@ def state(application: Application | str, processor: str, config: Config | None 
     return asked(application, processor, config)
 
 
+def plan(application: Application, config: Config | None = None) -> Plan:
+    """How an application would run: its fragments, channels, operators and guarantees; needs no Spark.
+
+    In a notebook it is shown as a picture. `drivetrain plan` prints it.
+
+    >>> app = Application("copy")
+    >>> app.read(sources.text("in/")).sink(sinks.parquet("out/"))
+    >>> [fragment.id for fragment in plan(app).fragments]
+    ['read']
+    """
+    from drivetrain.config import Config
+    from drivetrain.config.catalog import run as run_keys
+    from drivetrain.core.plan.planner import plan as make_plan
+
+    config = config or Config.load(None, {}, {})
+    return make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+
+
 def analysed(application: Application, config: Config | None = None) -> Plan:
-    """The plan of an application with what Spark knows of it; see
+    """The plan of an application with the results of Spark's analysis; see
     `drivetrain.spark.run.embedded.analysed`."""
     from drivetrain.spark.run import embedded
 

@@ -1,8 +1,8 @@
-"""A message that came from another system, as a guard judges it.
+"""A message from another system, as a guard sees it.
 
-A guard is a function of `RemoteSettings`: it is given each message that a peer sent and that is one (known
-class, right fields), before anybody here gets it, and says why it must not arrive, or None. The peer's
-address is proven by its key: in a guard's eyes the name of its system says who it is.
+A guard is a function of `RemoteSettings`: it receives each valid message (known class, right fields) of a
+peer before it is delivered, and returns the reason to refuse it, or None. The peer's address is proven by its
+key, so a guard can rely on the name of its system.
 
 Called by `Remote`; the guard of a cluster is `drivetrain.cluster.access.permissions`.
 """
@@ -28,4 +28,4 @@ class Arrival:
 
 
 Guard: TypeAlias = Callable[[Arrival], str | None]
-"""Says why a message must not arrive; None when it may."""
+"""Returns the reason to refuse a message; None to accept it."""

@@ -1,20 +1,20 @@
-"""Everything between this system and one other: its connection, its session, and what waits for it.
+"""Everything between this system and one other: connection, session, and waiting messages.
 
-Problem: connections come and go, the process at the other end may be another life of it, and messages must
+Problem: connections come and go, the process at the other end may be another incarnation, and messages must
 neither overtake each other nor arrive twice.
 
 Design: an association belongs to a place (system name, host, port), not to an incarnation. It dials when
-there is something to say, accepts when it is dialled, and keeps at most one open link. The session spans
+there is something to send, accepts when it is dialled, and keeps at most one open link. The session spans
 connections (`Session`). States:
 
-    IDLE ──something to say──▶ DIALING ──opened──▶ OPEN ──lost──▶ DIALING, or IDLE with nothing to say
+    IDLE ──something to send─▶ DIALING ──opened──▶ OPEN ──lost──▶ DIALING, or IDLE with nothing to send
                                 │ failed                           ▲
-                                ▼                                  │ delay over and something to say
+                                ▼                                  │ delay over and something to send
                               WAITING ─────────────────────────────┘ (else IDLE)
 
-A link that the other side dialled opens in any state. If both dial at once, the lesser address goes on and
-the other is EXPECTING it, as is one whose new connection broke at once. While EXPECTING messages wait;
-while WAITING, after a failure, ordinary messages fail at once: a caller learns more from that than from its
+A link that the other side dialled opens in any state. If both dial at once, the lesser address continues and
+the other is EXPECTING it, as is one whose new connection broke at once. While EXPECTING, messages wait; while
+WAITING, after a failure, ordinary messages fail immediately: a caller learns more from that than from its
 timeout.
 
 Invariants:
@@ -83,7 +83,7 @@ class Association:
         self._opened_s = 0.0
         self._complained: str | None = None
         self.trouble: Exception | None = None
-        """Why the last attempt to connect failed; None when it did not, or there was none."""
+        """The failure of the last attempt to connect; None if it succeeded, or there was none."""
         self._backoff: Final = Backoff(settings.min_backoff_ms, settings.max_backoff_ms, remote.system.rng)
         self._retired: Final[dict[int, None]] = {}
         self.place: Final = place
@@ -113,12 +113,12 @@ class Association:
         elif not self.session.is_for(outgoing):
             self._look_who_is_there()
         elif not self._flush_is_due and self._is_writable:
-            # What is told in one turn of the loop goes out together.
+            # Messages of one turn of the loop are sent together.
             self._flush_is_due = True
             self._loop.call_soon(self._flush, context=self._remote.context)
 
     def deliver_system(self, envelope: Envelope, tag: str, body: bytes) -> None:
-        """Send a message about watching, again until it is acknowledged."""
+        """Send a message about watching, repeatedly until it is acknowledged."""
         self._is_used = True
         if self.is_stale(envelope.target.address):
             return
@@ -130,11 +130,11 @@ class Association:
         self.ensure_dialing()
 
     def is_stale(self, address: Address) -> bool:
-        """Whether the address names a life of the system that is known to be over."""
+        """Whether the address names an incarnation of the system that is known to be over."""
         return address.incarnation in self._retired
 
     def _look_who_is_there(self) -> None:
-        """Connect anew: somebody knows an incarnation that we do not, so the connection may be a corpse's."""
+        """Reconnect: an unknown incarnation is addressed, so the connection may belong to a dead one."""
         link, self._link = self._link, None
         self.state = State.IDLE
         if link is not None:
@@ -142,14 +142,14 @@ class Association:
         self.ensure_dialing()
 
     def send_heartbeat(self, count: int) -> None:
-        """Ask for a sign of life, or for a connection if there is none."""
+        """Send a heartbeat, or connect if there is no connection."""
         if self._link is not None:
             self._link.send(Heartbeat(count))
         else:
             self.ensure_dialing()
 
     def send_again(self) -> None:
-        """Send what should have been acknowledged."""
+        """Send again what should have been acknowledged."""
         if self._link is not None:
             for frame in self.session.again():
                 self._link.send(frame)
@@ -176,7 +176,7 @@ class Association:
         )
 
     def ensure_dialing(self) -> None:
-        """Dial, unless there is a connection, an attempt, or a delay that is not over."""
+        """Dial, unless there is a connection, an attempt, or a delay that has not passed."""
         if self.state is State.IDLE and not self._remote.is_stopping:
             self.state = State.DIALING
             self._dial = self._loop.create_task(self._run_dial(), context=self._remote.context)
@@ -193,10 +193,10 @@ class Association:
             self._pause(State.EXPECTING)
             return
         self._complain(error)
-        # First the state: whoever is told may send again at once.
+        # Set the state first: a notified caller may send again immediately.
         self._pause(State.WAITING)
         if not self._remote.is_watching_place(self.place):
-            # Nobody will say when it is dead: without this, attempts would go on for ever.
+            # Nothing else detects its death: without this, attempts would continue for ever.
             self.session.forget_system()
         for outgoing in self.session.outbox.take_out(lambda one: not one.position):
             self._give_back(outgoing, UndeliverableReason.UNREACHABLE)
@@ -214,7 +214,7 @@ class Association:
                 self.ensure_dialing()
 
     def admits(self, dialer: Address) -> int:
-        """Judge who dials: the session that could be resumed; raises `HandshakeError`."""
+        """Check a dialer: returns the session that could be resumed; raises `HandshakeError`."""
         if dialer.incarnation in self._retired:
             raise HandshakeError(f"{dialer} is an earlier life of that system", reason="stale")
         me = self._remote.system.address
@@ -225,7 +225,7 @@ class Association:
     # ---- the link
 
     def link_opened(self, link: Link, agreement: Agreement) -> None:
-        """Take the link as the one to use; the session begins or goes on."""
+        """Use this link from now on; the session begins or continues."""
         before, peer = self.session.peer, agreement.peer
         is_ours = (peer, agreement.session) == (before, self.session.number)
         if self.is_stale(peer) or (agreement.is_resumed and not is_ours):
@@ -257,7 +257,7 @@ class Association:
         self._flush()
 
     def link_frame(self, link: Link, frame: AnyFrame) -> None:
-        """Take a frame of the session."""
+        """Handle a frame of the session."""
         peer = self.session.peer
         if link is not self._link or peer is None:
             return
@@ -273,14 +273,14 @@ class Association:
             case Heartbeat(count):
                 link.send(HeartbeatReply(count))
             case HeartbeatReply(count):
-                self._remote.heard(peer, count)
+                self._remote.answered(peer, count)
             case Goodbye():
                 self._remote.system_over(peer, "it has stopped")
             case _:
                 raise ProtocolViolationError(f"{peer} sent {type(frame).__name__} in a session")
 
     def link_closed(self, link: Link, error: DrivetrainError) -> None:
-        """The connection is gone: make a new one if there is something to say."""
+        """The connection is lost: make a new one if there is something to send."""
         if link is not self._link:
             return
         self._link = None
@@ -296,16 +296,16 @@ class Association:
             self._pause(State.EXPECTING)
 
     def link_writable(self, link: Link, is_writable: bool) -> None:
-        """Go on sending, or stop until the peer has caught up."""
+        """Continue sending, or stop until the peer has caught up."""
         if link is self._link:
             self._is_writable = is_writable
             if is_writable:
                 self._flush()
 
-    # ---- the end of a life
+    # ---- the end of an incarnation
 
     def life_over(self, address: Address) -> None:
-        """The incarnation is dead or replaced: end what concerned it, keep the place."""
+        """The incarnation is dead or replaced: end what belonged to it, keep the place."""
         if address == self.session.peer:
             link, self._link = self._link, None
             if link is not None:
@@ -320,24 +320,24 @@ class Association:
             self._give_back(outgoing, UndeliverableReason.UNREACHABLE)
 
     def retire(self, address: Address) -> None:
-        """Never again accept this incarnation: another has taken its place, or it said goodbye."""
+        """Never again accept this incarnation: another has replaced it, or it closed its session."""
         self._retired[address.incarnation] = None
         if len(self._retired) > _MOST_RETIRED:
             del self._retired[next(iter(self._retired))]
 
     def prepare_to_stop(self) -> None:
-        """Make no connection any more, and send what can be sent."""
+        """Make no further connections, and send what can be sent."""
         self._cancel_attempts()
         self._flush()
 
     @property
     def unsent_bytes(self) -> int:
-        """What has not left this process."""
+        """The bytes that have not left this process."""
         buffered = self._link.buffered_bytes if self._link is not None else 0
         return buffered + (self.session.outbox.waiting_bytes if self._link is not None else 0)
 
     def close(self) -> None:
-        """Say goodbye, close the connection and give back what was not sent."""
+        """End the session, close the connection and return unsent messages as undeliverable."""
         link, self._link, self.state = self._link, None, State.IDLE
         if link is not None:
             link.send(Goodbye())
@@ -346,11 +346,11 @@ class Association:
             self._give_back(outgoing, UndeliverableReason.STOPPED)
 
     def is_unused(self) -> bool:
-        """Whether nothing happened since the last call, nothing is to be said and there is no connection."""
+        """Whether nothing happened since the last call, nothing is to be sent and there is no connection."""
         was_used, self._is_used = self._is_used, False
         return not was_used and self.state is State.IDLE and not self.has_to_say
 
-    # ---- inside
+    # ---- internals
 
     def _cancel_attempts(self) -> None:
         dial, self._dial = self._dial, None
@@ -366,7 +366,7 @@ class Association:
     def _complain(self, error: Exception) -> None:
         self.trouble = error
         what = error.what if isinstance(error, DrivetrainError) else "nobody answered in time"
-        # Attempts go on for as long as something is to be said; one line for each new reason is enough.
+        # Attempts continue while there is something to send; one line for each new reason is enough.
         if what != self._complained:
             self._complained = what
             log.warning("no connection to %s: %s", self.place, what)

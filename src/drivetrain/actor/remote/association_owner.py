@@ -1,4 +1,4 @@
-"""What an association asks of the remote that has it, and of the actor system of its process.
+"""The interfaces of the remote and the actor system that an association uses.
 
 Called by `association`, implemented by `remote.Remote` and `system.ActorSystem`.
 """
@@ -20,7 +20,7 @@ from drivetrain.errors import DrivetrainError
 
 
 class Here(Protocol):
-    """What associations ask of the actor system of this process."""
+    """The part of this process's actor system that associations use."""
 
     @property
     def address(self) -> Address:
@@ -31,11 +31,11 @@ class Here(Protocol):
         """Its randomness."""
 
     def undeliverable(self, envelope: Envelope, reason: UndeliverableReason) -> None:
-        """Take back a message that will not arrive."""
+        """Handle a message that will not arrive."""
 
 
 class Owner(Protocol):
-    """What an association asks of the remote that has it."""
+    """The part of the remote that its associations use."""
 
     is_stopping: bool
 
@@ -45,7 +45,7 @@ class Owner(Protocol):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop in which all of it runs."""
+        """The event loop."""
 
     @property
     def context(self) -> Context:
@@ -56,22 +56,22 @@ class Owner(Protocol):
         """The actor system of this process."""
 
     def is_watching_place(self, place: Address) -> bool:
-        """Whether any life of the system at `place` is being monitored."""
+        """Whether any incarnation of the system at `place` is monitored."""
 
     async def wait_dialed(self, place: Address, session: int) -> Link:
         """Connect to a place, for a session; raises `ConnectError`, `HandshakeError`, TimeoutError."""
 
     def system_over(self, address: Address, why: str) -> None:
-        """An incarnation is over for good."""
+        """An incarnation has ended for good."""
 
     def greeted(self, address: Address) -> None:
-        """A peer has proved in a handshake that it lives."""
+        """A peer has completed a handshake, which proves that it is alive."""
 
     def refuse(self, envelope: Envelope, error: DrivetrainError) -> None:
-        """Take back a message that turned out impossible to send."""
+        """Handle a message that turned out to be impossible to send."""
 
     def watch_again(self, peer: Address) -> None:
-        """Send every open watch on the peer: its session is new, and it may know of none."""
+        """Send every open watch on the peer: its session is new, and it may have no watches."""
 
     def take_in(self, session: Session, item: Item) -> None:
         """Deliver a message of a peer."""
@@ -79,5 +79,5 @@ class Owner(Protocol):
     def acknowledged(self, address: Address) -> None:
         """A peer acknowledged what we had sent."""
 
-    def heard(self, address: Address, count: int) -> None:
+    def answered(self, address: Address, count: int) -> None:
         """A peer answered a heartbeat."""

@@ -1,11 +1,11 @@
-"""What the shared secret is used for: proving that one knows it, and sealing frames.
+"""Authentication with the shared secret: proofs of knowing it, and sealed frames.
 
-Problem: whoever can send messages to a control plane can run code on its machines. Both ends must prove
-that they belong, without sending the secret, and nobody between them may add or change messages.
+Problem: any process that can send messages to a control plane can run code on its machines. Both ends must
+prove that they belong, without sending the secret, and nobody between them may add or change messages.
 
 Design: HMAC-SHA256 challenge and response. Both proofs cover the whole `Hello` and `Challenge` as bytes, so
 addresses, nonces, versions and limits cannot be changed on the way; the roles differ, so a proof cannot be
-sent back. The dialer proves first: a stranger who connects learns nothing that depends on the secret. From
+sent back. The dialer proves first: a stranger that connects learns nothing that depends on the secret. From
 the same transcript both ends derive one key per direction, and every later frame carries a keyed BLAKE2
 tag. Replays within a connection are refused by the frames' own numbers, those of another connection by its
 keys. Sealing authenticates, it does not encrypt: use TLS for that.
@@ -40,7 +40,7 @@ ACCEPTOR: Final = b"drivetrain acceptor"
 
 
 def transcript_of(hello: bytes, challenge: bytes) -> bytes:
-    """A digest of how the connection began; 32 bytes."""
+    """The digest of the first two frames of a connection; 32 bytes."""
     return hashlib.sha256(len(hello).to_bytes(4, "big") + hello + challenge).digest()
 
 
@@ -56,7 +56,7 @@ def proven_key(
     proven: bytes | None = None
     for key in keys:
         right = proof_of(key, role, transcript)
-        # All are compared, whichever fits: how long it takes says nothing.
+        # All are compared, whichever matches: the duration reveals nothing.
         fits = [hmac.compare_digest(claim, right) for claim in claimed]
         if proven is None and any(fits):
             proven = key

@@ -1,15 +1,15 @@
-"""Lines in the log about what others do wrong: few, and harmless to whoever reads them.
+"""Log lines about peers' mistakes: limited in number, and safe to print.
 
-Problem: anybody who reaches the port decides how often, and partly with which words, we complain.
+Problem: any process that reaches the port determines how often, and partly with which text, we log.
 
-Design: so many lines a minute for each kind of complaint; the others are counted, and the next line that is
-written says how many there were. All that is not printable is replaced.
+Design: a limited number of lines a minute for each kind of complaint; the others are counted, and the next
+line contains their number. Characters that are not printable are replaced.
 
 Invariants:
 1. At most `MOST_LINES` lines of one kind are written in any `PERIOD_S` that begins with the first of them.
 2. A line has no control characters and at most `LONGEST` characters.
 
-Called by `Remote`, its associations and its strangers.
+Called by `Remote`, its associations and its unproven connections.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Complaints:
         self._left_out = 0
 
     def warn(self, line: str) -> None:
-        """Write a line, or count it if there were enough."""
+        """Write a line, or only count it once the limit is reached."""
         now_s = self._now_s()
         if now_s - self._began_s >= PERIOD_S:
             self._began_s, self._lines = now_s, 0

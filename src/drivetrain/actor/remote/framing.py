@@ -1,10 +1,10 @@
-"""Frames in a stream of bytes: a length of four bytes, big-endian, and so many bytes.
+"""Frames in a stream of bytes: a length of four bytes, big-endian, and that many bytes.
 
 Problem: TCP delivers bytes in pieces of any size, from anyone. A peer must not make us hold more than the
-limit, nor keep us waiting for a frame that we would refuse anyway.
+limit, nor make us wait for a frame that we would refuse anyway.
 
-Design: `FrameReader.feed` takes pieces and yields whole frames; the length is judged as soon as it is
-known. A whole piece that holds whole frames is cut without being copied together first.
+Design: `FrameReader.feed` takes pieces and yields whole frames; the length is checked as soon as it is known.
+Whole frames within one piece are not copied.
 
 Invariants:
 1. Whatever the pieces, the frames are those that were sent.
@@ -44,9 +44,9 @@ class FrameReader:
         return len(self._rest)
 
     def feed(self, piece: bytes) -> Iterator[memoryview]:
-        """Yield the frames that are complete now; each is valid until the next is asked for.
+        """Yield the frames that are complete now; each is valid until the next is requested.
 
-        Raises `ProtocolViolationError` at a length that cannot be. The iterator must be run to its end.
+        Raises `ProtocolViolationError` at an invalid length. The iterator must be run to its end.
         """
         if self._is_broken:
             return
@@ -75,7 +75,7 @@ class FrameReader:
         self._rest += view[at:]
 
     def _missing(self) -> int:
-        """How many bytes the incomplete frame lacks, as far as is known: first of its length, then of all."""
+        """How many bytes the incomplete frame lacks: at first of its length, then of the whole frame."""
         held = len(self._rest)
         if held < HEADER_BYTES:
             return HEADER_BYTES - held

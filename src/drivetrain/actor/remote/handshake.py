@@ -1,7 +1,8 @@
-"""How two systems agree on a session: who they are, that both know the secret, new or resumed.
+"""How two systems agree on a session: their names, proofs of the secret, and whether it is new or resumed.
 
-Problem: the one who answers at a host and port may be another system, a later life of the one we mean, or
-a stranger. And after a broken connection both must know whether they still share the session they had.
+Problem: the process that answers at a host and port may be another system, a later incarnation of the
+expected one, or a stranger. And after a broken connection both must know whether they still share their
+session.
 
 Design: two pure state machines, one per role; each takes frames and returns frames to send and, at the
 end, an `Agreement`.
@@ -13,14 +14,14 @@ end, an `Agreement`.
       ◀─  Welcome(hmac)                        and here for the dialer
 
 If both name the same session, it is resumed; otherwise a new one begins, whose number both derive from the
-transcript. The acceptor's incarnation may be another than the one wanted: that is no failure, the dialer
-then knows that the wanted one is over.
+transcript. The acceptor may be another incarnation than the wanted one: that is not a failure, because the
+dialer then knows that the wanted one is over.
 
 Invariants:
-1. There is an `Agreement` only after the peer proved that it knows a key that this side has for a system of
+1. There is an `Agreement` only after the peer proved that it knows a key that this side has for systems of
    its name, if this side has keys; if only one side has keys, both refuse.
 2. Both sides of one handshake agree on the number of the session and on whether it is new.
-3. Any other frame than the expected one raises `HandshakeError`, and the machine takes nothing more.
+3. Any other frame than the expected one raises `HandshakeError`, and the machine accepts nothing more.
 
 Called by `Link`.
 """
@@ -63,7 +64,7 @@ from drivetrain.actor.remote.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Self:
-    """What this side says of itself; `keys` is None when it does not authenticate."""
+    """What this side announces about itself; `keys` is None when it does not authenticate."""
 
     address: Address
     keys: Keys | None
@@ -72,10 +73,10 @@ class Self:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What both sides know at the end.
+    """The result on both sides.
 
-    `send_limit_bytes` is the largest message that the peer takes, `receive_limit_bytes` the largest that we
-    do. `seal` and `opener` are None without keys.
+    `send_limit_bytes` is the largest message that the peer accepts, `receive_limit_bytes` the largest that we
+    accept. `seal` and `opener` are None without keys.
     """
 
     peer: Address
@@ -88,14 +89,14 @@ class Agreement:
 
 
 class Step(NamedTuple):
-    """What to do next: send `frame` if there is one, and begin if there is an `agreement`."""
+    """The next step: send `frame` if there is one, and begin if there is an `agreement`."""
 
     frame: bytes | None = None
     agreement: Agreement | None = None
 
 
 class Stage(Enum):
-    """Where a handshake stands."""
+    """The stage of a handshake."""
 
     HELLO = auto()
     CHALLENGE = auto()
@@ -105,7 +106,7 @@ class Stage(Enum):
 
 
 class Handshake(ABC):
-    """What both roles share; `stage` says which frame comes next."""
+    """The common part of both roles; `stage` determines which frame comes next."""
 
     def __init__(self, me: Self, stage: Stage, nonce: bytes) -> None:
         if len(nonce) != NONCE_BYTES:
@@ -115,7 +116,7 @@ class Handshake(ABC):
         self.stage = stage
 
     def receive(self, data: Frame) -> Step:
-        """Take a frame; raises `HandshakeError` when there will be no session."""
+        """Handle a frame; raises `HandshakeError` when there will be no session."""
         stage, self.stage = self.stage, Stage.DONE
         try:
             frame = decode(data)
@@ -139,7 +140,7 @@ class Handshake(ABC):
 
     @abstractmethod
     def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> Step | None:
-        """Take the frame if it is the one due in `stage`; None when it is not."""
+        """Handle the frame if it is the one due in `stage`; None when it is not."""
 
     def _require_same_mode(self, is_authenticating: bool) -> None:
         if is_authenticating != (self._me.keys is not None):
@@ -189,7 +190,7 @@ class Handshake(ABC):
 
 
 class DialerHandshake(Handshake):
-    """The side that connected; `session` is the one it could resume with whoever is there (0 for none)."""
+    """The side that connected; `session` is the one it could resume with the peer (0 for none)."""
 
     def __init__(self, me: Self, target: Address, session: int, nonce: bytes) -> None:
         super().__init__(me, Stage.CHALLENGE, nonce)
@@ -208,7 +209,7 @@ class DialerHandshake(Handshake):
         self._transcript = b""
 
     def begin(self) -> bytes:
-        """The first frame, to be sent as soon as the connection is there."""
+        """The first frame, to be sent as soon as the connection is open."""
         return encode(self._hello)
 
     def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> Step | None:
@@ -230,7 +231,7 @@ class DialerHandshake(Handshake):
 
 
 Admit = Callable[[Address], int]
-"""Asked who may have a session: given the dialer's address, the session that could be resumed (0 for none).
+"""Decides about a session: takes the dialer's address, returns the session to resume (0 for none).
 
 Raises `HandshakeError` to refuse. Called before the dialer has proved anything: it must not change state.
 """
@@ -248,7 +249,7 @@ class AcceptorHandshake(Handshake):
 
     @property
     def claimed(self) -> Address | None:
-        """Who the dialer says it is, once it has said so."""
+        """The address that the dialer claims, once it has sent it."""
         return None if self._begun is None else _address(self._begun[0].address)
 
     def _take(self, stage: Stage, frame: AnyFrame, data: bytes) -> Step | None:

@@ -1,16 +1,16 @@
-"""The keys by which two systems know each other.
+"""The keys by which two systems authenticate each other.
 
-Problem: a system may share one key with everybody, or another one with each kind of peer; and a key has to be
-replaced while systems run.
+Problem: a system may share one key with all peers, or a different one with each kind of peer; and keys must
+be replaceable while systems run.
 
 Design: a handshake asks a `Keys` for the keys that this system shares with the peer, by the name that the
-peer gives as its system's. A peer that proves one of them counts as the system of that name: names are as
-good as the keys that go with them. Several keys are tried at once, so that an old and a new secret can be in
-use together. `SharedSecrets` is the simple case: the same secrets for every peer.
+peer claims for its system. A peer that proves one of them counts as the system of that name: names are only
+as trustworthy as their keys. Several keys are tried at once, so that an old and a new secret can be in use
+together. `SharedSecrets` is the simple case: the same secrets for every peer.
 
 Invariants:
-1. `keys_for` gives no key to a peer that must not connect.
-2. At most `MOST_KEYS` keys are given for one peer.
+1. `keys_for` returns no key for a peer that must not connect.
+2. At most `MOST_KEYS` keys are returned for one peer.
 
 Called by handshakes; the keys of a cluster are in `drivetrain.cluster.access.keyring`.
 """
@@ -29,7 +29,7 @@ class Keys(Protocol):
     """The keys of one system."""
 
     def keys_for(self, peer: str) -> tuple[bytes, ...]:
-        """The keys shared with the system of that name, the preferred one first; none: it is refused."""
+        """The keys shared with the system of that name, the preferred one first; empty: it is refused."""
 
 
 class SharedSecrets:

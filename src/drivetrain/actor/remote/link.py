@@ -1,13 +1,13 @@
 """One connection from its handshake to its end.
 
 Design: a `Link` owns the connection. Until the handshake is done it feeds the handshake; afterwards it
-opens the seal, decodes, and hands frames to its owner. It tells its owner of the beginning, of each frame,
-and of the end, once.
+verifies the seal, decodes, and passes frames to its owner. It notifies its owner of the beginning, of each
+frame, and of the end, once.
 
 Invariants:
-1. The owner sees no frame before `link_opened` and none after `link_closed`; each of these comes at most
+1. The owner sees no frame before `link_opened` and none after `link_closed`; each of these is called at most
    once, `link_closed` exactly once.
-2. Whatever a peer sends, nothing but `link_closed` with the reason comes of it if it breaks the protocol.
+2. A frame that breaks the protocol only leads to `link_closed` with the reason.
 
 Called by `Remote` and `Association`, which own links.
 """
@@ -24,20 +24,20 @@ from drivetrain.actor.remote.wire import AnyFrame, Refusal, decode, encode
 from drivetrain.errors import DrivetrainError
 
 FRAME_OVERHEAD_BYTES: Final = 256
-"""Room beside a message of the largest allowed size: tag, numbers, paths and seal are counted with it."""
+"""Bytes of a frame on top of the largest message: tag, numbers, paths and seal."""
 
 
 class LinkOwner(Protocol):
-    """Who is told what a link does."""
+    """Receives the events of a link."""
 
     def link_opened(self, link: Link, agreement: Agreement) -> None:
         """The handshake is done."""
 
     def link_frame(self, link: Link, frame: AnyFrame) -> None:
-        """A frame came in."""
+        """A frame arrived."""
 
     def link_closed(self, link: Link, error: DrivetrainError) -> None:
-        """The connection is gone, or never became a session."""
+        """The connection is lost, or never became a session."""
 
     def link_writable(self, link: Link, is_writable: bool) -> None:
         """The peer reads slower than we write, or has caught up."""
@@ -73,7 +73,7 @@ class Link:
 
     @property
     def buffered_bytes(self) -> int:
-        """What was sent and has not left this process."""
+        """How many sent bytes have not left this process."""
         return self._connection.buffered_bytes
 
     def send(self, frame: AnyFrame) -> None:
@@ -85,23 +85,23 @@ class Link:
         self._connection.send(data if agreement.seal is None else agreement.seal.close(data))
 
     def close(self, why: str) -> None:
-        """End in good order."""
+        """End the session properly."""
         self._end(ConnectError(why))
 
     def abort(self, error: DrivetrainError) -> None:
-        """End at once, with the reason."""
+        """End immediately, with the reason."""
         self._finish(error)
         self._connection.abort()
 
     def refuse(self, error: HandshakeError) -> None:
-        """Tell the peer why there will be no session, and end."""
+        """Send the peer the reason why there will be no session, and end."""
         self._connection.send(encode(Refusal(error.reason, error.what)))
         self._end(error)
 
     # ---- ConnectionEvents
 
     def frame_received(self, frame: Frame) -> None:
-        """Take a frame from the connection."""
+        """Handle a frame from the connection."""
         if self._is_closed:
             return
         if self._agreement is None:
@@ -117,7 +117,7 @@ class Link:
             self.abort(error)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         if isinstance(error, DrivetrainError):
             self._finish(error)
         else:
@@ -133,10 +133,10 @@ class Link:
         if not self._is_closed:
             self.owner.link_writable(self, is_writable=True)
 
-    # ---- inside
+    # ---- internals
 
     def _shake_hands(self, frame: Frame) -> None:
-        # A transport may deliver a frame twice; what came before is no part of what is due now.
+        # A transport may deliver a frame twice; a repeated one is not the one due now.
         if frame in self._greetings:
             return
         self._greetings.append(bytes(frame))

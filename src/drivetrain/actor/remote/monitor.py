@@ -1,19 +1,20 @@
 """Which other systems are alive: heartbeats, their answers, and the verdict.
 
-Problem: a process that was killed, frozen or cut off says nothing. Silence is all there is to see, and it
-must be told from slowness, also from our own: a process that was frozen itself finds every peer silent.
+Problem: a process that was killed, frozen or cut off sends nothing. Silence is the only evidence, and it must
+be distinguished from slowness, also from our own: to a process that was frozen itself, every peer looks
+silent.
 
 Design: a pure core on integer milliseconds. It sends a numbered heartbeat to every watched system once per
 interval; answers feed a phi-accrual detector each. A system is declared dead when its detector finds it
-unavailable *and* it has been silent for longer than the pause. When a tick of our own comes late by more
-than an interval, we were the slow ones: verdicts rest for one pause, in which the answers that have queued
-up meanwhile come in.
+unavailable *and* it has been silent for longer than the pause. When our own tick is late by more
+than an interval, this process was slow: nothing is declared dead for one pause, in which the queued answers
+are processed.
 
 Invariants:
-1. A system that answered, acknowledged or shook hands within the last pause is not declared dead. That it
-   talks is not enough: it may not hear us.
+1. A system that answered, acknowledged or shook hands within the last pause is not declared dead. Messages
+   from it are not enough: it may not receive ours.
 2. A system is declared dead once; then it is unknown until it is watched again.
-3. An answer to a heartbeat that was answered before, or never sent, counts for nothing.
+3. An answer to a heartbeat that was answered before, or never sent, is ignored.
 
 Called by `Remote`. Source: phi-accrual as in Akka and Flink; see `drivetrain.core.liveness.phi_detector`.
 """
@@ -28,18 +29,18 @@ from drivetrain.actor.path import Address
 
 
 class Detector(Protocol):
-    """What the monitor needs of a failure detector."""
+    """The part of a failure detector that the monitor uses."""
 
     def heartbeat(self, now_ms: int) -> None:
-        """A sign of life came."""
+        """A sign of life arrived."""
 
     def is_available(self, now_ms: int) -> bool:
-        """Whether the silence so far is still ordinary."""
+        """Whether the silence so far is still normal."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendHeartbeat:
-    """Ask `address` for a sign of life."""
+    """Send `address` a heartbeat."""
 
     address: Address
     count: int
@@ -47,7 +48,7 @@ class SendHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class DeclareDead:
-    """`address` has been silent for `silent_ms`, which is no longer ordinary."""
+    """`address` has been silent for `silent_ms`, which is no longer normal."""
 
     address: Address
     silent_ms: int
@@ -56,13 +57,13 @@ class DeclareDead:
 @dataclass(slots=True)
 class _Watched:
     detector: Detector
-    heard_ms: int
+    last_sign_ms: int
     sent: int = 0
     answered: int = 0
 
 
 class HeartbeatMonitor:
-    """The watched systems; `new_detector` makes a detector for each."""
+    """The watched systems; `new_detector` creates a detector for each."""
 
     def __init__(self, interval_ms: int, pause_ms: int, new_detector: Callable[[], Detector]) -> None:
         self._interval_ms: Final = interval_ms
@@ -74,7 +75,7 @@ class HeartbeatMonitor:
 
     @property
     def addresses(self) -> Iterable[Address]:
-        """The watched systems, in the order in which they came."""
+        """The watched systems, in the order in which they were added."""
         return self._watched.keys()
 
     def is_watching(self, address: Address) -> bool:
@@ -82,9 +83,9 @@ class HeartbeatMonitor:
         return address in self._watched
 
     def watch(self, address: Address, now_ms: int) -> None:
-        """Watch a system from now on; being asked counts as its first sign of life."""
+        """Watch a system from now on; the call counts as its first sign of life."""
         if self._ticked_ms is None:
-            # Also a stall before the first tick is one.
+            # A stall before the first tick counts as well.
             self._ticked_ms = now_ms
         if address not in self._watched:
             detector = self._new_detector()
@@ -92,22 +93,22 @@ class HeartbeatMonitor:
             self._watched[address] = _Watched(detector, now_ms)
 
     def forget(self, address: Address) -> None:
-        """Watch it no more."""
+        """Stop watching it."""
         self._watched.pop(address, None)
 
     def greeted(self, address: Address, now_ms: int) -> None:
-        """The system has just shaken hands: it lives, and what was learnt of it before may no longer hold."""
+        """The system completed a handshake: it is alive, and earlier statistics may not apply any more."""
         watched = self._watched.get(address)
         if watched is not None:
-            watched.heard_ms = now_ms
+            watched.last_sign_ms = now_ms
             watched.detector = self._new_detector()
             watched.detector.heartbeat(now_ms)
 
     def acknowledged(self, address: Address, now_ms: int) -> None:
-        """The system acknowledged something new: as good a sign as an answer, only not a regular one."""
+        """The system acknowledged something new: a sign of life like an answer, but not a regular one."""
         watched = self._watched.get(address)
         if watched is not None:
-            watched.heard_ms = now_ms
+            watched.last_sign_ms = now_ms
 
     def answered(self, address: Address, count: int, now_ms: int) -> None:
         """The system answered the heartbeat `count`."""
@@ -115,17 +116,17 @@ class HeartbeatMonitor:
         if watched is None or not watched.answered < count <= watched.sent:
             return
         watched.answered = count
-        watched.heard_ms = now_ms
+        watched.last_sign_ms = now_ms
         watched.detector.heartbeat(now_ms)
 
     def tick(self, now_ms: int) -> list[SendHeartbeat | DeclareDead]:
-        """Called once per interval: what to send, and who is dead."""
+        """Called once per interval: returns heartbeats to send, and dead systems."""
         if self._ticked_ms is not None and now_ms - self._ticked_ms > 2 * self._interval_ms:
             self._no_verdict_before_ms = now_ms + self._pause_ms + self._interval_ms
         self._ticked_ms = now_ms
         effects: list[SendHeartbeat | DeclareDead] = []
         for address, watched in list(self._watched.items()):
-            silent_ms = now_ms - watched.heard_ms
+            silent_ms = now_ms - watched.last_sign_ms
             if (
                 now_ms >= self._no_verdict_before_ms
                 and silent_ms > self._pause_ms

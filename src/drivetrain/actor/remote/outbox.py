@@ -1,8 +1,8 @@
-"""What waits to be sent to one other system, and how it is packed into frames.
+"""The messages that wait to be sent to one other system, and their packing into frames.
 
-Design: entries leave in the order in which they came. Consecutive ordinary messages go together in one
-`Batch` of about `BATCH_BYTES`, so that a frame's cost is shared; a `System` message goes alone. What does
-not fit into the limits is refused at the door: nothing that was taken is dropped to make room.
+Design: entries leave in the order of arrival. Consecutive ordinary messages go together in one `Batch` of
+about `BATCH_BYTES`, so that they share a frame's cost; a `System` message goes alone. Messages beyond the
+limits are refused immediately: an accepted message is never dropped to make space.
 
 Invariants:
 1. At most `most` ordinary entries of at most `most_bytes` wait; `System` messages always fit, they are few
@@ -27,7 +27,7 @@ BATCH_BYTES: Final = 128 * 1024
 
 @dataclass(slots=True)
 class Outgoing:
-    """One message to send: the envelope to give back if that fails, its form on the wire, and its size.
+    """One message to send: the envelope to return if that fails, its form on the wire, and its size.
 
     `position` is that of a `System` message, 0 for an ordinary one. `is_waiting` until it has left.
     """
@@ -60,7 +60,7 @@ class Outbox:
         return self._bytes
 
     def put(self, outgoing: Outgoing) -> bool:
-        """Take a message at the end; False when it does not fit."""
+        """Append a message; False when it does not fit."""
         if not outgoing.position:
             if self._ordinary >= self._most or self._bytes + outgoing.size_bytes > self._most_bytes:
                 return False
@@ -102,7 +102,7 @@ class Outbox:
             yield Batch(self.next_number(), items)
 
     def take_out(self, is_wanted: Callable[[Outgoing], bool]) -> list[Outgoing]:
-        """Remove and return the messages that `is_wanted` says, in order."""
+        """Remove and return the messages that `is_wanted` selects, in order."""
         taken = [one for one in self._waiting if is_wanted(one)]
         self._waiting = deque(one for one in self._waiting if not is_wanted(one)) if taken else self._waiting
         self._ordinary -= sum(1 for one in taken if not one.position)

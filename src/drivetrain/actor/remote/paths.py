@@ -1,12 +1,12 @@
-"""Paths as they travel between two systems: short where both ends know the rest.
+"""The text of paths between two systems: short where both ends know the rest.
 
 Design: a path of the system at one end of the connection is written without its address ("/user/a#7");
-any other is written whole. Both directions keep what they have seen lately, as few actors do most of the
-talking.
+any other is written whole. Both directions cache recent paths, because few actors send most of the
+messages.
 
 Invariant: `read(write(p)) == p` when the writer's home is the reader's.
 
-Called by `Association`: targets are at home with the receiver, senders with the sender.
+Called by `Association`: the home of targets is the receiver, that of senders the sender.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_KEPT: Final = 512
 
 
 class PathWriter:
-    """Writes paths for a peer; those at `home` go without their address."""
+    """Writes paths for a peer; those at `home` are written without their address."""
 
     def __init__(self, home: Address) -> None:
         self._home: Final = home

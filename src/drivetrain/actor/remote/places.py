@@ -1,15 +1,15 @@
-"""The associations of one system, by the place they are with.
+"""The associations of one system, by place.
 
-Problem: every message looks for its association, by an address that names one life of the system there; and
-peers can name addresses without end.
+Problem: every message looks up its association, by an address with one incarnation of the system there; and
+peers can name any number of addresses.
 
-Design: associations are kept by place. What is found for an address is remembered in a table that is only a
-short cut: it is emptied when it is full, and whenever an association goes.
+Design: associations are kept by place. The association of each address is cached in a table, which is cleared
+when it is full, and whenever an association is removed.
 
 Invariants:
 1. There is one association per place.
-2. At most `MOST_PLACES` associations are made for messages that go out; those with peers that have proved
-   their names come on top.
+2. At most `MOST_PLACES` associations are created for outgoing messages; those with peers that have proved
+   their names are not limited by it.
 3. Pruning takes time in proportion to the number of places.
 
 Called by `Remote`.
@@ -28,7 +28,7 @@ _MOST_ADDRESSES: Final = 4096
 
 
 class Places:
-    """Associations by place; `make` makes one."""
+    """Associations by place; `make` creates one."""
 
     def __init__(self, make: Callable[[Address], Association]) -> None:
         self._make: Final = make
@@ -42,11 +42,11 @@ class Places:
         return iter(self._associations.values())
 
     def get(self, address: Address) -> Association | None:
-        """The association with the place of this address, None while there is none; keeps nothing."""
+        """The association with the place of this address, or None; creates nothing."""
         return self._by_address.get(address) or self._associations.get(_place_of(address))
 
     def find(self, address: Address) -> Association:
-        """The association with the place of this address, made if there is none."""
+        """The association with the place of this address, created if there is none."""
         association = self._by_address.get(address)
         if association is None:
             place = _place_of(address)
@@ -59,14 +59,14 @@ class Places:
         return association
 
     def has_room_for(self, address: Address) -> bool:
-        """Whether a message may go to this address: there is an association, or room for one more."""
+        """Whether a message may go to this address: there is an association, or one more is allowed."""
         if len(self._associations) < MOST_PLACES or self.get(address) is not None:
             return True
         self.prune()
         return len(self._associations) < MOST_PLACES
 
     def prune(self) -> None:
-        """Forget the places with which nothing has happened since the last call, and nothing is to happen."""
+        """Remove the places that were unused since the last call, and have nothing to send."""
         unused = [place for place, association in self._associations.items() if association.is_unused()]
         for place in unused:
             del self._associations[place]

@@ -1,18 +1,18 @@
-"""Messages that must arrive: numbered, acknowledged, sent again; within one session.
+"""Messages that must arrive: numbered, acknowledged, and sent again, within one session.
 
-Problem: an ordinary message may be lost, its sender has a timeout. A lost `Watch` or `Terminated` would be
-waited for in vain, for ever.
+Problem: the sender of an ordinary message has a timeout in case it is lost. A lost `Watch` or `Terminated`
+would keep an actor waiting for ever.
 
 Design: the sender numbers such messages and keeps them until they are acknowledged; acknowledgements are
-cumulative. The receiver delivers them in the order of their positions and drops what it has had or what
-comes too early; the sender sends everything unacknowledged again, from time to time and on every new
-connection. When a new session begins, what was unacknowledged is numbered anew: the receiver may get it
-twice then, and must not mind.
+cumulative. The receiver delivers them in the order of their positions and drops repeated ones and those that
+come too early; the sender sends everything unacknowledged again, from time to time and on every new
+connection. When a new session begins, unacknowledged messages get new numbers: the receiver may get one
+twice then, and must tolerate that.
 
 Invariants:
 1. Within a session each position is delivered at most once, and in order.
-2. What was added is acknowledged or still kept.
-3. Positions of kept messages are dense and end with the last one given out.
+2. An added message is acknowledged or still kept.
+3. Positions of kept messages are dense and end with the last assigned one.
 
 Called by `Association`. Source: the system message delivery of Akka's remoting.
 """
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ReliableSender(Generic[T]):
-    """Keeps what was sent until the other side has it."""
+    """Keeps sent messages until they are acknowledged."""
 
     def __init__(self) -> None:
         self._kept: Final[deque[T]] = deque()
@@ -40,13 +40,13 @@ class ReliableSender(Generic[T]):
         return len(self._kept)
 
     def add(self, message: T) -> int:
-        """Keep a message; its position."""
+        """Keep a message; returns its position."""
         self._kept.append(message)
         self._last += 1
         return self._last
 
     def acknowledged(self, position: int) -> bool:
-        """Forget everything up to `position`, unless it was never given out; whether that was any."""
+        """Forget everything up to `position`, unless it was never assigned; returns whether that was any."""
         before = len(self._kept)
         if position <= self._last:
             while self._kept and self._last - len(self._kept) < position:
@@ -66,7 +66,7 @@ class ReliableSender(Generic[T]):
         self._last = len(wanted)
 
     def clear(self) -> None:
-        """Forget everything: the other side is no more."""
+        """Forget everything: the other side is gone."""
         self._kept.clear()
 
     def check(self) -> None:
@@ -76,7 +76,7 @@ class ReliableSender(Generic[T]):
 
 
 class Verdict(Enum):
-    """What to do with a message that has come."""
+    """What to do with an arrived message."""
 
     DELIVER = auto()
     HAD_IT = auto()
@@ -91,7 +91,7 @@ class ReliableReceiver:
         """The last position that was delivered: what to acknowledge."""
 
     def receive(self, position: int) -> Verdict:
-        """Judge a message; `DELIVER` counts it as delivered."""
+        """Decide about a message; `DELIVER` counts it as delivered."""
         if position <= self.delivered:
             return Verdict.HAD_IT
         if position > self.delivered + 1:

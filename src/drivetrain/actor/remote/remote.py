@@ -1,21 +1,21 @@
-"""The remote layer of an actor system: what the kernel calls, and what the network reaches.
+"""The remote layer of an actor system: the interface between the kernel and the network.
 
-Problem: see `drivetrain.actor.provider`, whose rules this keeps.
+Problem: see `drivetrain.actor.provider`, whose rules this module follows.
 
 Design: one `Remote` per system. It listens, keeps one `Association` per place, carries the watches to other
-systems, and lets a `HeartbeatMonitor` judge who is dead. Systems that watch us are monitored as those that
+systems, and lets a `HeartbeatMonitor` detect dead ones. Systems that watch us are monitored like those that
 we watch, so that a dead watcher is forgotten. Connections whose handshake is not done are strangers: few,
 small and short-lived.
 
 Invariants:
 1. The rules of `drivetrain.actor.provider`.
-2. An incarnation that was replaced or said goodbye is never talked to again; one that was declared dead can
-   come back with a new session.
-3. What a peer or a stranger sends is refused with a line in the log, of which there are few, and disturbs
-   nobody else.
+2. An incarnation that was replaced or sent `Goodbye` is never contacted again; one that was declared dead can
+   return with a new session.
+3. Invalid input from a peer or a stranger is refused with a log line, of which there are few, and disturbs
+   no other peer.
 4. Nothing is kept of a system that has not proved its name, beyond its connection.
 
-Called by the kernel, and by whoever connects a system with `attach_remote`.
+Called by the kernel, and by programs that connect a system with `attach_remote`.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ Entropy = Callable[[int], bytes]
 _FLUSH_POLL_S: Final = 0.005
 _PRUNE_TICKS: Final = 100
 REFUSED: Final = "refused"
-"""The code of the `Failure` with which a message is answered that the guard does not let in."""
+"""The code of the `Failure` that answers a message refused by the guard."""
 
 
 class Remote:
-    """The remote layer of `system`; made by `attach_remote`."""
+    """The remote layer of `system`; created by `attach_remote`."""
 
     def __init__(
         self, system: ActorSystem, settings: RemoteSettings, transport: Transport, entropy: Entropy
@@ -96,12 +96,12 @@ class Remote:
 
     @property
     def host(self) -> str:
-        """The host by which others reach this system."""
+        """The host at which others reach this system."""
         return self.settings.host
 
     @property
     def port(self) -> int:
-        """The port by which others reach this system."""
+        """The port at which others reach this system."""
         if self.settings.port == 0 and self._listener is not None:
             return self._listener.port
         return self.settings.port
@@ -124,7 +124,7 @@ class Remote:
                 association.deliver(envelope, tag, body)
 
     def watch(self, target: ActorRef, watcher: ActorRef) -> None:
-        """Watch over an actor elsewhere."""
+        """Watch an actor of another system."""
         address = target.path.address
         is_over = (
             self.is_stopping
@@ -133,7 +133,7 @@ class Remote:
             or self._places.find(address).is_stale(address)
         )
         if is_over:
-            # Later, since the kernel is in the middle of opening the watch.
+            # Later, because the kernel is just opening the watch.
             self.loop.call_soon(self.system.address_terminated, address, context=self.context)
             return
         self._watches.open(target, watcher)
@@ -147,7 +147,7 @@ class Remote:
             self._forget_if_unwatched(target.path.address)
 
     async def stop(self) -> None:
-        """Send what waits, say goodbye, close everything."""
+        """Send what waits, send `Goodbye`, close everything."""
         if self.is_stopping:
             return
         self.is_stopping = True
@@ -222,10 +222,10 @@ class Remote:
         me = self.system.address
         return (address.host, address.port) == (me.host, me.port)
 
-    # ---- what comes in
+    # ---- incoming
 
     def take_in(self, session: Session, item: Item) -> None:
-        """Deliver a message of a peer to the kernel; one that does not decode is dropped with a line."""
+        """Deliver a message of a peer to the kernel; one that does not decode is dropped with a log line."""
         try:
             message = self.system.codec.deserialize(item[2], memoryview(item[3]))
             envelope = session.read(item, message)
@@ -247,12 +247,12 @@ class Remote:
                 self.monitor.watch(peer, self._now_ms())
             case Terminated(actor):
                 if self._watches.close(actor, self.system.reference(envelope.target)):
-                    # The kernel's `unwatch` then finds nothing to tell the other side, which knows.
+                    # The kernel's `unwatch` then sends nothing: the other side knows already.
                     self._forget_if_unwatched(peer)
         self.system.deliver_inbound(envelope)
 
     def _refusal(self, peer: Address, envelope: Envelope) -> str | None:
-        """Why a message must not arrive; None when it may."""
+        """The reason to refuse a message; None to accept it."""
         match envelope.message:
             case Terminated(actor) | Watch(actor) | Unwatch(actor) if actor.path.address != peer:
                 return f"it speaks for {actor.path}"
@@ -262,7 +262,7 @@ class Remote:
         return guard(Arrival(peer, envelope.target, envelope.sender, envelope.message))
 
     def refuse(self, envelope: Envelope, error: DrivetrainError) -> None:
-        """Take back a message that turned out impossible to send."""
+        """Handle a message that turned out to be impossible to send."""
         log.warning("cannot send to %s: %s", envelope.target, error.what)
         sender = None if envelope.sender is None else self.system.reference(envelope.sender)
         if sender is not None and sender.expects_answer:
@@ -278,9 +278,9 @@ class Remote:
         if sender is not None and sender.expects_answer:
             sender.tell(failure)
 
-    # ---- who is alive
+    # ---- liveness
 
-    def heard(self, address: Address, count: int) -> None:
+    def answered(self, address: Address, count: int) -> None:
         """A peer answered a heartbeat."""
         self.monitor.answered(address, count, self._now_ms())
 
@@ -289,20 +289,20 @@ class Remote:
         self.monitor.acknowledged(address, self._now_ms())
 
     def greeted(self, address: Address) -> None:
-        """A peer has proved in a handshake that it lives."""
+        """A peer has completed a handshake, which proves that it is alive."""
         self.monitor.greeted(address, self._now_ms())
 
     def is_watching_place(self, place: Address) -> bool:
-        """Whether any life of the system at `place` is being monitored."""
+        """Whether any incarnation of the system at `place` is monitored."""
         return any(place.matches(address) for address in self.monitor.addresses)
 
     def watch_again(self, peer: Address) -> None:
-        """Send every open watch on the peer: its session is new, and it may know of none."""
+        """Send every open watch on the peer: its session is new, and it may have no watches."""
         for target, watcher in self._watches.of(peer):
             self.deliver(Envelope(target.path, Watch(watcher), watcher.path))
 
     def system_over(self, address: Address, why: str) -> None:
-        """An incarnation is over for good."""
+        """An incarnation has ended for good."""
         association = self._places.find(address)
         if not association.is_stale(address):
             association.retire(address)
@@ -346,7 +346,7 @@ class Remote:
             threshold=self.settings.threshold,
             heartbeat_interval_ms=interval_ms,
             acceptable_pause_ms=self.settings.heartbeat_pause_ms,
-            # The usual floor is for intervals of seconds; with short ones it would only delay the verdict.
+            # The usual floor is for intervals of seconds; with short ones it would only delay detection.
             min_std_ms=min(100, interval_ms),
         )
 
@@ -360,8 +360,8 @@ async def attach_remote(
 ) -> Remote:
     """Connect an actor system to others: listen, and give its references an address.
 
-    Without `settings` it listens on a free port of the loopback address. `transport` is TCP unless given;
-    `entropy(n)` gives n random bytes for handshakes. Raises `AddressInUseError`, `BindError`.
+    Without `settings` it listens on a free port of the loopback address. `transport` is TCP by default;
+    `entropy(n)` returns n random bytes for handshakes. Raises `AddressInUseError`, `BindError`.
     """
     settings = settings if settings is not None else RemoteSettings()
     transport = transport if transport is not None else TcpTransport(settings.tls)

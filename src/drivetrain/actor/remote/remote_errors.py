@@ -1,7 +1,7 @@
-"""What can go wrong between two actor systems, as typed errors.
+"""The errors between two actor systems.
 
-Contrast: `ConnectError` means nobody answered, `HandshakeError` that somebody answered and was not whom we
-expected, `ProtocolViolationError` that a peer we had accepted sent something it must not.
+Contrast: `ConnectError` means that nothing answered, `HandshakeError` that the peer that answered was not the
+expected one, `ProtocolViolationError` that an accepted peer sent something that it must not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TlsConfigError(UserError):
 
 
 class AddressInUseError(UserError):
-    """Another process has the port already."""
+    """Another process already uses the port."""
 
     code = "actor-address-in-use"
 
@@ -62,16 +62,16 @@ class BindError(UserError):
 
 
 class ConnectError(UnavailableError):
-    """No connection came about: refused, unreachable, or nobody answered in time."""
+    """No connection was established: refused, unreachable, or no answer in time."""
 
     code = "actor-connect"
 
 
 class HandshakeError(PeerViolationError):
-    """The peer that answered is not one to talk to: another secret, system, incarnation or version.
+    """The peer that answered is the wrong one: it has another secret, system, incarnation or version.
 
-    `reason` is the short stable word that goes over the wire too; `is_from_peer` says that the peer found
-    fault, not we.
+    `reason` is the short stable word that is also sent over the wire; `is_from_peer` means that the peer
+    found the fault, not we.
     """
 
     code = "actor-handshake"
@@ -85,6 +85,6 @@ class HandshakeError(PeerViolationError):
 
 
 class ProtocolViolationError(PeerViolationError):
-    """A peer sent bytes that are no frame, a frame over the limit, or one that makes no sense now."""
+    """A peer sent bytes that are not a frame, a frame over the limit, or one that is not valid now."""
 
     code = "actor-protocol-violation"

@@ -1,8 +1,8 @@
-"""How an actor system meets others: address, security, limits and times.
+"""The settings of an actor system's connections: address, security, limits and times.
 
-Invariant: settings that would let other machines in without a shared secret cannot be made.
+Invariant: settings that would admit other machines without a shared secret cannot be created.
 
-Called by whoever starts a system with `attach_remote`.
+Called by programs that connect a system with `attach_remote`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ SMALLEST_FRAME_LIMIT_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
-    """All that can be set; the defaults are for one machine.
+    """The settings; the defaults are for one machine.
 
-    `host` and `port` are how others reach this system, and where it listens unless `bind_host` or
-    `bind_port` say otherwise (in a container); port 0 lets the system choose. Off loopback `secret` is
-    required, and both sides must have the same; `keys` says it in detail instead, a new and an old secret or
-    keys of single peers. `tls` is optional anywhere. `guard` judges every message that arrives. Raises
-    `InsecureBindError`, `ConfigError`.
+    `host` and `port` are how others reach this system, and where it listens unless `bind_host` or `bind_port`
+    differ (in a container); port 0 lets the system choose. Off loopback `secret` is required, and both sides
+    must have the same; `keys` replaces it with more detail: a new and an old secret, or keys of single peers.
+    `tls` is optional anywhere. `guard` checks every message that arrives. Raises `InsecureBindError`,
+    `ConfigError`.
 
     `frame_limit_bytes` bounds a message on the wire, `queue_limit` and `queue_limit_bytes` what waits for
-    one other system. A heartbeat goes out every `heartbeat_interval_ms`; a watched system that is silent for
-    `heartbeat_pause_ms` comes under suspicion, and is declared dead at `threshold`. Connecting, with the
+    one other system. A heartbeat is sent every `heartbeat_interval_ms`; a watched system that is silent for
+    `heartbeat_pause_ms` becomes suspect, and is declared dead at `threshold`. Connecting, with the
     handshake, may take `connect_timeout_ms`; after a failure the next attempt waits from `min_backoff_ms`,
     doubling up to `max_backoff_ms`. `max_strangers` is how many connections may be in their handshake.
     Stopping takes `stop_timeout_ms` at most.
@@ -104,7 +104,7 @@ class RemoteSettings:
         guard: Guard | None = None,
         tls: TlsSettings | None = None,
     ) -> RemoteSettings:
-        """Take limits and times from the configuration; who and where is the caller's to say."""
+        """Take limits and times from the configuration; the caller provides addresses and secrets."""
         return cls(
             host=host,
             port=port,
@@ -129,7 +129,7 @@ class RemoteSettings:
 
     @property
     def shared_keys(self) -> Keys | None:
-        """The keys that peers must know; None when anybody may connect."""
+        """The keys that peers must know; None when any peer may connect."""
         if self.keys is not None:
             return self.keys
         return None if self.secret is None else SharedSecrets(self.secret)

@@ -1,17 +1,17 @@
-"""A session: the numbers that keep messages single and in order, whatever the connections do.
+"""A session: the numbers that keep messages unique and in order, whatever happens to the connections.
 
-Problem: a connection breaks and another takes its place; frames may be lost, doubled or overtaken on the
-way. The receiver must still see each message at most once, in order, and every `System` message.
+Problem: a connection breaks and another replaces it; frames may be lost, duplicated or reordered on the way.
+The receiver must still see each message at most once, in order, and every `System` message.
 
 Design: plain data without input and output. Outgoing messages go through the `Outbox`, which numbers
-frames; `System` messages also stay with the `ReliableSender` until acknowledged. Of incoming frames, one
+frames; `System` messages also stay with the `ReliableSender` until acknowledged. An incoming frame
 whose number is not greater than all before is dropped: at most once, never out of order; `System` messages
-go by their own positions. A new session starts all numbers over.
+follow their own positions. A new session restarts all numbers.
 
 Invariants:
-1. Frames that are accepted have growing numbers within a session.
+1. Frames that are accepted have increasing numbers within a session.
 2. `System` messages are accepted exactly once per session and in order.
-3. What one actor sent is never accepted after a `System` message (its `Terminated`) that was sent later.
+3. A message of an actor is never accepted after a `System` message (its `Terminated`) that was sent later.
 
 Called by `Association`.
 """
@@ -57,9 +57,9 @@ class Session:
     # ---- sessions
 
     def begin(self, agreement: Agreement) -> list[Outgoing]:
-        """Go on with the session that was agreed on, or start a new one.
+        """Continue the agreed session, or start a new one.
 
-        Returns the waiting messages that are for another incarnation than the peer's; the ordinary ones of
+        Returns the waiting messages for incarnations other than the peer's; the ordinary ones among
         them are no longer in the outbox.
         """
         if self.peer != agreement.peer:
@@ -69,7 +69,7 @@ class Session:
         self.outbox.batch_bytes = min(BATCH_BYTES, self._send_limit)
         self.number = agreement.session
         if agreement.is_resumed:
-            # `System` messages stay, as positions must stay dense; the peer ignores what is not for it.
+            # `System` messages stay, because positions must stay dense; the peer ignores those for others.
             strays = self.outbox.take_out(lambda one: not one.position and not self.is_for(one))
             return strays + [one for _, one in self._system.unacknowledged() if not self.is_for(one)]
         strays = self.outbox.take_out(lambda one: not self.is_for(one))
@@ -82,7 +82,7 @@ class Session:
         return strays
 
     def take_too_large(self) -> list[tuple[Outgoing, MessageTooLargeError]]:
-        """Take out what was queued before it was known how little the peer takes."""
+        """Remove messages that were queued before the peer's smaller limit was known."""
         return [
             (one, self._too_large(one.envelope, one.item[2], one.size_bytes))
             for one in self.outbox.take_out(
@@ -97,14 +97,14 @@ class Session:
         self.outbox.take_out(lambda one: one.position > 0)
 
     def end(self, address: Address) -> list[Outgoing]:
-        """Forget the session, whose peer `address` is no more; return the ordinary messages meant for it."""
+        """Forget the session, whose peer `address` is gone; return the ordinary messages for it."""
         self.forget_system()
         return self.outbox.take_out(lambda one: one.envelope.target.address == address)
 
     # ---- outgoing
 
     def prepare(self, envelope: Envelope, tag: str, body: bytes) -> Outgoing:
-        """The message as it goes on the wire; raises `MessageTooLargeError`."""
+        """The message in its form on the wire; raises `MessageTooLargeError`."""
         target = self._target_texts.write(envelope.target)
         sender = None if envelope.sender is None else self._sender_texts.write(envelope.sender)
         size = len(body) + len(target) + len(tag) + (len(sender) if sender else 0) + _ITEM_OVERHEAD_BYTES
@@ -131,7 +131,7 @@ class Session:
                 yield System(self.outbox.next_number(), position, outgoing.item)
 
     def acknowledged(self, position: int) -> bool:
-        """The peer has all `System` messages up to `position`; whether that is news."""
+        """The peer has all `System` messages up to `position`; returns whether that is new."""
         return self._system.acknowledged(position)
 
     @property
@@ -142,7 +142,7 @@ class Session:
     # ---- incoming
 
     def accept(self, frame: Batch | System) -> list[Item]:
-        """The messages of the frame that are to be delivered."""
+        """The messages of the frame to deliver."""
         if isinstance(frame, Batch):
             if frame.number <= self._last_number:
                 self.dropped_frames += 1
@@ -154,7 +154,7 @@ class Session:
 
     @property
     def delivered_position(self) -> int:
-        """What to acknowledge."""
+        """The position to acknowledge."""
         return self._received.delivered
 
     def read_sender(self, text: str) -> ActorPath:
@@ -169,6 +169,6 @@ class Session:
         )
 
     def is_for(self, outgoing: Outgoing) -> bool:
-        """Whether the message is for the peer's present incarnation, or for any."""
+        """Whether the message is for the peer's current incarnation, or for any."""
         wanted = outgoing.envelope.target.address
         return wanted.incarnation == ANY_INCARNATION or wanted == self.peer

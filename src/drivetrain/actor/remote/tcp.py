@@ -1,15 +1,15 @@
 """The transport over TCP, with or without TLS.
 
-Design: one asyncio protocol per connection, no stream objects: a piece of bytes that comes in is cut into
-frames and handed on in the same call; a frame that goes out is one write. An accepted connection is handed to
-its owner at once, also when it has to become a TLS connection first, so that the owner counts it and its
-deadline ends it; a task sees it through that. Buffering and its high-water mark are asyncio's. Keep-alive and
-the user timeout let the kernel find peers that are gone while nothing is sent and while what was sent is not
-acknowledged.
+Design: one asyncio protocol per connection, no stream objects: incoming bytes are split into frames and
+passed on in the same call; an outgoing frame is one write. An accepted connection is passed to its owner
+immediately, even if it must become a TLS connection first, so that the owner counts it and applies its
+deadline; a task performs the TLS handshake. asyncio provides buffering and its high-water mark. Keep-alive
+and the user timeout let the kernel detect peers that are gone while nothing is sent, and while sent data is
+not acknowledged.
 
 Invariants: those of `drivetrain.actor.remote.transport`, and
-1. A connection that breaks the framing is closed at once; its owner learns why.
-2. With TLS nothing is sent to, or taken from, an accepted connection before it is a TLS connection.
+1. A connection that breaks the framing is closed immediately, with the reason for its owner.
+2. With TLS nothing is sent or accepted on an accepted connection before it is a TLS connection.
 
 Called by `Remote`, through `Transport`.
 """
@@ -41,7 +41,7 @@ KEEP_ALIVE_IDLE_S: Final = 30
 KEEP_ALIVE_PROBES: Final = 3
 UNACKNOWLEDGED_MS: Final = 60_000
 ACCEPTED_AT_ONCE: Final = 2
-"""New connections in one turn of the event loop: those that are there already must not wait for a flood."""
+"""New connections in one turn of the event loop: existing ones must not wait for a flood of new ones."""
 WAITING: Final = 1024
 """Connections that the operating system keeps until they are accepted."""
 
@@ -69,11 +69,11 @@ class TcpConnection(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """What the operating system has not taken yet."""
+        """How many bytes the operating system has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def allow_frames(self, limit_bytes: int) -> None:
-        """Take frames up to this size from now on."""
+        """Accept frames up to this size from now on."""
         self._reader.limit_bytes = limit_bytes
 
     def send(self, frame: bytes) -> None:
@@ -84,24 +84,24 @@ class TcpConnection(asyncio.Protocol):
         if len(frame) < COPIED_BYTES:
             transport.write(header_of(frame) + frame)
         else:
-            # One more call of the system costs less than a copy of that much.
+            # One more system call costs less than a copy of this size.
             transport.write(header_of(frame))
             transport.write(frame)
 
     def close(self) -> None:
-        """Close after what was sent is out."""
+        """Close after buffered data was sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport; asyncio calls this first."""
+        """Store the transport; asyncio calls this first."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         if self._secured_by is not None:
@@ -114,7 +114,7 @@ class TcpConnection(asyncio.Protocol):
             self._securing = asyncio.get_running_loop().create_task(self._secure(self._secured_by))
 
     async def _secure(self, context: Callable[[], ssl.SSLContext]) -> None:
-        """Make it a TLS connection; the owner ends it if that takes too long."""
+        """Turn it into a TLS connection; the owner ends it if that takes too long."""
         raw, loop = self._transport, asyncio.get_running_loop()
         assert raw is not None
         try:
@@ -134,9 +134,9 @@ class TcpConnection(asyncio.Protocol):
             self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        """Cut a piece into frames and hand them on."""
+        """Split received bytes into frames and pass them on."""
         if self._securing is not None:
-            # It came with the end of the TLS handshake, which the task has not noticed yet.
+            # It arrived with the end of the TLS handshake, which the task has not noticed yet.
             self._early += data
             return
         events, transport = self._events, self._transport
@@ -166,7 +166,7 @@ class TcpConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand the end on; asyncio calls this last."""
+        """Report the end; asyncio calls this last."""
         events, self._events = self._events, None
         if events is not None:
             events.connection_lost(self._violation or exc)
@@ -183,7 +183,7 @@ class TcpListener:
     async def wait_closed(self) -> None:
         """Close the port."""
         self._server.close()
-        # From Python 3.12 on, `Server.wait_closed` waits for open connections too; those are not ours to end.
+        # From Python 3.12 on, `Server.wait_closed` waits for open connections too; those have other owners.
         await asyncio.sleep(0)
 
 
@@ -202,7 +202,7 @@ class TcpTransport:
                 lambda: TcpConnection(accept, secured_by), host, port, backlog=ACCEPTED_AT_ONCE
             )
             for listening in server.sockets:
-                # asyncio takes as many at once as may wait; here more may wait than are taken at once.
+                # asyncio accepts as many at once as may wait; here more may wait than are accepted at once.
                 with socket.socket(fileno=os.dup(listening.fileno())) as same:
                     same.listen(WAITING)
         except OSError as error:
@@ -237,7 +237,7 @@ class TcpTransport:
                 where=f"{host}:{port}",
                 remedy="check that the process runs and listens there",
             ) from error
-        except (ValueError, OverflowError) as error:  # a peer may name any text as its host
+        except (ValueError, OverflowError) as error:  # a peer may send any text as its host
             raise ConnectError(f"not a host to connect to: {error}", where=f"{host[:200]}:{port}") from error
         return connection
 

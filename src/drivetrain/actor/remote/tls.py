@@ -1,15 +1,15 @@
-"""TLS between actor systems: files in, contexts out.
+"""TLS between actor systems: contexts from files of certificates and keys.
 
-Problem: everybody must show a certificate, and certificates end: new ones are put in place while systems run.
+Problem: every peer must present a certificate, and certificates expire: they are replaced while systems run.
 
-Design: both ends show a certificate of one authority (mutual TLS), since every system both connects and is
-connected to. Keys are used all the same: TLS keeps others from reading, a key says who belongs. `TlsContexts`
-looks at the files before every handshake and reads them anew when they have changed; files that cannot be
-used are left alone, with a line in the log, and what was read before goes on.
+Design: both ends present a certificate of one authority (mutual TLS), because every system both connects and
+accepts. Shared keys are used even then: TLS prevents eavesdropping, a key proves membership. `TlsContexts`
+checks the files before every handshake and reads them again when they have changed; unusable files are
+reported in the log, and the previous ones stay in use.
 
 Invariants:
-1. A private key that others than its owner may read is refused.
-2. Each handshake begins with the newest files that could be used.
+1. A private key that users other than its owner may read is refused.
+2. Each handshake uses the newest usable files.
 
 Called by `TcpTransport`.
 """
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """PEM files: this system's certificate and key, and the authority that signs everybody's.
+    """PEM files: this system's certificate and key, and the authority that signs all certificates.
 
     `verifies_host` also requires that a certificate names the host that was connected to.
     """
@@ -41,11 +41,11 @@ class TlsSettings:
     verifies_host: bool = True
 
     def server_context(self) -> ssl.SSLContext:
-        """For accepted connections; raises `TlsConfigError`."""
+        """The context for accepted connections; raises `TlsConfigError`."""
         return self._context(ssl.PROTOCOL_TLS_SERVER)
 
     def client_context(self) -> ssl.SSLContext:
-        """For own connections; raises `TlsConfigError`."""
+        """The context for outgoing connections; raises `TlsConfigError`."""
         context = self._context(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.verifies_host
         return context
@@ -81,7 +81,7 @@ class TlsSettings:
 
 
 class TlsContexts:
-    """The contexts of `settings` as its files are now; raises `TlsConfigError` when made from bad ones."""
+    """The contexts of `settings` from its current files; raises `TlsConfigError` for unusable ones."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings: Final = settings
@@ -90,12 +90,12 @@ class TlsContexts:
         self._client = settings.client_context()
 
     def server(self) -> ssl.SSLContext:
-        """For accepted connections."""
+        """The context for accepted connections."""
         self._renew()
         return self._server
 
     def client(self) -> ssl.SSLContext:
-        """For own connections."""
+        """The context for outgoing connections."""
         self._renew()
         return self._client
 
@@ -114,7 +114,7 @@ class TlsContexts:
 
 
 def _look(settings: TlsSettings) -> tuple[tuple[int, int, int, int] | None, ...]:
-    """What changes when a file does: of the certificate, the key and the authority."""
+    """The identity of each file (certificate, key, authority), which changes when the file does."""
     return tuple(_stamp(path) for path in (settings.certificate, settings.key, settings.authority))
 
 

@@ -1,7 +1,7 @@
-"""What carries frames between two processes: the interface that TCP and the simulated network implement.
+"""Transports carry frames between two processes: the interface that TCP and the simulated network implement.
 
-Problem: protocols must run unchanged over real sockets and in a simulator, so they may only know what both
-can give.
+Problem: protocols must run unchanged over real sockets and in a simulator, so they may only rely on what both
+provide.
 
 Design: a `Transport` listens and connects; a `Connection` carries frames (byte strings with an end) both
 ways and reports to its owner through `ConnectionEvents`. Everything above (handshake, ordering, resending,
@@ -15,11 +15,11 @@ Invariants that every transport keeps:
 3. Events never come from inside a call of the owner (`send` never calls `frame_received`).
 4. `send` never blocks; what cannot be sent yet is buffered and counted by `buffered_bytes`.
 
-What a transport does *not* promise: that a frame arrives, that it arrives once, or that frames of one
-connection arrive in order. TCP keeps order within a connection; the simulated network may be told not to.
+What a transport does *not* guarantee: that a frame arrives, that it arrives once, or that frames of one
+connection arrive in order. TCP keeps order within a connection; the simulated network can be set to reorder.
 
 Called by `Remote` and its links; implemented by `TcpTransport` and by
-`drivetrain.testing.SimulatedTransport`.
+`drivetrain.simulator.SimulatedTransport`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from typing import Final, Protocol
 Frame = bytes | bytearray | memoryview
 
 UNPROVEN_FRAME_BYTES: Final = 4096
-"""How large a frame may be before the peer has proved who it is: a stranger must not make us hold more."""
+"""The largest frame before the peer has proved its identity: a stranger must not make us hold more."""
 
 
 class ConnectionEvents(Protocol):
-    """What a connection tells its owner."""
+    """The events that a connection reports to its owner."""
 
     def frame_received(self, frame: Frame) -> None:
-        """A frame came in; the buffer is only valid during the call."""
+        """A frame arrived; the buffer is only valid during the call."""
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone; None when it was closed in good order by either side."""
+        """The connection is lost; `error` is None when either side closed it properly."""
 
     def writing_paused(self) -> None:
         """More than the high-water mark is buffered: the peer is slower than we are."""
@@ -58,23 +58,23 @@ class Connection(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """How much was handed to `send` and has not left this process."""
+        """How many bytes were passed to `send` and have not left this process."""
 
     def allow_frames(self, limit_bytes: int) -> None:
-        """Take frames up to this size from now on; at first a connection takes `UNPROVEN_FRAME_BYTES`."""
+        """Accept frames up to this size from now on; at first a connection accepts `UNPROVEN_FRAME_BYTES`."""
 
     def send(self, frame: bytes) -> None:
         """Send one frame; ignored when the connection is closing or gone."""
 
     def close(self) -> None:
-        """Close in good order: what was sent before goes out first."""
+        """Close properly: buffered frames are sent first."""
 
     def abort(self) -> None:
-        """Close at once; what is buffered may be lost."""
+        """Close immediately; buffered frames may be lost."""
 
 
 Opener = Callable[[Connection], ConnectionEvents]
-"""Called with each new connection before its first event; returns who owns it."""
+"""Called with each new connection before its first event; returns its owner."""
 
 
 class Listener(Protocol):
@@ -99,4 +99,4 @@ class Transport(Protocol):
         """Open a port (0 lets the system choose one); raises `AddressInUseError` or `BindError`."""
 
     async def wait_connected(self, host: str, port: int, opened: Opener) -> Connection:
-        """Connect; raises `ConnectError`. May take for ever: callers set a timeout."""
+        """Connect; raises `ConnectError`. May never return: callers set a timeout."""

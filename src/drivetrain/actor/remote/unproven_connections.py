@@ -1,18 +1,18 @@
 """Connections whose handshake is not done yet, on either side.
 
-Problem: anyone can connect. A stranger must not cost much, must not stay long, and what it sends must not
-disturb anybody; and one line in the log must say what was wrong with it.
+Problem: anyone can connect. A stranger must cost little and leave soon, its input must not disturb
+anything, and one log line must say what was wrong with it.
 
-Design: accepted connections are counted from the moment in which they are accepted (with TLS, before its
-handshake) and have a deadline. When there are too many, the oldest is closed for the newest: whoever means
-it is done within a few round trips. Some places are kept for hosts from which a peer has proved itself
-before. `Dial` is the other side: one own attempt, awaited by its association.
+Design: accepted connections are counted from the moment they are accepted (with TLS, before its
+handshake) and have a deadline. When there are too many, the oldest is closed for the newest: a genuine peer
+finishes within a few round trips. Some places are reserved for hosts from which a peer has proved itself
+before. `Dial` is the other side: one outgoing attempt, awaited by its association.
 
 Invariants:
 1. At most `max_strangers` accepted connections are in their handshake, and of these at most three quarters
-   from hosts that are not known.
+   from unknown hosts.
 2. Every accepted connection becomes a session, or ends within the time a handshake may take.
-3. Connections from hosts that are not known never close one from a known host.
+3. Connections from unknown hosts never close one from a known host.
 
 Called by `Remote`.
 """
@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 Opened = Callable[[Link, Agreement], None]
 
 _RESERVED_SHARE: Final = 4
-"""One place in so many is kept for known hosts."""
+"""One place in this many is reserved for known hosts."""
 _MOST_KNOWN_HOSTS: Final = 1024
 _NOT_WORTH_A_LINE: Final = frozenset({"crossed", "stopping"})
 
 
 class Strangers:
-    """The accepted connections that are in their handshake; `opened` takes those that have passed."""
+    """The accepted connections in their handshake; `opened` is called with those that have passed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int, deadline_s: float, opened: Opened) -> None:
         self._loop: Final = loop
@@ -61,7 +61,7 @@ class Strangers:
         return len(self._unknown) + len(self._known)
 
     def accept(self, connection: Connection, handshake: Handshake) -> Link:
-        """Take a new connection, and close an old one if there are too many."""
+        """Add a new connection, and close an old one if there are too many."""
         link = Link(connection, handshake, self)
         is_known = _host(link) in self._known_hosts
         if not is_known and len(self._unknown) >= self._most_unknown:
@@ -86,17 +86,17 @@ class Strangers:
             link.abort(HandshakeError("this system stops", reason="stopping"))
 
     def link_opened(self, link: Link, agreement: Agreement) -> None:
-        """It is a stranger no more."""
+        """The handshake is done."""
         self._forget(link)
         self.know(link)
         self._opened(link, agreement)
 
     def link_frame(self, link: Link, frame: AnyFrame) -> None:
-        """Cannot happen: frames come after `link_opened`, which gives the link another owner."""
+        """Cannot happen: frames come after `link_opened`, which changes the link's owner."""
         link.abort(HandshakeError(f"{type(frame).__name__} before the session", reason="order"))
 
     def link_closed(self, link: Link, error: DrivetrainError) -> None:
-        """It went, or was refused."""
+        """It was closed, or refused."""
         self._forget(link)
         if isinstance(error, PeerViolationError) and getattr(error, "reason", "") not in _NOT_WORTH_A_LINE:
             self._refused.warn(f"refused the connection from {link.peer}: {_in_one_line(error)}")
@@ -104,7 +104,7 @@ class Strangers:
             log.debug("the connection from %s ended: %s", link.peer, error.what)
 
     def link_writable(self, link: Link, is_writable: bool) -> None:
-        """Of no interest: a handshake is small."""
+        """Ignored: a handshake is small."""
 
     def _forget(self, link: Link) -> None:
         timer = self._unknown.pop(link, None) or self._known.pop(link, None)
@@ -120,7 +120,7 @@ class Strangers:
 
 
 class Dial:
-    """One own attempt to connect; `opened` takes the link in the moment in which the session begins."""
+    """One outgoing attempt to connect; `opened` is called with the link as the session begins."""
 
     def __init__(self, transport: Transport, handshake: Handshake, opened: Opened) -> None:
         self._transport: Final = transport
@@ -160,7 +160,7 @@ class Dial:
             self._outcome.set_exception(error)
 
     def link_writable(self, link: Link, is_writable: bool) -> None:
-        """Of no interest: a handshake is small."""
+        """Ignored: a handshake is small."""
 
 
 def _host(link: Link) -> str:

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class OpenWatches:
-    """Pairs of target and watcher, in the order in which they were opened."""
+    """Pairs of target and watcher, in the order of opening."""
 
     def __init__(self) -> None:
         self._by_address: Final[dict[Address, dict[tuple[ActorRef, ActorRef], None]]] = {}
 
     def open(self, target: ActorRef, watcher: ActorRef) -> None:
-        """Note a watch."""
+        """Record a watch."""
         self._by_address.setdefault(target.path.address, {})[target, watcher] = None
 
     def close(self, target: ActorRef, watcher: ActorRef) -> bool:
-        """Forget a watch; whether it was open."""
+        """Forget a watch; returns whether it was open."""
         address = target.path.address
         pairs = self._by_address.get(address, {})
         if (target, watcher) not in pairs:

@@ -6,8 +6,8 @@ Design: one tagged union, positional fields. A connection begins with `Hello`, `
 misunderstand.
 
 A message is an `Item`: target, sender, tag, body. Paths in it are relative to the two ends of the
-connection ("/user/a#7") unless they belong elsewhere, then complete; the body is the codec's and is not
-looked into here.
+connection ("/user/a#7") unless they belong elsewhere, then complete; the body belongs to the codec and is not
+decoded here.
 
 Invariants:
 1. `decode(encode(frame))` equals the frame; anything else raises `ProtocolViolationError`.
@@ -31,7 +31,7 @@ from drivetrain.actor.remote.transport import Frame
 PROTOCOL_VERSION: Final = 2
 
 Item: TypeAlias = tuple[str, str | None, str, Raw]
-"""Target path, sender path, tag, and the body as the codec made it."""
+"""Target path, sender path, tag, and the body as encoded by the codec."""
 
 
 class _Frame(msgspec.Struct, array_like=True, gc=False):
@@ -39,7 +39,7 @@ class _Frame(msgspec.Struct, array_like=True, gc=False):
 
 
 class Hello(_Frame, tag=1):
-    """Dialer to acceptor: who I am, whom I want, and which session I could resume (0 for none)."""
+    """Dialer to acceptor: my address, the wanted address, and the session to resume (0 for none)."""
 
     version: int
     address: str
@@ -51,7 +51,7 @@ class Hello(_Frame, tag=1):
 
 
 class Challenge(_Frame, tag=2):
-    """Acceptor to dialer: who I am, and which session I could resume (0 for none)."""
+    """Acceptor to dialer: my address, and the session that I could resume (0 for none)."""
 
     address: str
     nonce: bytes
@@ -61,13 +61,13 @@ class Challenge(_Frame, tag=2):
 
 
 class Proof(_Frame, tag=3):
-    """Dialer to acceptor: I know these keys, one proof for each; empty when neither side authenticates."""
+    """Dialer to acceptor: one proof for each known key; empty when neither side authenticates."""
 
     proofs: Annotated[tuple[bytes, ...], Meta(max_length=MOST_KEYS)]
 
 
 class Welcome(_Frame, tag=4):
-    """Acceptor to dialer: I know one of them, which is now the session's; the session begins."""
+    """Acceptor to dialer: I know one of these keys, which seals the session; the session begins."""
 
     proof: bytes
 
@@ -110,13 +110,13 @@ class Heartbeat(_Frame, tag=9):
 
 
 class HeartbeatReply(_Frame, tag=10):
-    """I was alive when I got the heartbeat `count`."""
+    """The answer to the heartbeat `count`."""
 
     count: int
 
 
 class Goodbye(_Frame, tag=11):
-    """This system has stopped; its incarnation is over."""
+    """This system has stopped; its incarnation has ended."""
 
 
 AnyFrame: TypeAlias = (
@@ -157,7 +157,7 @@ def decode(data: Frame) -> AnyFrame:
 
 
 def describe(data: bytes) -> str:
-    """Say in a few words what a frame is, sealed or not, for traces; foreign bytes by their size only."""
+    """Describe a frame in a few words, sealed or not, for traces; other bytes by their size only."""
     frame: Any = None
     for start in (0, TAG_BYTES):
         try:

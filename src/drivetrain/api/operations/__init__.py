@@ -1,4 +1,4 @@
-"""What a processor does: one class per operation, with all that needs no Spark."""
+"""Operations of processors: one class each, with everything about it that needs no Spark."""
 
 from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation

@@ -89,7 +89,7 @@ class Log(_Output):
 
 @dataclass(frozen=True)
 class Write(_Output):
-    """Writes messages to a sink, as `parallelism` tasks if a partitioner says which gets which."""
+    """Writes messages to a sink, as `parallelism` tasks if there is a partitioner."""
 
     sink: Sink
     partitioner: Partitioner | None = None
@@ -105,7 +105,7 @@ class Write(_Output):
 
     @property
     def may_skip_messages(self) -> bool:
-        """A user's function may."""
+        """True for a user's function."""
         return isinstance(self.sink, BatchesSink)
 
 

@@ -1,14 +1,14 @@
-"""What a processor does, as a frozen operation: its data, and everything about it that needs no Spark.
+"""The operation of a processor: a frozen record with everything about it that needs no Spark.
 
 The problem: the planner, the printed plan, replays, the clock and the compiler each need to know something
-about an operation: whether it keeps state, how far its results lag behind the watermark, how people read it.
+about an operation: whether it keeps state, how far its results lag behind the watermark, how it is described.
 The design: an operation answers these questions itself, in its own class. A new operation is one class here
 and one line in `spark.compile.operators`.
 
 Invariants:
 
 1. An operation is immutable; it opens and executes nothing.
-2. The defaults of `Operation` are right for a stateless, native operation of one input.
+2. The defaults of `Operation` are right for a stateless, native operation with one input.
 
 Built by `application`, `stream` and `grouped`; read by the planner and by layer `spark`.
 """
@@ -45,16 +45,16 @@ class Function:
 
 
 class Operation:
-    """What every operation answers; a subclass overrides what differs."""
+    """The questions that every operation answers; a subclass overrides what differs."""
 
     ends_stream: ClassVar[bool] = False
     """Whether nothing can read from it."""
     is_table: ClassVar[bool] = False
-    """Whether it is read whole, for joins, and is no stream."""
+    """Whether it is read whole, for joins, and is not a stream."""
     keeps_number: ClassVar[bool] = False
     """Whether it emits as many messages as it takes."""
     is_counted: ClassVar[bool] = False
-    """Whether its messages are counted as they pass, because their number follows from nothing else."""
+    """Whether its messages are counted as they pass, because their number cannot be derived."""
     hears_end: ClassVar[bool] = False
     """Whether it must run once more, on an empty batch, when the input has ended."""
     realtime_obstacle: ClassVar[str | None] = None
@@ -77,22 +77,22 @@ class Operation:
 
     @property
     def wants_clock(self) -> bool:
-        """Whether it must run in a query that knows the clock of its own batch, though it keeps no state."""
+        """Whether it must run in a query that knows the clock of its own batch, even without state."""
         return False
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether users can ask for its state."""
+        """Whether users can query its state."""
         return False
 
     @property
     def needs_event_time(self) -> bool:
-        """Whether a replay must know the time of each message that comes here."""
+        """Whether a replay must know the time of each message that arrives here."""
         return self.keeps_state or self.ends_stream
 
     @property
     def result_lag_ms(self) -> int:
-        """By how much its results may be older than the watermark with which they came."""
+        """By how much its results may be older than the watermark of their batch."""
         return 0
 
     @property
@@ -122,7 +122,7 @@ class Operation:
 
     @property
     def grouping_window(self) -> Window | None:
-        """The window in which it groups messages, and outside of which they are late."""
+        """The window in which it groups messages, and whose end decides which are late."""
         return None
 
     @property
@@ -137,7 +137,7 @@ class Operation:
 
     @property
     def may_skip_messages(self) -> bool:
-        """Whether it may look at some messages of a batch only, though it is an output."""
+        """Whether it may read only some messages of a batch, although it is an output."""
         return False
 
     @property
@@ -151,7 +151,7 @@ class Operation:
         return any(function.on_error == "dead_letter" for function in self.functions)
 
     def user_code(self) -> Iterator[Any]:
-        """Every function, class and object of the user that must be there where it runs."""
+        """Every function, class and object of the user that it needs where it runs."""
         for function in self.functions:
             yield function.fn
             if function.type.python is not None:
@@ -164,7 +164,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class EventTime(Operation):
-    """Says where the event timestamp is, and by how much messages may be out of order.
+    """Declares where the event timestamp is, and by how much messages may be out of order.
 
     With `partition` the disorder is that within a partition: the column has one of the values `partitions`,
     and a partition that is silent for `idle_ms` is left out of the clock.

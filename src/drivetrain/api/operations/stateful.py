@@ -1,4 +1,4 @@
-"""Operations with a state by key but without a window; a Task has one if it says so."""
+"""Operations with a state by key but without a window; a Task has one if it declares so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drivetrain.api.types import MessageType
 
 @dataclass(frozen=True)
 class JoinStream(Operation):
-    """Joins two streams by key where their timestamps lie within a distance. Stateful."""
+    """Joins two streams by key where their timestamps are close enough. Stateful."""
 
     on: tuple[str, ...]
     within_ms: int
@@ -37,7 +37,7 @@ class JoinStream(Operation):
 
     @property
     def result_lag_ms(self) -> int:
-        """A message without a match is emitted when no match can come any more."""
+        """A message without a match is emitted when no match is possible any more."""
         return self.within_ms + 1 if self.how == "left" else 0
 
 
@@ -71,9 +71,9 @@ class Deduplicate(Operation):
 
 @dataclass(frozen=True)
 class Process(Operation):
-    """Runs a Task with a parallelism; `partitioners` stand in the order of the node's inputs.
+    """Runs a Task with a parallelism; `partitioners` are in the order of the node's inputs.
 
-    A persistent Task has neither: its keys say where a message goes.
+    A persistent Task has neither: its keys decide where a message goes.
     """
 
     task: Callable[[], Task[Any, Any]]
@@ -91,7 +91,7 @@ class Process(Operation):
     @property
     def described(self) -> str:
         if self.persistent is not None:
-            # What the state is, and no more: a Task of another name or parallelism goes on with it.
+            # The state alone: a Task with another name or parallelism can continue with it.
             return f"{self.persistent.state} by {', '.join(self.persistent.keys) or 'its own key'}"
         return f"{self.task_name} × {self.parallelism}, by {', '.join(map(str, self.partitioners))}"
 

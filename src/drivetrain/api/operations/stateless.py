@@ -57,7 +57,7 @@ class Rename(Operation):
 
 @dataclass(frozen=True)
 class _ByFunction(Operation):
-    """Makes messages of others by a Python function."""
+    """Transforms messages with a Python function."""
 
     function: Function
 

@@ -53,7 +53,7 @@ class Aggregate(_Grouping):
 
     @property
     def emits_only_at_end(self) -> bool:
-        """A global window that emits once."""
+        """True for a global window that emits once."""
         return self.window.kind == "global" and self.window.emission == "discarding"
 
     def user_code(self) -> Iterator[Any]:
@@ -89,7 +89,7 @@ class Fold(_Grouping):
 
 @dataclass(frozen=True)
 class Late(Operation):
-    """The messages that came too late for the windows of `of`, and its allowed lateness."""
+    """The messages that arrived too late for the windows of `of`, and its allowed lateness."""
 
     of: str
     lateness_ms: int = 0
@@ -104,7 +104,7 @@ class Late(Operation):
 
 @dataclass(frozen=True)
 class LatePanes(Operation):
-    """Adds up the messages of each batch that came late, within the allowed lateness. Stateless."""
+    """Aggregates the late messages of each batch, within the allowed lateness. Stateless."""
 
     aggregate: Aggregate
 
@@ -133,7 +133,7 @@ class Refine(Operation):
 
     @property
     def input_lag_ms(self) -> int:
-        """The allowed lateness: for so long it keeps a window's state."""
+        """The allowed lateness: it keeps a window's state that long."""
         return self.aggregate.window.allowed_lateness_ms
 
     def clocked(self, id: str) -> tuple[str, ...]:
@@ -141,5 +141,5 @@ class Refine(Operation):
 
 
 def on_time_of(id: str) -> str:
-    """The processor that fires the windows of which `id` takes late messages; see `core.plan.lateness`."""
+    """The processor that fires the windows whose late messages `id` takes; see `core.plan.lateness`."""
     return f"{id.removesuffix('-late')}-on-time"

@@ -1,18 +1,18 @@
-"""Whether SQL text is an expression that Spark can read, reported where the text is written.
+"""Whether SQL text is an expression that Spark can read, reported at the user's line.
 
 Problem: `filter("delay > and origin = 'JFK'")` was refused only after Spark had started, with an error
 that named a line of the text instead of a line of the application.
 
 Design: the text is divided into tokens and walked through Spark's own grammar (`api.sql.grammar`). The
 error shows the text with a mark below the place, and a remedy if the mistake is a known one.
-Whether columns and functions exist, and whether types fit, is for Spark to say: `drivetrain plan --check`
+Only Spark can decide whether columns and functions exist, and whether types fit: `drivetrain plan --check`
 asks it.
 
 Invariants:
 
 1. No text is refused that Spark's parser accepts, except one with a bare AND, OR or NOT as a name: Spark
-   reads `n = 1 and` as `n = 1` under the name "and", which nobody means.
-2. Text in which Spark replaces variables (`${...}`) is not judged.
+   reads `n = 1 and` as `n = 1` under the name "and", which is never intended.
+2. Text in which Spark replaces variables (`${...}`) is not checked.
 
 Called by `api.columns`, when the first SQL text is written.
 """
@@ -45,7 +45,7 @@ _OTHER_LANGUAGES: Final = {
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with SQL text, at which index, and what to do about it."""
+    """A mistake in SQL text: what is wrong, at which index, and the remedy."""
 
     what: str
     at: int

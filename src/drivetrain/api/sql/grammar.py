@@ -1,18 +1,18 @@
 """The grammar of Spark's SQL expressions, and how far a text follows it.
 
-Problem: whether Spark can read an expression is known only to Spark's parser, which needs Java. Any other
-parser of SQL refuses texts that Spark takes.
+Problem: only Spark's parser knows whether Spark can read an expression, and it needs Java. Any other SQL
+parser refuses text that Spark accepts.
 
-Design: `expression_grammar.json` has Spark's own rules, taken from the pinned PySpark by
-`scripts/spark_grammar.py`: a small automaton for each rule, over tokens and other rules. `reach` walks all
-paths through them at once, token by token, and builds no tree. A call of a rule at a token is shared by all
-who call it there, so the work grows with the length of the text, not with the number of readings. Spark
-decides some readings by conditions (priorities of operators, settings); they are left out, so what Spark's
-parser takes is always taken here.
+Design: `expression_grammar.json` has Spark's own rules, extracted from the pinned PySpark by
+`scripts/spark_grammar.py`: a small automaton for each rule, over tokens and other rules. `reach` follows all
+paths through them at once, token by token, and builds no tree. All callers of a rule at a token share one
+call, so the work grows with the length of the text, not with the number of readings. Spark excludes some
+readings by conditions (priorities of operators, settings); they are omitted here, so this module accepts
+everything that Spark's parser accepts.
 
 Invariants:
 
-1. `reach` returns None for every text that Spark's parser takes, except a bare AND, OR or NOT as a name.
+1. `reach` returns None for every text that Spark's parser accepts, except a bare AND, OR or NOT as a name.
 2. Otherwise the tokens before the one it returns are the beginning of some expression.
 
 Called by `api.sql.check` and `api.sql.tokens`.
@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 END: Final = -1
-"""The type of the token behind the last one."""
+"""The type of the token after the last one."""
 TokenTypes: TypeAlias = tuple[int, ...]
-"""What a token may be: one type, or two for a keyword that may be a name here."""
+"""The possible types of a token: one, or two for a keyword that may be a name here."""
 
 
 @dataclass(frozen=True)
 class Arrows:
-    """Where a state of a rule leads: with a token of a set, and with another rule."""
+    """The transitions from a state of a rule: by a set of tokens, and by another rule."""
 
     ends: bool
     tokens: tuple[tuple[frozenset[int], int], ...]
@@ -54,7 +54,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Grammar:
-    """The rules, of which the first one is an expression, and how texts of tokens are called."""
+    """The rules, of which the first one is an expression, and the types of tokens by their text."""
 
     rules: tuple[Rule, ...]
     fixed: dict[str, int]
@@ -64,7 +64,7 @@ class Grammar:
 
 @dataclass(eq=False)
 class Call:
-    """A rule that begins at a token: who goes on when it ends, and whether it ended where it began."""
+    """A rule that begins at a token: its callers, and whether it matched nothing."""
 
     rule: int
     returns: list[tuple[int, Call]] = field(default_factory=list)
@@ -91,7 +91,7 @@ def grammar() -> Grammar:
 
 
 def reach(tokens: Sequence[TokenTypes]) -> int | None:
-    """The index of the first token that cannot stand where it stands; None for an expression."""
+    """The index of the first token that cannot follow the ones before it; None for an expression."""
     rules = grammar().rules
     items = [(0, Call(0))]
     for at, types in enumerate(tokens):
@@ -102,10 +102,10 @@ def reach(tokens: Sequence[TokenTypes]) -> int | None:
 
 
 def _step(rules: Sequence[Rule], items: list[tuple[int, Call]], types: TokenTypes) -> list[tuple[int, Call]]:
-    """Where all paths stand after a token, given where they stand before it."""
+    """The positions of all paths after a token, given those before it."""
     called: dict[int, Call] = {}
     seen, after = set(items), set()
-    for state, call in items:  # grows while it is read
+    for state, call in items:  # grows during the loop
         arrows = rules[call.rule].states[state]
         found: list[tuple[int, Call]] = []
         if arrows.ends:

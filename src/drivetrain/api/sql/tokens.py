@@ -1,9 +1,9 @@
-"""The tokens of SQL text, as Spark's lexer makes them.
+"""The tokens of SQL text, as Spark's lexer produces them.
 
-Keywords, operators and brackets come with the grammar. Strings, numbers, names and comments are written here
-as patterns; of the patterns that fit, the longest counts, and of several the first.
+Keywords, operators and brackets come with the grammar. Strings, numbers, names and comments are patterns in
+this module; the longest match wins, and among equal ones the first.
 
-What Spark's lexer would tell apart by a setting is taken as either.
+Tokens that Spark's lexer distinguishes by a setting are accepted as either.
 
 Called by `api.sql.check`.
 Source: `SqlBaseLexer.g4` of Apache Spark.
@@ -45,7 +45,7 @@ _NESTING: Final = ("ARRAY", "MAP", "STRUCT")
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of SQL text: what it may be, and where it begins."""
+    """A piece of SQL text: its possible types, and where it begins."""
 
     types: TokenTypes
     text: str
@@ -54,12 +54,12 @@ class Token:
 
     @property
     def is_operand(self) -> bool:
-        """Whether it is a name, a keyword, a number or a string, and no operator or bracket."""
+        """Whether it is a name, a keyword, a number or a string, not an operator or a bracket."""
         return self.text[0].isalnum() or self.text[0] in "_'\"`"
 
 
 class NoTokenError(ValueError):
-    """The text cannot be divided into tokens: `what` is wrong at the index `at`, and `remedy` helps."""
+    """The text cannot be divided into tokens: `what` is wrong at the index `at`; `remedy` is advice."""
 
     def __init__(self, what: str, at: int, remedy: str) -> None:
         super().__init__(what)
@@ -70,7 +70,7 @@ class NoTokenError(ValueError):
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compiled when the first text is read, which keeps the import of Drivetrain short."""
+    """Compile a pattern when the first text is read, which keeps the import of Drivetrain fast."""
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
@@ -119,7 +119,7 @@ def _token(text: str, at: int, before: list[Token], types_open: int) -> Token:
 
 
 def _between(text: str, at: int) -> int:
-    """Where the next token begins: behind spaces and comments, of which one may contain others."""
+    """Where the next token begins: after spaces and comments, which may be nested."""
     while True:
         match = _compiled(_BETWEEN).match(text, at)
         at = at if match is None else match.end()

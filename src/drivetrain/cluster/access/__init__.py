@@ -1,1 +1,1 @@
-"""Who may do what in a cluster: names of processes, the keys that prove them, what each may send to which."""
+"""Access control in a cluster: names of processes, keys that prove them, and what each may send to which."""

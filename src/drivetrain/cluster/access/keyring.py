@@ -1,32 +1,33 @@
-"""The keys of a cluster's processes: all made from one secret, each process with those that it needs.
+"""The keys of a cluster's processes, all derived from one secret; each process holds only those it needs.
 
-Problem: whoever has the key of a connection can pretend to be either end of it. A client must not be able to
-speak for a worker, nor an application's process, which runs its users' code, for another application's or for
-a master; and users should have one secret to look after.
+Problem: a process that has the key of a connection can impersonate either end of it. A client must not be
+able to impersonate a worker; an application's process, which runs its users' code, must not impersonate
+another application's process or a master; and users should have only one secret to manage.
 
-Design: keys form a tree, in which each is made from the one above it and none from one below (HMAC-SHA256):
+Design: keys form a tree, in which each is derived from the one above it and none from one below
+(HMAC-SHA256):
 
     cluster (the secret)
       ├ master
       ├ worker ── app.ID.EPOCH ── executor.ID.EPOCH.LAUNCH, and peers.ID.EPOCH
       └ client ── reach ── reach.ID.EPOCH
 
-Two processes use the key that belongs to the lesser of them, as both can make it: a worker and a master use
-`worker`, an application master and a worker the application master's, an executor and its application master
-the executor's. Two executors of one application use `peers`. Clients do not have what is below `worker`, and
-applications not what is below `client`: for these two, and for clients and workers, there is `reach`.
+Two processes use the key of the lesser of them, as both can derive it: a worker and a master use `worker`, an
+application master and a worker the application master's, an executor and its application master the
+executor's. Two executors of one application use `peers`. Clients do not have the keys below `worker`, and
+applications not those below `client`; between clients and applications or workers, `reach` is used.
 
-A process holds the keys that it cannot make itself, once for each secret that is in use:
+A process holds the keys that it cannot derive itself, once for each secret in use:
 
     master: cluster     worker: worker, reach     client: client
     application master: its own, and its reach    executor: its own, and its peers
 
-A worker gives the processes that it launches their keys as text, in their environment. The same text, made by
-`drivetrain key`, gives a machine the keys of one role only; who has the secret itself can be anybody.
+A worker passes the processes that it launches their keys as text, in their environment. The same text, made
+by `drivetrain key`, gives a machine the keys of one role only; a process with the secret can take any role.
 
 Invariants:
-1. From the keys that a process holds, those of connections that it takes no part in cannot be made, except
-   by masters (all), workers (all of applications), and application masters (of their executors).
+1. A process cannot derive the keys of connections that it takes no part in, except masters (all keys),
+   workers (all keys of applications), and application masters (the keys of their executors).
 2. Keys are never shown by `repr`.
 
 Called by `connection`, for the settings of the remote layer, and by workers.
@@ -44,7 +45,7 @@ from drivetrain.cluster.access.system_names import ProcessName, Role, app_master
 from drivetrain.errors import ConfigError
 
 MOST_SECRETS: Final = 2
-"""A secret, and the one that it replaces."""
+"""The secret, and the one that it replaces."""
 
 _CLUSTER: Final = "cluster"
 _REACH: Final = "reach"
@@ -56,9 +57,9 @@ Holding: TypeAlias = Mapping[str, bytes]
 
 
 class Keyring:
-    """The keys of the system named `me`; `read` gives the texts that they come from, as they are now.
+    """The keys of the system named `me`; `read` returns the current texts that they come from.
 
-    Each text is a secret or what `text_for` made. Raises ConfigError for texts that are neither.
+    Each text is a secret or a result of `text_for`. Raises ConfigError for any other text.
     """
 
     def __init__(self, me: str, read: Callable[[], Sequence[str]]) -> None:
@@ -78,7 +79,7 @@ class Keyring:
         return tuple(key for key in found if key is not None)
 
     def text_for(self, system: str) -> str:
-        """The keys of another process as text, a line for each secret; for a launch, or another machine.
+        """The keys of another process as text, one line per secret; for a launch, or another machine.
 
         Raises ConfigError when this process does not have them.
         """
@@ -107,7 +108,7 @@ class Keyring:
 
 
 def read_holding(text: str) -> Holding:
-    """The keys that a text stands for: a secret, or what `Keyring.text_for` made; raises ConfigError."""
+    """Parse the keys of a text: a secret, or a result of `Keyring.text_for`; raises ConfigError."""
     if not text.startswith(_PREFIX):
         require_secret_length(text)
         return {_CLUSTER: text.encode()}
@@ -123,7 +124,7 @@ def read_holding(text: str) -> Holding:
 
 
 def _find(holding: Holding, place: str) -> bytes | None:
-    """The key at a place of the tree, made from the nearest one above that is held."""
+    """Derive the key at a place in the tree from the nearest one above that is held; None if none is."""
     key = holding.get(place)
     if key is not None:
         return key

@@ -1,24 +1,25 @@
-"""What the processes of a cluster take from each other: a table, by roles.
+"""Which messages the processes of a cluster accept from each other: a table, by roles.
 
-Problem: whoever has a key of the cluster reaches the actors of others. A client must not report for a worker,
-an executor must not end another application, and a message in the name of a third process, or one that cannot
-be answered, must not get anybody into trouble.
+Problem: a process with any key of the cluster can reach the actors of others. A client must not report for a
+worker, an executor must not end another application, and a message in the name of a third process, or one
+that cannot be answered, must not harm another process.
 
-Design: a function of the peer's proven name and the message, asked before each message arrives
+Design: a function of the peer's proven name and the message decides before each message arrives
 (`drivetrain.actor.remote.arrivals`). Four rules:
 
-1. A role takes from another what `TAKEN` lists, and the kernel's own messages. Applications and their clients
-   may have messages of their own: all whose tags are not the cluster's.
-2. A request that is to be answered comes with a sender.
-3. A reference by which the peer is to be reached is one of the peer's own, and so is the sender, except of
-   what an application master may pass on to a worker for a client, and of applications' own messages.
-4. A process of an application speaks for its own application and epoch, an executor for its own launch.
+1. A role accepts from another the messages in `TAKEN`, and the kernel's own messages. Applications and their
+   clients may have messages of their own: all whose tags are not the cluster's.
+2. A request that expects an answer comes with a sender.
+3. A reference by which the peer wants to be reached is one of the peer's own, and so is the sender;
+   exceptions are what an application master may pass on to a worker for a client, and applications' own
+   messages.
+4. A process of an application speaks for its own application and epoch only, an executor for its own launch.
 
-What the receiver alone can know, it checks itself: whether the epoch is current, whether what is named exists
+The receiver itself checks what only it can know: whether the epoch is current, whether the named thing exists
 and belongs to the application.
 
 Invariant: every message class of `drivetrain.cluster.messages` is in `TAKEN`, so that a new one is refused
-until somebody has thought about it (tested).
+until someone has decided about it (tested).
 
 Called by the remote layer, for every message from another process; made by `guard_of`.
 """
@@ -80,6 +81,7 @@ _OF_CLIENTS: Final[frozenset[type[Message]]] = frozenset(
         applications.GetWorkers,
         applications.GetMasters,
         code.PutCode,
+        code.GetCode,
     }
 )
 _ANSWERS_TO_CLIENTS: Final[frozenset[type[Message]]] = frozenset(
@@ -90,6 +92,7 @@ _ANSWERS_TO_CLIENTS: Final[frozenset[type[Message]]] = frozenset(
         applications.Workers,
         applications.Masters,
         code.CodeStored,
+        code.CodeChunk,
         *_LEADER,
     }
 )
@@ -193,14 +196,16 @@ _OF_MASTERS: Final[frozenset[type[Message]]] = frozenset(
 )
 
 TAKEN: Final[Mapping[tuple[Role, Role], frozenset[type[Message]]]] = {
-    # (who takes, from whom)
+    # (receiver, sender)
     (Role.MASTER, Role.MASTER): _OF_MASTERS,
     (Role.MASTER, Role.CLIENT): _OF_CLIENTS,
     (Role.MASTER, Role.WORKER): _OF_WORKERS,
     (Role.MASTER, Role.APP_MASTER): _OF_APP_MASTERS,
     (Role.CLIENT, Role.MASTER): _ANSWERS_TO_CLIENTS,
     (Role.CLIENT, Role.WORKER): frozenset({launching.LogChunk}),
-    (Role.CLIENT, Role.APP_MASTER): frozenset({following.Status, checkpoints.SavepointMade}),
+    (Role.CLIENT, Role.APP_MASTER): frozenset(
+        {following.Status, following.HistoryReport, checkpoints.SavepointMade}
+    ),
     (Role.WORKER, Role.MASTER): _TO_WORKERS,
     (Role.WORKER, Role.CLIENT): frozenset({launching.ReadLog}),
     (Role.WORKER, Role.APP_MASTER): frozenset({launching.Launch, launching.StopProcess, launching.ReadLog}),
@@ -211,6 +216,7 @@ TAKEN: Final[Mapping[tuple[Role, Role], frozenset[type[Message]]]] = {
     (Role.APP_MASTER, Role.CLIENT): frozenset(
         {
             following.GetStatus,
+            following.GetHistory,
             following.Follow,
             following.Unfollow,
             checkpoints.MakeSavepoint,
@@ -231,7 +237,7 @@ OF_THEIR_OWN: Final = frozenset(
         (Role.CLIENT, Role.APP_MASTER),
     }
 )
-"""Which roles take messages of an application's own from which."""
+"""Pairs (receiver, sender) of roles that exchange an application's own messages."""
 
 NEEDS_SENDER: Final[frozenset[type[Message]]] = frozenset(
     {
@@ -251,6 +257,7 @@ NEEDS_SENDER: Final[frozenset[type[Message]]] = frozenset(
         replication.GossipDigest,
         replication.ReplicateCode,
         following.GetStatus,
+        following.GetHistory,
         checkpoints.MakeSavepoint,
         launching.ReadLog,
         executing.RegisterExecutor,
@@ -269,7 +276,7 @@ _OWN_REFERENCE: Final[Mapping[type[Message], str]] = {
     following.Follow: "follower",
     following.Unfollow: "follower",
 }
-"""The field by which the peer says where it is to be reached."""
+"""The field with the peer's own reference, by message class."""
 
 _PASSED_ON: Final = (launching.ReadLog,)
 
@@ -277,7 +284,7 @@ _OF_A_LAUNCH: Final = (executing.RegisterExecutor, executing.FragmentChanged, ex
 
 
 def guard_of(me: str) -> Guard:
-    """The guard of the process whose system is named `me`; raises InternalError for any other name."""
+    """The guard of the process whose system is named `me`; raises InternalError for an unknown name."""
     name = read_name(me)
     if name is None:
         raise InternalError("not the name of a cluster's process", where=me)

@@ -1,11 +1,11 @@
-"""Where a process gets the secret of its cluster from, again and again.
+"""Reads the secret of the cluster for a process, again whenever it changes.
 
-Problem: a secret has to be replaced while processes run, which must not lose each other meanwhile.
+Problem: a secret has to be replaced while processes run, and they must not lose each other meanwhile.
 
-Design: the file is looked at before each handshake, and read when it has changed. It has a line for each
-secret: a new one above the old one for as long as both are in use. A file that cannot be used any more (gone,
-or readable by others) is left alone, with a line in the log: what was read before goes on. The environment is
-read once.
+Design: the file's status is checked before each handshake, and the file is read when it has changed. It has a
+line for each secret: a new one above the old one for as long as both are in use. When the file becomes
+unusable (deleted, or readable by others), a warning is logged and the last secrets stay in use. The
+environment is read once.
 
 Invariants:
 1. The secret comes from DRIVETRAIN_SECRET or a file that only its owner can read, and is never shown.
@@ -38,10 +38,11 @@ _MAKE_ONE: Final = "make one with: python -c 'import secrets; print(secrets.toke
 def secrets_of(
     config: Config, environ: Mapping[str, str] | None = None
 ) -> Callable[[], tuple[str, ...]] | None:
-    """How to read the secrets, or keys made from them, as they are now; None when there are none, which will
-    do on loopback. `environ` None means the process's.
+    """Return a function that reads the current secrets, or keys derived from them.
 
-    Raises ConfigError for a file that cannot be read, is empty or has too much, or that others can read.
+    Returns None without a secret, which is enough on loopback. `environ` None means the process's
+    environment. Raises ConfigError for a file that cannot be read, is empty or too long, or that others can
+    read.
     """
     given = (os.environ if environ is None else environ).get(SECRET_VARIABLE, "").strip()
     if given:
@@ -52,7 +53,7 @@ def secrets_of(
 
 
 class SecretFile:
-    """The secrets in a file; raises ConfigError when it cannot be used at first."""
+    """The secrets in a file; the constructor raises ConfigError when the file is unusable."""
 
     def __init__(self, path: Path) -> None:
         self._path: Final = path
@@ -60,7 +61,7 @@ class SecretFile:
         self._secrets = _load(path)
 
     def read(self) -> tuple[str, ...]:
-        """The secrets as the file has them now, or had them when it could be used last."""
+        """The secrets in the file, or those last read while the file is unusable."""
         seen = _stamp(self._path)
         if seen != self._seen:
             self._seen = seen
@@ -69,7 +70,7 @@ class SecretFile:
             except ConfigError as error:
                 log.warning("the secret from before is still used: %s", error)
             else:
-                log.info("read the secret anew: %s has changed", self._path)
+                log.info("read the secret again, as %s has changed", self._path)
         return self._secrets
 
 

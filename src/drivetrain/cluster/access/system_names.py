@@ -1,11 +1,11 @@
-"""The names of a cluster's actor systems: they say who a process is.
+"""The names of a cluster's actor systems, which identify the processes.
 
-Design: masters, workers and clients have the name of their role. An application master is called after its
-application and epoch, an executor after these and its launch, so that each launch has a name of its own. The
-key that a process has been given proves its name (see `keyring`); what it may send follows from the name (see
+Design: masters, workers and clients have the name of their role. The name of an application master contains
+its application and epoch, that of an executor also its launch, so that each launch has a name of its own. The
+key that a process was given proves its name (see `keyring`); its permissions follow from the name (see
 `permissions`).
 
-Invariant: `read_name` gives back what `app_master_name` and `executor_name` were given, the launch as its
+Invariant: `read_name` returns what `app_master_name` and `executor_name` were given, the launch as its
 digest; no two launches have the same name.
 
 Called by every process of a cluster when it starts, and by keyring and permissions.
@@ -31,7 +31,7 @@ _EXECUTOR: Final = re.compile(
 
 
 class Role(Enum):
-    """What a process is."""
+    """The kind of a process."""
 
     MASTER = MASTER
     WORKER = WORKER
@@ -42,7 +42,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """What a system's name says: `app_id` and `epoch` of an application's process, an executor's `launch`."""
+    """A parsed system name: `app_id` and `epoch` of an application's process, `launch` of an executor."""
 
     role: Role
     app_id: str | None = None
@@ -65,15 +65,15 @@ def executor_name(app_id: str, epoch: int, launch_id: str) -> str:
 
 
 def request_prefix(app_id: str, epoch: int) -> str:
-    """How the ids of an application master's requests for slots, and so of its executors' launches, begin.
+    """The prefix of an application master's slot request ids, and so of its executors' launch ids.
 
-    Names of applications have no dot: the prefix is nobody else's.
+    It is unique, as names of applications contain no dot.
     """
     return f"{app_id}.{epoch}"
 
 
 def read_name(system: str) -> ProcessName | None:
-    """What a name says; None when it is no name of a cluster's process."""
+    """Parse a system name; None when it is not the name of a cluster's process."""
     if system in (MASTER, WORKER, CLIENT):
         return ProcessName(Role(system))
     match = _APP_MASTER.fullmatch(system)

@@ -1,10 +1,10 @@
 """`python -m drivetrain.cluster.app_master LAUNCH_FILE`: the process of an application master.
 
-Started by a worker. Exit codes: 0 when the application is over and the registry says so, or another
-application master took over; 2 when it cannot start as it was told to; 70 for a bug.
+Started by a worker. Exit codes: 0 when the application's end is in the registry, or another application
+master took over; 2 when it cannot start with its launch file; 70 for a bug.
 
-A file of a custom application that cannot be loaded is reported like any other failure of the application:
-`Unloadable` registers, and ends it with the error.
+When the file of a custom application cannot be loaded, `Unloadable` registers and ends the application with
+the error, like any other failure.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Unloadable(ApplicationMaster):
         self._error: Final = error
 
     def started(self, registered: AppMasterRegistered) -> None:
-        """Say why."""
+        """End the application with the error."""
         self.end(ApplicationState.FAILED, error_view(self._error))
 
 
 def main() -> int:
-    """Be the application master of the launch file; returns the exit code."""
+    """Run the application master of the launch file; returns the exit code."""
     try:
         launch = wait_for_launch_file()
         log_to_standard_error()
@@ -64,9 +64,9 @@ def main() -> int:
 async def _serve(launch: LaunchFile) -> int:
     config = launch.load_config()
     settings = remote_settings(config, system=launch.system)
-    os.environ.pop(SECRET_VARIABLE, None)  # what the user's file starts need not know it
+    os.environ.pop(SECRET_VARIABLE, None)  # processes started by the user's file must not get it
     if os.path.isdir(launch.spec.directory):
-        os.chdir(launch.spec.directory)  # relative paths mean what they meant to the client
+        os.chdir(launch.spec.directory)  # relative paths mean the same as for the client
     system = ActorSystem(launch.system, config=config)
     await attach_remote(system, settings)
     setup = Setup(
@@ -90,7 +90,7 @@ async def _serve(launch: LaunchFile) -> int:
         return 0
     finally:
         stopped.cancel()
-        with contextlib.suppress(DrivetrainError):  # an actor that hangs: the process ends all the same
+        with contextlib.suppress(DrivetrainError):  # an actor that hangs does not keep the process
             await system.terminate()
         failed.cancel()
 
@@ -99,7 +99,7 @@ def _actor(launch: LaunchFile, setup: Setup) -> Actor:
     try:
         if launch.spec.app_master is not None:
             return load_app_master(launch.spec, launch.code_directory)(setup)
-        policies(setup.config)  # what makes no sense there is told before anything runs
+        policies(setup.config)  # raises for contradictory keys before anything runs
         return StreamAppMaster(setup, lambda: load(launch.spec, launch.code_directory, setup.config))
     except DrivetrainError as error:
         return Unloadable(setup, error)

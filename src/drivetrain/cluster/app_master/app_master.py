@@ -1,26 +1,28 @@
-"""Application masters: what every kind of them does, and the base class for those that users write.
+"""The base class of all application masters, including those that users write.
 
-Problem: whoever runs an application on a cluster must register, keep executors, tell followers, report, and
-end cleanly, through the loss of any message and of any other process. Only what the executors *do* differs.
+Problem: every application master must register, keep executors running, update followers, report, and end
+cleanly, despite the loss of any message and of any other process. Only the work of the executors differs.
 
-Design: `ApplicationMaster` is the actor `/user/app-master`. It joins its line to the leader (`registrar`),
-its executors (`executors`) and its `followers`, and calls hooks; a subclass says how many executors there
-are, what they are told, and when the application is over (`end`). Streaming applications are one subclass
-(`stream_app_master`). A custom one is a class in the user's file, with the actor class of its executors in
-`executor` (see `custom_executor`) and its settings, with defaults, in `settings`:
+Design: `ApplicationMaster` is the actor `/user/app-master`. It combines its connection to the leader
+(`registrar`), its executors (`executors`) and its `followers`, and calls hooks; a subclass decides how many
+executors there are, what they do, and when the application is over (`end`). Streaming applications are one
+subclass (`stream_app_master`). A custom one is a class in the user's file, with the actor class of its
+executors in `executor` (see `custom_executor`) and its settings, with defaults, in `settings`:
 
     class Shell(ApplicationMaster):
         executor = ShellExecutor
         settings = {"command": "hostname"}
 
-Hooks run one at a time, as handlers of the actor. A hook of the user's that raises fails the application with
-its error.
+Hooks run one at a time, as handlers of the actor. When a user's hook raises, the application fails with its
+error.
 
 Invariants:
-1. The end is in the registry before the actor stops, unless the leader says that another one took over.
-2. When the end is reported, every executor was told to stop, and its worker said that it has, or is gone.
-3. Who follows is told the final status.
-4. No message of another process ends the application by being wrong, see `message_boundary`.
+1. The end is in the registry before the actor stops, unless the leader reports that another application
+   master took over.
+2. When the end is reported, every executor's process has ended or its worker is gone, or `END_MS` have
+   passed.
+3. Followers get the final status.
+4. No faulty message of another process ends the application, see `message_boundary`.
 
 Called by `__main__`. The hooks' order: `started`, then any, then `stopping` at most once.
 """
@@ -46,7 +48,9 @@ from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import (
     ErrorView,
     Follow,
+    GetHistory,
     GetStatus,
+    HistoryReport,
     JobState,
     JobStatus,
     Status,
@@ -56,13 +60,14 @@ from drivetrain.cluster.messages.following import (
 from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
 from drivetrain.config import Config
 from drivetrain.core.cluster.record_limits import RecordLimits
+from drivetrain.core.job.history import History
 
 BEAT_MS: Final = 1_000
 FOLLOW_MS: Final = 250
 GRACE_MS: Final = 8_000
-"""How long executors may take to end by themselves before their workers end them."""
+"""How long executors may take to end before their workers end them."""
 END_MS: Final = 30_000
-"""How long to wait for workers to say that executors have ended."""
+"""How long to wait for workers to report that executors have ended."""
 _LATEST_ERRORS: Final = 20
 
 
@@ -70,9 +75,9 @@ class ApplicationMaster(Actor):
     """The base of all application masters; see the module."""
 
     settings: ClassVar[Mapping[str, str]] = {}
-    """Names and defaults of what `--set` may say; a custom application reads them with `setting`."""
+    """Names and defaults of the settings for `--set`; a custom application reads them with `setting`."""
     are_hooks_ours: ClassVar[bool] = False
-    """Whether the hooks are Drivetrain's own: one that raises is a defect then, not the application's end."""
+    """Whether the hooks are Drivetrain's own: their exceptions are defects that end no application."""
     executor: ClassVar[type[Actor] | None] = None
     """The actor class of a custom application's executors, a `CustomExecutor`."""
 
@@ -81,7 +86,7 @@ class ApplicationMaster(Actor):
         self.config: Final[Config] = setup.config
 
     def pre_start(self) -> None:
-        """Begin: look for the leader."""
+        """Start looking for the leader."""
         self.started_ms = self.setup.clock_ms()
         self.errors: list[ErrorView] = []
         self.end_state: ApplicationState | None = None
@@ -99,90 +104,94 @@ class ApplicationMaster(Actor):
     # ---- for subclasses: hooks
 
     def started(self, registered: AppMasterRegistered) -> None:
-        """The leader says go; called once."""
+        """Called once, when the leader has registered this application master."""
 
     def executor_joined(self, member: Member) -> None:
-        """An executor registered; `member.executor` is its actor."""
+        """Called when an executor has registered; `member.executor` is its actor."""
 
     def executor_lost(self, member: Member, why: str) -> None:
-        """An executor that had joined is gone; another one follows by itself."""
+        """Called when an executor that had joined is gone; it is replaced automatically."""
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
-        """There is no executor to be had; by default the application fails when it has none at all."""
+        """Called when no executor can be had; by default the application fails when it has none at all."""
         if not self.pool.ready:
             self.end(ApplicationState.FAILED, error)
 
     def received(self, message: Message) -> None:
-        """A message that the base does not know; `self.context.sender` is who sent it."""
+        """Called with each message that the base does not handle; `self.context.sender` is its sender."""
         self.context.unhandled(message)
 
     def stopping(self, why: str) -> None:
-        """Somebody wants the application to end; by default it does, at once."""
+        """Called when a user or the leader ends the application; by default it ends at once."""
         self.end(ApplicationState.KILLED)
 
     def status(self) -> JobStatus:
-        """What followers see."""
+        """The status for followers."""
         return self.base_status(JobState.RUNNING)
 
+    def history(self) -> History:
+        """What was noted of the last quarter of an hour; by default nothing."""
+        return History()
+
     def restarts(self) -> bytes | None:
-        """What the next application master of this application must know."""
+        """State of restart strategies for the next application master of this application."""
         return None if self.registered is None else self.registered.restarts
 
     def has_prepared(self) -> bool:
-        """Whether the application's state has begun, so that `fresh` must not be obeyed again.
+        """Whether the application's new state exists, so that `fresh` must not take effect again.
 
-        By default it has once `started` was called.
+        By default it does once `started` was called.
         """
         return self.registered is not None
 
     def clock(self) -> int | None:
         """The application's event-time clock in ms."""
         if self.setup.spec.replay_from_ms is not None:
-            return self.setup.spec.replay_from_ms  # what the registry knows is of the life before
+            return self.setup.spec.replay_from_ms  # the registry's clock is of the previous life
         return None if self.registered is None else self.registered.clock_ms
 
     def clock_to_report(self) -> int | None:
-        """The clock that the next report says; by default the application's clock."""
+        """The clock for the next report; by default the application's clock."""
         return self.clock()
 
     def reported(self) -> None:
-        """The leader has taken a report."""
+        """Called when the registry has a report."""
 
     def recovered(self) -> None:
-        """A message of another process was refused; put right what its handling has left half done."""
+        """Called when a message of another process was refused; repair what its handler left half done."""
 
     def beat(self) -> None:
         """Called about once a second, until the end."""
 
     def waiting_for(self) -> str | None:
-        """What the application waits for, in words that fit behind "waiting for"; by default executors."""
+        """What the application waits for, as words to follow "waiting for"; by default executors."""
         return None if self.pool.ready else waiting_reasons.executors(self.pool)
 
     # ---- for subclasses: what they can do
 
     @property
     def now_ms(self) -> int:
-        """A clock that does not go back."""
+        """A clock that never goes back."""
         return int(self.context.system.loop.time() * 1000)
 
     @property
     def pool(self) -> ExecutorPool:
-        """The executors: `ready` are those that take work."""
+        """The executors; those in `ready` can work."""
         return self._executors.pool
 
     @property
     def link(self) -> LeaderLink:
-        """The line to the leader; `link.leader` is its actor, None while there is none."""
+        """The link to the leader; `link.leader` is its actor, None while there is none."""
         return self._registrar.link
 
     @property
     def registered(self) -> AppMasterRegistered | None:
-        """What the leader said when this application master registered; None before."""
+        """The leader's answer to the first registration; None before."""
         return self._registrar.registered
 
     @property
     def is_known_prepared(self) -> bool:
-        """Whether the registry knows that the application's state has begun; see `has_prepared`."""
+        """Whether the registry records that the application's new state exists; see `has_prepared`."""
         return self._registrar.is_known_prepared
 
     def setting(self, name: str) -> str:
@@ -190,23 +199,23 @@ class ApplicationMaster(Actor):
         return self.setup.spec.settings.get(name, self.settings[name])
 
     def want_executor(self, worker: str | None = None) -> None:
-        """Have one more executor, on the worker of that name or anywhere; it is replaced when lost."""
+        """Add an executor, on the worker of that name or on any; it is replaced when lost."""
         self._executors.want(worker)
 
     def stop_executor(self, executor_id: str, why: str) -> None:
-        """Give an executor up: its process is ended, and another takes its place."""
+        """End an executor's process and replace the executor."""
         self._executors.stop(executor_id, why)
 
     def refill(self) -> None:
-        """Ask for missing executors now."""
+        """Request missing executors now."""
         self._executors.refill()
 
     def report(self) -> None:
-        """Tell the leader now how it stands, unless that is under way."""
+        """Send a report to the leader now, unless one is under way."""
         self._registrar.report()
 
     def ask(self, what: str, number: int, whom: ActorRef, message: Message, timeout_ms: int) -> None:
-        """Ask without waiting: the outcome comes to `answered`."""
+        """Ask without waiting; `answered` gets the outcome."""
         self.context.pipe_to_self(
             whom.ask(message, timeout_ms=timeout_ms),
             lambda answer: Answered(what, number, answer),
@@ -214,27 +223,27 @@ class ApplicationMaster(Actor):
         )
 
     def answered(self, answer: Answered) -> None:
-        """The outcome of an `ask`."""
+        """Called with the outcome of an `ask`."""
 
     def woken(self, what: str, number: int) -> None:
-        """A delay that `wake` began is over."""
+        """Called when a delay that `wake` began is over."""
 
     def wake(self, what: str, number: int, delay_ms: int) -> None:
-        """Have `woken(what, number)` called later; `what` does not begin with a word of the base."""
+        """Call `woken(what, number)` after a delay; `what` must not be `fill`, `follow` or `registration`."""
         self.context.timers.start_once(f"{what}/{number}", Wake(what, number), delay_ms=delay_ms)
 
     def changed(self) -> None:
-        """Followers are to be told soon."""
+        """Send followers the status soon."""
         self._followers.is_behind = True
 
     def note(self, error: ErrorView) -> None:
-        """Remember an error among the latest, recovered from or not."""
+        """Add an error to the latest ones, recovered from or not."""
         self.errors = [*self.errors, error][-_LATEST_ERRORS:]
         self.setup.log(f"{error.code}: {error.what}")
         self.changed()
 
     def base_status(self, state: JobState) -> JobStatus:
-        """A status with all that the base knows."""
+        """A status with everything that the base knows."""
         final = _JOB_STATES.get(self.end_state) if self.end_state is not None else None
         awaited = None
         if self.end_state is None:
@@ -253,7 +262,7 @@ class ApplicationMaster(Actor):
         )
 
     def end(self, state: ApplicationState, error: ErrorView | None = None) -> None:
-        """The application is over: stop the executors, then report, then stop. Only the first call counts."""
+        """End the application: stop the executors, report, then stop. Only the first call counts."""
         if self.end_state is not None:
             return
         self.end_state, self._end_error = state, error
@@ -262,20 +271,20 @@ class ApplicationMaster(Actor):
             self.note(error)
         self._executors.end(state.value)
         self.changed()
-        self._go_on_ending()
+        self._continue_end()
 
     # ---- messages
 
     def receive(self, message: Message) -> None:
-        """Handle one message; see `message_boundary` for what becomes of an exception."""
+        """Handle one message; `message_boundary` handles exceptions."""
         self.boundary.take(message, self._handle)
 
     def call_hook(self, hook: Callable[[], None]) -> None:
-        """Call a hook because of another process."""
+        """Call a hook on behalf of another process."""
         self.boundary.call_hook(hook)
 
     def fail(self, error: Exception) -> None:
-        """The application has failed with this; it is noted also after the end."""
+        """End the application with this error; after the end, only record it."""
         view = error_view(error)
         if self.end_state is not None:
             self.note(view)
@@ -287,7 +296,7 @@ class ApplicationMaster(Actor):
         if isinstance(message, Terminated):
             self._followers.forget(message.actor)
         if self._executors.handle(message):
-            self._go_on_ending()
+            self._continue_end()
             return
         match message:
             case Beat():
@@ -302,6 +311,8 @@ class ApplicationMaster(Actor):
                 action()
             case GetStatus():
                 self.context.reply(Status(self.status()))
+            case GetHistory():
+                self.context.reply(HistoryReport(self.history()))
             case Follow(follower):
                 self._followers.add(follower, self.status())
             case Unfollow(follower):
@@ -315,14 +326,14 @@ class ApplicationMaster(Actor):
     # ---- the leader
 
     def leader_accepted(self, registered: AppMasterRegistered, *, is_first: bool) -> None:
-        """The leader, perhaps a new one, says go."""
+        """A leader, perhaps a new one, has registered this application master."""
         if is_first:
             self.call_hook(lambda: self.started(registered))
             self.changed()
         self._executors.ask_again()
 
     def make_report(self) -> AppMasterReport:
-        """What the registry is to know now."""
+        """Build the report for the registry."""
         is_end = self.end_state is not None and self._is_quiet()
         return AppMasterReport(
             self.setup.app_id,
@@ -343,7 +354,7 @@ class ApplicationMaster(Actor):
             self._stop()
 
     def abandon(self, why: str) -> None:
-        """Stop without a word in the registry: somebody else has it."""
+        """Stop without a report: another application master has the application."""
         if self._is_stopping:
             return
         self.setup.log(f"stops: {why}")
@@ -361,12 +372,12 @@ class ApplicationMaster(Actor):
         self._executors.beat()
         if self.end_state is None:
             self.beat()
-        self._go_on_ending()
+        self._continue_end()
 
     def _is_quiet(self) -> bool:
         return self.pool.is_empty or self.now_ms - self._end_since_ms > END_MS
 
-    def _go_on_ending(self) -> None:
+    def _continue_end(self) -> None:
         if self.end_state is None or self._is_stopping:
             return
         if self._is_quiet():

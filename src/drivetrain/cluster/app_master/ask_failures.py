@@ -1,4 +1,4 @@
-"""What an ask of an application master came to, as a code.
+"""Codes for failed asks of an application master.
 
 Called by the application masters.
 """

@@ -1,8 +1,8 @@
-"""Who follows an application, and when they are told.
+"""The followers of an application: sends them its status.
 
 Invariants:
-1. A follower is told the status at once, and again after each change, soon rather than at once.
-2. A follower that has ended is forgotten.
+1. A new follower gets the status at once, and after each change again within a short delay.
+2. A follower that has ended is removed.
 
 Called by `app_master`.
 """
@@ -17,11 +17,11 @@ from drivetrain.cluster.messages.following import JobStatus, Status
 from drivetrain.errors import DrivetrainError
 
 _MOST = 1_000
-"""Who has followed for longest makes room for one more; it may ask again."""
+"""Beyond this many, a new follower replaces the oldest, which may follow again."""
 
 
 class Followers:
-    """The followers of the actor whose context is given; `is_behind` when they have not heard the latest."""
+    """The followers of the actor whose context is given; `is_behind` when they lack the latest status."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -29,7 +29,7 @@ class Followers:
         self.is_behind = True
 
     def add(self, follower: ActorRef, status: JobStatus) -> None:
-        """From now on tell `follower`; harmless when repeated."""
+        """Add a follower and send it `status`; idempotent."""
         if follower not in self._followers and len(self._followers) >= _MOST:
             self.forget(next(iter(self._followers)))
         self._context.watch(follower)
@@ -37,17 +37,17 @@ class Followers:
         follower.tell(Status(status), self._context.me)
 
     def forget(self, follower: ActorRef) -> None:
-        """Tell it no more; harmless when unknown."""
+        """Remove a follower, if it is known."""
         if follower in self._followers:
             del self._followers[follower]
             self._context.unwatch(follower)
 
     def tell(self, status: Callable[[], JobStatus]) -> None:
-        """Tell all of them, if there is something new."""
+        """Send all followers the status if it has changed."""
         if not self.is_behind or not self._followers:
             return
         self.is_behind = False
-        told = Status(status())
+        message = Status(status())
         for follower in self._followers:
-            with contextlib.suppress(DrivetrainError):  # too large for its frames: the next may not be
-                follower.tell(told, self._context.me)
+            with contextlib.suppress(DrivetrainError):  # too large for a message; the next may not be
+                follower.tell(message, self._context.me)

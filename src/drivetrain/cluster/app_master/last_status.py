@@ -1,10 +1,10 @@
-"""The last status of an application, as the registry of the masters keeps it: within its limit.
+"""Shortens the last status of an application to the limit of the masters' registry.
 
-Problem. A status has a part for each fragment, and texts of users: errors with tracebacks, what hooks
-printed. What is too large for the registry would be lost as a whole.
+Problem. A status has a part for each fragment, and users' texts: errors with tracebacks, what hooks printed.
+The registry would reject the whole status when it is too large.
 
-Design. What can be missed most easily goes first, until the rest fits: what was printed and earlier errors
-are cut, then details of fragments and outputs go, and at last everything but state, times and the error.
+Design. The least important parts go first, until the rest fits: printed text and earlier errors are cut, then
+details of fragments and outputs are dropped, and at last everything but state, times and the error.
 
 Called by application masters.
 """
@@ -25,7 +25,7 @@ _SHORT_CHARACTERS: Final = 1_000
 
 
 def encode_within(status: JobStatus, limit_bytes: int) -> bytes:
-    """The status as msgpack, shortened until it has at most so many bytes."""
+    """The status as msgpack, shortened until it has at most `limit_bytes`."""
     data = msgspec.msgpack.encode(status)
     for shorten in _STEPS:
         if len(data) <= limit_bytes:

@@ -1,20 +1,19 @@
-"""Around the handling of one message by an application master: who suffers when it raises.
+"""The boundary around an application master's message handling: decides what an exception ends.
 
-Problem: executors, workers, masters and clients all speak to an application master. A message that one of
-them got wrong must not end the application; a defect of ours that a message meets must be seen; and an
-application whose own code raises must fail, instead of waiting for what will never come.
+Problem: executors, workers, masters and clients all send messages to an application master. A faulty message
+must not end the application; a defect of ours that a message reveals must become visible; and an application
+whose own code raises must fail, instead of waiting forever.
 
-Design: as `cluster.guarded`, for messages of other processes and for answers of theirs; what is a defect of
-ours is shown among the application's errors, too. What an application master tells itself must not fail: then
-the application has failed. So it has when a hook raises that its user wrote, unless a client has sent what
-the hook was called for.
+Design: as in `cluster.guarded`, an exception from handling a message or an answer of another process ends
+only that message; if it is a defect of ours, the application's errors show it, too. An exception from
+handling an application master's message to itself fails the application. So does one from a user's hook,
+unless the hook was called for a client's message.
 
 Invariants:
-1. An exception ends the application only if no other process has sent the message, or if the user's code
-raised
-   it, for no client.
-2. What is refused is logged with its type and sender, ever more rarely, counted, and answered if an answer is
-   expected.
+1. An exception ends the application only if the message came from this process, or if the user's code raised
+   it, and not for a client.
+2. A refusal is logged with the message's type and sender, ever more rarely, counted, and answered if the
+   sender expects an answer.
 
 Called by `app_master`.
 """
@@ -35,20 +34,20 @@ _WHO: Final = "the application master"
 
 
 class Bounded(Protocol):
-    """What the boundary needs of its application master."""
+    """The methods of its application master that the boundary needs."""
 
     def note(self, error: ErrorView) -> None:
-        """Remember an error."""
+        """Record an error for followers."""
 
     def fail(self, error: Exception) -> None:
-        """The application has failed with this."""
+        """Fail the application with this error."""
 
     def recovered(self) -> None:
-        """Put right what a refused message has left half done."""
+        """Repair what the handler of a refused message left half done."""
 
 
 class MessageBoundary:
-    """The boundary of `owner`, whose actor's context is given; `are_hooks_ours` says who wrote its hooks."""
+    """The boundary of `owner`, an actor with this context; `are_hooks_ours`: no user wrote its hooks."""
 
     def __init__(self, owner: Bounded, context: Context, *, are_hooks_ours: bool) -> None:
         self._owner: Final = owner
@@ -57,7 +56,7 @@ class MessageBoundary:
         self.mishaps: Final = Mishaps()
 
     def take(self, message: Message, handle: Callable[[Message], None]) -> None:
-        """Have a message handled."""
+        """Handle a message with `handle`."""
         try:
             handle(message)
         except Exception as error:  # noqa: BLE001 - this is the boundary, see the module
@@ -67,7 +66,7 @@ class MessageBoundary:
                 self._owner.fail(error)
 
     def call_hook(self, hook: Callable[[], None]) -> None:
-        """Call a hook because of another process: what the user's own raises fails the application."""
+        """Call a hook on behalf of another process; an exception in a user's hook fails the application."""
         try:
             hook()
         except Exception as error:
@@ -76,7 +75,7 @@ class MessageBoundary:
             self._owner.fail(error)
 
     def _refuse(self, message: Message, error: Exception) -> None:
-        # The answer to a question of ours has no sender: it comes as a message of our own.
+        # The answer to a request of ours has no sender: it arrives within a message of our own.
         received = message.answer if isinstance(message, Answered) and message.answer else message
         kind = f"{_WHO} could not handle {type(received).__name__}"
         sender = self._context.sender
@@ -93,7 +92,7 @@ class MessageBoundary:
 
 
 def _is_from_outside(message: Message) -> bool:
-    """Whether another process has sent a message, or the answer in it."""
+    """Whether another process sent the message, or the answer in it."""
     return not is_own(message) or (isinstance(message, Answered) and message.answer is not None)
 
 

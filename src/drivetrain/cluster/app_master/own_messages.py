@@ -1,4 +1,4 @@
-"""What an application master is given, and what it says to itself.
+"""The parameters of an application master, and its messages to itself.
 
 Called by the modules of this package.
 """
@@ -15,7 +15,7 @@ from drivetrain.config import Config
 
 @dataclass(frozen=True)
 class Setup:
-    """What an application master is given: who it is, and the world. `clock_ms` is a wall clock."""
+    """The parameters of an application master: its identity and surroundings. `clock_ms` is a wall clock."""
 
     app_id: str
     epoch: int
@@ -32,14 +32,14 @@ class Beat(Message, frozen=True, tag="dt.local.app.beat"):
 
 
 class Wake(Message, frozen=True, tag="dt.local.app.wake"):
-    """A delay is over; `what` says which."""
+    """The delay named `what` is over."""
 
     what: str
     number: int = 0
 
 
 class Answered(Message, frozen=True, tag="dt.local.app.answered"):
-    """What came of a request: an answer, or the code of a failure and why."""
+    """The outcome of a request: an answer, or the code of a failure and its reason."""
 
     what: str
     number: int
@@ -49,6 +49,6 @@ class Answered(Message, frozen=True, tag="dt.local.app.answered"):
 
 
 class Call(Message, frozen=True, tag="dt.local.app.call"):
-    """Something to do when its turn comes."""
+    """An action to run as a message of the actor."""
 
     action: Callable[[], None]

@@ -1,15 +1,15 @@
-"""The application master's line to the leader: it registers, again with every leader, and reports.
+"""The application master's connection to the leader: it registers with every leader, and reports.
 
-Problem: leaders change, are out of reach, or do not answer; what was reported counts only once the registry
-of a majority has it; and an application master that was replaced must end without a word.
+Problem: leaders change, are out of reach, or do not answer; a report counts only once the registry of a
+majority has it; and an application master that was replaced must end without reporting.
 
-Design: `core.cluster.registration` says when to register, `LeaderLink` with whom. One report is under way at
-a time; `report` sends one unless that is so, and its owner is asked what to say.
+Design: `core.cluster.registration` decides when to register, `LeaderLink` with which leader. One report is
+under way at a time; `report` gets its content from the owner and sends it unless another is under way.
 
 Invariants:
 1. Nothing is reported before this application master is registered with the leader.
-2. `is_known_prepared` is true only when the registry has it.
-3. Who is told that its epoch is stale abandons the application.
+2. `is_known_prepared` is true only when the registry records it.
+3. An application master whose epoch is stale abandons the application.
 
 Called by `app_master`.
 """
@@ -37,26 +37,26 @@ _TOOK_OVER: Final = "another application master took over"
 
 
 class Reporter(Protocol):
-    """What the registrar needs of its application master."""
+    """The methods of its application master that the registrar needs."""
 
     @property
     def now_ms(self) -> int:
-        """A clock that does not go back."""
+        """A clock that never goes back."""
 
     def ask(self, what: str, number: int, whom: ActorRef, message: Message, timeout_ms: int) -> None:
-        """Ask without waiting; the outcome comes as `Answered`."""
+        """Ask without waiting; the outcome arrives as `Answered`."""
 
     def leader_accepted(self, registered: AppMasterRegistered, *, is_first: bool) -> None:
-        """The leader, perhaps a new one, says go."""
+        """A leader, perhaps a new one, has registered this application master."""
 
     def make_report(self) -> AppMasterReport:
-        """What to report now."""
+        """Build the report to send now."""
 
     def report_taken(self, *, is_end: bool) -> None:
-        """The registry has a report; `is_end` when it said that the application is over."""
+        """The registry has a report; `is_end` when the report contained the application's end."""
 
     def abandon(self, why: str) -> None:
-        """Stop without a word in the registry: somebody else has it."""
+        """Stop without a report: another application master has the application."""
 
 
 class Registrar:
@@ -67,9 +67,9 @@ class Registrar:
         self._context: Final = context
         self._reporter: Final = reporter
         self.registered: AppMasterRegistered | None = None
-        """What the first leader said."""
+        """The first leader's answer."""
         self.is_known_prepared = False
-        self._reports_prepared = False  # by the report that was sent last
+        self._reports_prepared = False  # in the last report sent
         self._is_reporting = False
         self._reported_ms = reporter.now_ms
         self._core = registering.Registration(setup.config[keys.LEADER_TIMEOUT], reporter.now_ms)
@@ -90,7 +90,7 @@ class Registrar:
         return self._core.is_registered
 
     def handle(self, message: Message) -> bool:
-        """Handle a message that is the registrar's; False when it is none."""
+        """Handle a message for the registrar; False for any other message."""
         if self.link.handle(message):
             return True
         match message:
@@ -105,12 +105,12 @@ class Registrar:
         return True
 
     def beat(self) -> None:
-        """Time has passed: report now and then."""
+        """Time has passed: report if the last report is old enough."""
         if self.is_registered and self._reporter.now_ms - self._reported_ms >= REPORT_MS:
             self.report()
 
     def report(self) -> None:
-        """Report now, unless a report is under way or there is nobody to report to."""
+        """Report now, unless a report is under way or no leader has registered us."""
         leader = self.leader
         if self._is_reporting or leader is None or not self.is_registered:
             return
@@ -139,8 +139,8 @@ class Registrar:
                     message = RegisterAppMaster(self._setup.app_id, self._setup.epoch, self._context.me)
                     self._reporter.ask("registration", attempt, self.leader, message, timeout_ms)
                 case registering.End(unregistered_ms, why):
-                    told = f"no leader for {unregistered_ms // 1000} s ({why or 'none answered'})"
-                    self._reporter.abandon(told)
+                    why_abandoned = f"no leader for {unregistered_ms // 1000} s ({why or 'none answered'})"
+                    self._reporter.abandon(why_abandoned)
         wake_ms = self._core.wake_ms
         if wake_ms is None:
             timers.cancel("registration")
@@ -159,7 +159,7 @@ class Registrar:
             case None if message.code == STALE_EPOCH:
                 self._reporter.abandon(_TOOK_OVER)
             case None if message.code in ("timeout", "unreachable"):
-                pass  # the deadline of the attempt says when to try again
+                pass  # the attempt's deadline decides when to try again
             case _:
                 self._step(registering.Refused(message.number, message.why))
                 self.link.look_again()

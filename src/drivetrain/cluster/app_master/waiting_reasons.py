@@ -1,4 +1,4 @@
-"""What an application waits for, in words that fit behind "waiting for".
+"""Phrases for what an application waits for, to follow "waiting for".
 
 Called by the application masters for `JobStatus.waiting_for`.
 """
@@ -18,23 +18,23 @@ RESTART: Final = "the time to start all fragments again"
 
 
 def executors(pool: ExecutorPool) -> str | None:
-    """What keeps wanted executors from being there: slots, their start, or the delay before the next try."""
+    """What wanted executors wait for: slots, their start, or the delay before the next attempt."""
     members = list(pool.members.values())
     requested = [member for member in members if member.state is MemberState.REQUESTED]
     launching = [member for member in members if member.state is MemberState.LAUNCHING]
     missing = len(pool.wanted) - len(members)
-    told = []
+    phrases = []
     if requested:
-        told.append(f"slots for {_executors(len(requested))}{_on([member.place for member in requested])}")
+        phrases.append(f"slots for {_executors(len(requested))}{_on([member.place for member in requested])}")
     if launching:
-        told.append(f"{_executors(len(launching))} to start{_on(_workers(launching))}")
+        phrases.append(f"{_executors(len(launching))} to start{_on(_workers(launching))}")
     if missing > 0 and not pool.is_ending:
-        told.append(f"the next attempt to get {_executors(missing)}")
-    return " and ".join(told) or None
+        phrases.append(f"the next attempt to get {_executors(missing)}")
+    return " and ".join(phrases) or None
 
 
 def preparation(member: Member, *, is_first: bool) -> str:
-    """An executor was asked to prepare the application: `is_first` when Spark has to start there."""
+    """For an executor that prepares the application; `is_first` when Spark has to start there."""
     where = _on(_workers([member]))
     if is_first:
         return f"Spark to start{where} and the application to be prepared"
@@ -42,12 +42,12 @@ def preparation(member: Member, *, is_first: bool) -> str:
 
 
 def conclusion(member: Member) -> str:
-    """An executor was asked to note that all fragments have finished."""
+    """For an executor that records the end of the application."""
     return f"the end to be noted{_on(_workers([member]))}"
 
 
 def fragments(running: Sequence[Execution]) -> str | None:
-    """The job ends, or begins again, when these have stopped."""
+    """For fragments that must stop before the job ends or starts again."""
     names = sorted(execution.fragment for execution in running)
     if not names:
         return None
@@ -63,7 +63,7 @@ def _workers(members: Sequence[Member]) -> list[str | None]:
 
 
 def _on(workers: Sequence[str | None]) -> str:
-    """Where; nothing unless all of it is known."""
+    """The phrase "on worker …" after a space; empty unless all workers are known."""
     names = sorted({worker for worker in workers if worker is not None})
     if not names or None in workers:
         return ""

@@ -2,7 +2,7 @@
 
 from drivetrain.cluster.client.attachment import End, Say, Show
 from drivetrain.cluster.client.blocking import BlockingClient, connect
-from drivetrain.cluster.client.client import Client, runs_on
+from drivetrain.cluster.client.client import Client
 from drivetrain.cluster.client.client_errors import (
     AlreadyOverError,
     ApplicationFailedError,
@@ -16,6 +16,7 @@ from drivetrain.cluster.client.client_errors import (
     StillUnderWayError,
     UnknownApplicationError,
 )
+from drivetrain.cluster.client.listing import runs_on
 from drivetrain.cluster.client.open_client import open_client
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.refusals import error_of_end, error_of_view

@@ -1,19 +1,19 @@
 """What an attached client has seen of its application, and what it does next: a pure core.
 
-Problem: an application outlives its application master, the leader and the client's connections. Whoever
-watches it sees three kinds of things in any order: what the registry says, what some application master
-says, and that either cannot be reached. Out of these it must show progress that never goes back, follow the
-application master that counts, and end once, with the right outcome.
+Problem: an application outlives its application master, the leader and the client's connections. A client
+that watches it receives, in any order, the registry's view, statuses of one application master or another,
+and failures to reach either. From these it must show progress that never goes back, follow the current
+application master, and end once, with the right outcome.
 
-Design: `step(event, now_ms)` takes what was seen and returns what to do. The registry decides when an
-application is over. Only when it cannot be asked, or does not say so for `GRACE_MS` although the application
-master has told its final status, that status decides: it is told after the outputs are complete.
+Design: `step(event, now_ms)` takes an event and returns what to do. The registry decides when an application
+is over. If it cannot be asked, or does not show the end for `GRACE_MS` after the application master sent its
+final status, that status decides: it is sent only after the outputs are complete.
 
 Invariants:
 1. At most one `End`, and nothing after it.
 2. The epoch of what is shown never decreases.
 3. One application master is followed at a time: that of the highest epoch seen.
-4. Each notice is given once per occasion, however often it is seen.
+4. Each notice is given once per occasion, however often the event repeats.
 
 Called by `client.Client.follow`.
 """
@@ -31,10 +31,10 @@ from drivetrain.cluster.messages.following import JobState, JobStatus
 from drivetrain.errors import InternalError, PeerViolationError
 
 GRACE_MS: Final = 10_000
-"""How long the registry may take to say what the application master has said."""
+"""How long the registry may take to show the end after the application master's final status."""
 
 SILENCE_MS: Final = 3_000
-"""After so long without a status, the application master is asked again to tell."""
+"""After so long without a status, the client asks the application master again to follow it."""
 
 _FINAL: Final = {
     JobState.FINISHED: ApplicationState.SUCCEEDED,
@@ -45,7 +45,7 @@ _FINAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ViewSeen:
-    """The leader, at the address `leader`, said this of the application."""
+    """The registry's view of the application, from the leader at the address `leader`."""
 
     view: ApplicationView
     leader: str | None = None
@@ -58,7 +58,7 @@ class LeaderMissing:
 
 @dataclass(frozen=True, slots=True)
 class StatusReceived:
-    """An application master told its status."""
+    """An application master sent its status."""
 
     status: JobStatus
 
@@ -72,7 +72,7 @@ class AppMasterLost:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Follow and watch this application master, and no other; again is harmless."""
+    """Follow and watch this application master and no other; idempotent."""
 
     app_master: ActorRef
 
@@ -86,14 +86,14 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell the user."""
+    """Show a notice to the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The application is over: its state, why, and its last status (None: no application master told one)."""
+    """The application is over: its state, the reason, and its last status, None if none arrived."""
 
     app_id: str
     state: ApplicationState
@@ -128,7 +128,7 @@ class Attachment:
         return self._ended
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take an event; returns what to do, in order. Raises InternalError after the end."""
+        """Handle an event; returns what to do, in order. Raises InternalError after the end."""
         if self._ended:
             raise InternalError("attachment invariant 1: an event came after the end", where=self.app_id)
         match event:
@@ -142,7 +142,7 @@ class Attachment:
                 return self._app_master_lost(app_master)
 
     def check(self) -> None:
-        """Verify what of the invariants is state; raises InternalError."""
+        """Verify the invariants that state can violate; raises InternalError."""
         if self._status is not None and self._status.epoch > self._epoch:
             raise InternalError("attachment invariant 2: a status is newer than the epoch", where=self.app_id)
         if self._followed_epoch > self._epoch:
@@ -150,7 +150,7 @@ class Attachment:
 
     def _view_seen(self, view: ApplicationView, now_ms: int) -> list[Effect]:
         if view.epoch < self._epoch:
-            return []  # read from a registry that has not heard of what we have seen
+            return []  # from a registry that is older than what we have seen
         self._reach(view.epoch)
         if view.state.is_over:
             return [self._end(view.state, view.why, status_of(view))]
@@ -165,7 +165,7 @@ class Attachment:
             self._was_lost, self._last_status_ms = False, now_ms
             effects.append(Follow(view.app_master))
         elif now_ms - self._last_status_ms >= SILENCE_MS:
-            # A message may be lost with its connection, and one that was only frozen comes back.
+            # The status may be lost with its connection, or the application master was only frozen.
             self._last_status_ms = now_ms
             effects.append(Follow(view.app_master))
         return effects + self._overdue(now_ms)
@@ -216,14 +216,14 @@ class Attachment:
             return []
         why = None if status.error is None else status.error.what
         return [
-            Say("the registry does not answer; this is what the application master said at its end"),
+            Say("the registry does not answer; showing the final status of the application master"),
             self._end(_FINAL[status.state], why, status),
         ]
 
     def _reach(self, epoch: int) -> None:
         if epoch > self._epoch:
             self._epoch = epoch
-            self._final_ms = None  # what an earlier application master said is not the end
+            self._final_ms = None  # the final status of an earlier application master is not the end
             self._status = None
 
     def _end(self, state: ApplicationState, why: str | None, status: JobStatus | None) -> End:

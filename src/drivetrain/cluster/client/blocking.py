@@ -1,7 +1,7 @@
 """The client for programs without an event loop.
 
-Design: an event loop in a thread of its own runs the asynchronous client; every method here hands a call over
-and waits, so that Ctrl-C interrupts the waiting and nothing else.
+Design: an event loop in its own thread runs the asynchronous client; every method here passes a call to it
+and waits, so that Ctrl-C interrupts only the waiting.
 
 Called by the commands and by programs; made by `connect`.
 """
@@ -32,6 +32,7 @@ from drivetrain.cluster.messages.applications import (
 )
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
+from drivetrain.core.job.history import History
 
 T = TypeVar("T")
 
@@ -39,9 +40,9 @@ _CLOSE_S: Final = 15
 
 
 def connect(config: Config | None = None) -> BlockingClient:
-    """A client of the cluster that `config` names (`cluster.masters`, the secret); a context manager.
+    """Open a client of the cluster in `config` (`cluster.masters`, the secret); a context manager.
 
-    Nothing is sent before the first call. Raises ConfigError and what concerns the secret.
+    Nothing is sent before the first call. Raises ConfigError, InsecureBindError, BindError.
 
     >>> def run(file: str) -> str:
     ...     with connect() as cluster:
@@ -52,7 +53,7 @@ def connect(config: Config | None = None) -> BlockingClient:
 
 
 class BlockingClient:
-    """Every method is that of `client.Client`, waiting for its outcome in this thread."""
+    """The methods of `client.Client`, each waiting for its result in the calling thread."""
 
     def __init__(self, config: Config) -> None:
         self._config: Final = config
@@ -76,7 +77,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Say goodbye; applications go on."""
+        """Disconnect; applications keep running."""
         if not self._loop.is_closed():
             try:
                 self._wait(self._client.close())
@@ -125,8 +126,12 @@ class BlockingClient:
         return self._wait(self._client.application(app))
 
     def status(self, app: str) -> tuple[ApplicationView, JobStatus | None]:
-        """One application and how it is; see `Client.status`."""
+        """One application and its status; see `Client.status`."""
         return self._wait(self._client.status(app))
+
+    def history(self, view: ApplicationView) -> History:
+        """The last quarter of an hour of an application; see `Client.history`."""
+        return self._wait(self._client.history(view))
 
     def kill(self, app: str) -> ApplicationView:
         """End an application; see `Client.kill`."""
@@ -137,7 +142,7 @@ class BlockingClient:
         return self._wait(self._client.restart(app))
 
     def replay(self, app: str, replay_from: str | int | datetime) -> ApplicationView:
-        """Process again what is not older than that; see `Client.replay`."""
+        """Process messages again from a timestamp on; see `Client.replay`."""
         return self._wait(self._client.replay(app, replay_from))
 
     def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
@@ -153,7 +158,7 @@ class BlockingClient:
         return self._wait(self._client.wait_clock(app, moment, timeout))
 
     def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
-        """Wait until nothing of it runs; see `Client.wait_gone`."""
+        """Wait until none of its processes runs; see `Client.wait_gone`."""
         self._wait(self._client.wait_gone(app, timeout))
 
     def workers(self) -> tuple[WorkerView, ...]:
@@ -165,7 +170,7 @@ class BlockingClient:
         return self._wait(self._client.masters())
 
     def follow(self, app: str, *, tick: str = "200 ms") -> Iterator[Show | Say | End | None]:
-        """What happens to an application; see `Client.follow`."""
+        """Follow the events of an application; see `Client.follow`."""
         return self._iterate(lambda: self._client.follow(app, tick=tick))
 
     def logs(self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024) -> list[Piece]:
@@ -175,7 +180,7 @@ class BlockingClient:
     def follow_logs(
         self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024
     ) -> Iterator[Piece | None]:
-        """Logs as they are written; see `Client.follow_logs`."""
+        """Follow logs as they are written; see `Client.follow_logs`."""
         return self._iterate(lambda: self._client.follow_logs(app, process, max_bytes=max_bytes))
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,16 +1,16 @@
 """The client of a cluster: submits applications, watches, ends and restarts them.
 
 Problem: a user's command must survive what the cluster survives: a new leader, a new application master, lost
-answers. And it must end: every wait has a timeout and an error that says what is missing.
+answers. And it must end: every wait has a timeout and an error that names what is missing.
 
-Design: requests go to whoever leads (`leader`), and may come twice: a submission has an id of its own,
-and before `kill` or `restart` are sent again the client looks whether they have happened. `follow` joins
-what the registry and the application master say, by `attachment`. The client keeps nothing: one that ends or
-is killed has changed nothing.
+Design: requests go to the current leader (`leader_asks`), and may arrive twice: a submission has its own id,
+and before the client repeats `kill` or `restart` it checks whether they have happened. `follow` combines the
+registry's view and the application master's status (`attachment`). The client stores nothing, so it may end
+or be killed at any time.
 
 Invariants:
-1. A submission that was accepted once is accepted once, however often it was sent.
-2. Every method ends within its timeout plus one attempt's, `follow` excepted: it ends with its application.
+1. A submission is accepted at most once, however often it is sent.
+2. Every method ends within its timeout plus one attempt's, except `follow`, which ends with its application.
 
 Called by the commands, through `blocking` by programs without an event loop, and by programs with one.
 Source: Flink's JobClientActor (attached: watches the job manager, looks for the next); Gearpump's
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -32,6 +31,7 @@ from typing import Final, TypeVar
 from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms, moment_text
+from drivetrain.cluster.client.app_master_asks import STATUS_MS, ask_history, ask_status
 from drivetrain.cluster.client.attachment import (
     Attachment,
     End,
@@ -41,12 +41,11 @@ from drivetrain.cluster.client.attachment import (
     Say,
     Show,
     ViewSeen,
-    status_of,
 )
 from drivetrain.cluster.client.client_errors import ApplicationOverError, StillUnderWayError
 from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader_asks import LeaderLine
-from drivetrain.cluster.client.listing import all_applications, all_workers
+from drivetrain.cluster.client.listing import all_applications, all_workers, runs_on
 from drivetrain.cluster.client.process_logs import LogReader, Piece
 from drivetrain.cluster.client.refusals import error_of_answer, error_of_view, require_name, require_small
 from drivetrain.cluster.client.submission import Submission
@@ -68,7 +67,8 @@ from drivetrain.cluster.messages.applications import (
     WorkerView,
 )
 from drivetrain.cluster.messages.checkpoints import MakeSavepoint, SavepointMade
-from drivetrain.cluster.messages.following import GetStatus, JobStatus, Status
+from drivetrain.cluster.messages.following import JobStatus
+from drivetrain.core.job.history import History
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
@@ -76,13 +76,12 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 POLL_S: Final = 0.5
-_STATUS_MS: Final = 5_000
 _CLOCK_MS: Final = 20_000
-"""How long one application master is asked for a clock: it may be replaced meanwhile."""
+"""How long one application master may take to answer `WaitClock`: it may be replaced meanwhile."""
 _COPY_MS: Final = 3_600_000
 """How long copying a savepoint may take once the checkpoint is made."""
 _LOOK_MS: Final = 3_000
-"""How long the leader may be missing before who is attached hears of it."""
+"""How long the leader may be missing before attached clients show it."""
 
 
 class Client:
@@ -94,7 +93,7 @@ class Client:
         self._logs: Final = LogReader(self)
 
     async def close(self) -> None:
-        """Say goodbye; applications go on."""
+        """Disconnect; applications keep running."""
         await self.system.terminate()
 
     # ---- applications
@@ -102,7 +101,7 @@ class Client:
     async def submit(self, submission: Submission, *, submission_id: str | None = None) -> str:
         """Hand an application to the cluster; returns its id once it is accepted, before it runs.
 
-        Call it again with the same `submission_id` and it is the same submission. Raises
+        A repeated call with the same `submission_id` is the same submission. Raises
         ApplicationNameError, ApplicationNameTakenError, SpecificationTooLargeError, and what every request
         may raise: NoLeaderError, NoMasterError, SecretRefusedError, MasterFailureError.
         """
@@ -116,7 +115,7 @@ class Client:
             try:
                 return (await self._ask(request, Accepted, spec.name)).app_id
             except ActorFailedError:
-                # The leader that has the code was followed by one that has not got it yet.
+                # A new leader has not received the code yet.
                 if self.system.loop.time() >= end_s:
                     raise
                 await upload(self.line.ask, submission.archive)
@@ -133,20 +132,23 @@ class Client:
         return (await self._ask(GetApplication(app), FoundApplication, app)).application
 
     async def status(self, app: str) -> tuple[ApplicationView, JobStatus | None]:
-        """What the registry says of an application, and what its application master says.
+        """The registry's view of an application, and the status from its application master.
 
         The status is the final one when it is over, None while no application master answers.
         """
         view = await self.application(app)
-        if view.state.is_over or view.app_master is None:
-            return view, status_of(view)
-        try:
-            return view, (await view.app_master.ask(GetStatus(), Status, timeout_ms=_STATUS_MS)).status
-        except AskError:
-            return view, None
+        return view, await self.job_status(view)
+
+    async def job_status(self, view: ApplicationView) -> JobStatus | None:
+        """As `status`, of an application that the registry gave; needs no leader."""
+        return await ask_status(view)
+
+    async def history(self, view: ApplicationView) -> History:
+        """The last quarter of an hour of an application; empty when nobody answers, and when it is over."""
+        return await ask_history(view)
 
     async def kill(self, app: str) -> ApplicationView:
-        """End an application; returns once the registry says so, its processes may still be ending.
+        """End an application; returns once the registry has the end, while processes may still be ending.
 
         Raises UnknownApplicationError, AlreadyOverError.
         """
@@ -166,10 +168,10 @@ class Client:
         return await self._restart(app, None)
 
     async def replay(self, app: str, replay_from: str | int | datetime) -> ApplicationView:
-        """Have an application process again what is not older than that, whether it is over or runs.
+        """Let an application process messages again from the timestamp `replay_from` on, even if it is over.
 
-        Its state begins anew; what it has published stays. The moment is ISO 8601 (UTC unless it says
-        otherwise), a datetime, or ms since the epoch. Raises `UserError` for anything else, and as `restart`.
+        It starts with empty state; published output stays. `replay_from` is ISO 8601 (UTC unless it has a
+        zone), a datetime, or ms since the epoch. Raises `UserError` for anything else, and as `restart`.
         """
         return await self._restart(app, moment_ms(replay_from, "replay_from"))
 
@@ -187,9 +189,9 @@ class Client:
         return (await self._ask(request, FoundApplication, app, done)).application
 
     async def wait(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> ApplicationView:
-        """Wait until an application is over; raises StillUnderWayError when it is not within `timeout`.
+        """Wait until an application is over; raises StillUnderWayError after `timeout`.
 
-        Without a leader it waits for one: only the timeout ends it.
+        Without a leader it waits for one, until the timeout.
         """
 
         async def is_over() -> ApplicationView | None:
@@ -201,9 +203,9 @@ class Client:
     async def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Wait until an application has processed everything before `moment`; returns its clock, in ms.
 
-        `moment` is ISO 8601 (UTC unless it says otherwise), a datetime, or ms since the epoch. Goes on
-        through changes of leader and application master. Raises StillUnderWayError when the clock is not
-        there in time, ApplicationOverError when the application has ended without getting there.
+        `moment` is ISO 8601 (UTC unless it has a zone), a datetime, or ms since the epoch. Continues through
+        changes of leader and application master. Raises StillUnderWayError when the clock does not reach it
+        in time, ApplicationOverError when the application ends first.
         """
         wanted_ms = moment_ms(moment, "moment")
         end_s = self.system.loop.time() + milliseconds(timeout, "timeout") / 1000
@@ -216,7 +218,7 @@ class Client:
                 raise ApplicationOverError(
                     f"the application has ended before its clock reached {moment_text(wanted_ms)}",
                     where=app,
-                    got=f"{view.state.value}, {_told_clock(view.clock_ms)}",
+                    got=f"{view.state.value}, {_clock_text(view.clock_ms)}",
                     remedy=f"`drivetrain restart {app}` continues it; `drivetrain show {app}` shows why",
                 )
             left_ms = int((end_s - self.system.loop.time()) * 1000)
@@ -225,20 +227,20 @@ class Client:
             question = WaitClock(wanted_ms, min(left_ms, _CLOCK_MS))
             try:
                 seen = await view.app_master.ask(
-                    question, ClockSeen, timeout_ms=question.timeout_ms + _STATUS_MS
+                    question, ClockSeen, timeout_ms=question.timeout_ms + STATUS_MS
                 )
             except AskError:
-                return None  # it has gone, or has just come: the registry knows which
+                return None  # it has ended or is starting: the registry knows which
             return seen.clock_ms if seen.is_reached else None
 
         return await self._wait_for(reached, timeout, app, "the application's clock is not there yet")
 
     async def savepoint(self, app: str, place: str | os.PathLike[str], timeout: str = "1 min") -> Path:
-        """Have an application write all that it needs to go on elsewhere to a directory; returns which.
+        """Have an application write a savepoint to a directory; returns the directory's absolute path.
 
-        The directory is made by the application master, where its state directory is. Raises
+        The application master creates the directory, so its path must be valid there. Raises
         ApplicationOverError for an application that is over, UnavailableError when no application master
-        answers or no checkpoint is made in time, OutputError when the place cannot be used.
+        answers or no checkpoint is made in time, OutputError when the directory cannot be used.
         """
         timeout_ms = milliseconds(timeout, "timeout")
         directory = Path(place).absolute()
@@ -289,10 +291,10 @@ class Client:
     # ---- watching
 
     async def follow(self, app: str, *, tick: str = "200 ms") -> AsyncIterator[Show | Say | End | None]:
-        """What happens to an application from now on; the last is its `End`.
+        """Yield the events of an application from now on; the last is its `End`.
 
-        A None comes when nothing has happened for `tick`, so that the caller can look at other things.
-        Goes on through changes of leader and application master. Raises UnknownApplicationError.
+        Yields None when nothing has happened for `tick`, so that the caller can do other things. Continues
+        through changes of leader and application master. Raises UnknownApplicationError.
         """
         view = await self.application(app)
         events, tick_s = asyncio.Queue[Event](), milliseconds(tick, "tick") / 1000
@@ -324,24 +326,26 @@ class Client:
             except (NoLeaderError, NoMasterError):
                 events.put_nowait(LeaderMissing())
             except ActorFailedError:
-                # A leader that is only just reading the registry; the next answer will tell.
+                # The leader is still reading the registry; the next answer may have the application.
                 continue
             else:
                 events.put_nowait(ViewSeen(found.application, self.line.leader))
 
     # ---- logs
 
-    async def logs(self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024) -> list[Piece]:
+    async def logs(
+        self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024, offset: int | None = None
+    ) -> list[Piece]:
         """The ends of the logs of an application's processes, or of one of them, at most `max_bytes` each.
 
-        Raises UnknownApplicationError, NoLogError.
+        With `offset` what follows it. Raises UnknownApplicationError, NoLogError.
         """
-        return await self._logs.read(await self.application(app), process, max_bytes)
+        return await self._logs.read(await self.application(app), process, max_bytes, offset)
 
     async def follow_logs(
         self, app: str, process: str | None = None, *, max_bytes: int = 64 * 1024
     ) -> AsyncIterator[Piece | None]:
-        """The ends of the logs, then what is written, until the application is over; None when nothing is."""
+        """Yield the ends of the logs, then new output (None for none), until the application is over."""
         view = await self.application(app)
         async for piece in self._logs.follow(view, process, max_bytes):
             yield piece
@@ -388,11 +392,5 @@ class Client:
             await asyncio.sleep(POLL_S)
 
 
-def _told_clock(clock_ms: int | None) -> str:
+def _clock_text(clock_ms: int | None) -> str:
     return "without a clock" if clock_ms is None else f"clock at {moment_text(clock_ms)}"
-
-
-def runs_on(worker: WorkerView, app_id: str) -> bool:
-    """Whether the worker runs a process of the application: a launch's id begins with the application's."""
-    begins = re.compile(rf"{re.escape(app_id)}(?![A-Za-z0-9_])")
-    return any(begins.match(launched) for launched in worker.launched)

@@ -1,7 +1,7 @@
-"""What a client of a cluster can be told, as typed errors.
+"""The errors that a client of a cluster raises.
 
-The branches are those of `drivetrain.errors`: by who must act. That there is no leader, no master or another
-secret is told by the errors of `drivetrain.cluster.leader`.
+Their base classes are those of `drivetrain.errors`: by who must act. The errors for a missing leader, a
+missing master and a wrong secret are in `drivetrain.cluster.leader`.
 
 Called by the client; the commands show them.
 """
@@ -18,7 +18,7 @@ class UnknownApplicationError(UserError):
 
 
 class SpecificationTooLargeError(UserError):
-    """The settings and the configuration of an application are more than the masters keep."""
+    """The settings and the configuration of an application are larger than the masters' limit."""
 
     code = "too-large"
 
@@ -30,13 +30,13 @@ class ApplicationNameTakenError(UserError):
 
 
 class ApplicationNameError(UserError):
-    """Not a name that an application in a cluster can have."""
+    """The name is not valid for an application in a cluster."""
 
     code = "bad-name"
 
 
 class AlreadyOverError(UserError):
-    """The application has ended already: there is nothing to kill."""
+    """The application has ended already, so it cannot be killed."""
 
     code = "already-over"
 
@@ -48,7 +48,7 @@ class NoLogError(UserError):
 
 
 class MasterFailureError(UnavailableError):
-    """The leading master could not do what was asked, for a reason of its own; `failure_code` is its code."""
+    """The leading master could not fulfil a request; `failure_code` is the code of its reason."""
 
     code = "master-failure"
 
@@ -58,13 +58,13 @@ class MasterFailureError(UnavailableError):
 
 
 class StillUnderWayError(UnavailableError):
-    """What was waited for has not happened in time; it may still happen."""
+    """The awaited event has not happened in time; it may still happen."""
 
     code = "still-under-way"
 
 
 class ApplicationOverError(UserError):
-    """An application has ended before what was waited for; it can be restarted."""
+    """An application has ended before the awaited event; it can be restarted."""
 
     code = "application-over"
 
@@ -72,7 +72,7 @@ class ApplicationOverError(UserError):
 class ApplicationFailedError(UserError):
     """An application that ran in the cluster failed: the error as it was raised there.
 
-    `code` and exit code are those of the original error, so that scripts see what `run` would have told;
+    `code` and exit code are those of the original error, so that scripts see the same as from `run`;
     `user_traceback` is the user's own traceback if there is one.
     """
 
@@ -98,6 +98,6 @@ class ApplicationFailedError(UserError):
 
 
 class ApplicationKilledError(UnavailableError):
-    """An application that was waited for was killed; it can be restarted."""
+    """An awaited application was killed; it can be restarted."""
 
     code = "application-killed"

@@ -1,7 +1,7 @@
-"""The actor that an application master tells its status to, and that watches it.
+"""The actor that receives an application master's status, and watches the application master.
 
-Why an actor: only an actor has a reference that another process can tell things to, and only an actor can
-watch. It hands everything on and decides nothing; that is `attachment`.
+Why an actor: only an actor has a reference to which another process can send messages, and only an actor can
+watch. It passes everything on; `attachment` makes the decisions.
 
 Called by `client.Client.follow`.
 """
@@ -23,14 +23,14 @@ class FollowThis(Message, frozen=True, tag="dt.local.client-follow-this"):
 
 
 class Follower(Actor):
-    """Calls `seen` with what an application master told, and when it was lost."""
+    """Calls `seen` with each status of an application master, and when it is lost."""
 
     def __init__(self, seen: Callable[[Event], None]) -> None:
         self._seen: Final = seen
         self._followed: ActorRef | None = None
 
     def receive(self, message: Message) -> None:
-        """Hand on what comes."""
+        """Pass a message on to `seen`."""
         match message:
             case FollowThis(app_master):
                 if app_master != self._followed:
@@ -46,7 +46,7 @@ class Follower(Actor):
                 self.context.unhandled(message)
 
     def post_stop(self) -> None:
-        """Be told nothing more."""
+        """Unfollow the application master."""
         self._let_go()
 
     def _let_go(self) -> None:

@@ -1,15 +1,15 @@
-"""Asking the leading master, whoever that is by now.
+"""Asks the leading master, finding the current one first.
 
-Problem: masters die, are frozen and are cut off, and answers are lost. A client wants one answer within a
-stated time, or to know why there is none.
+Problem: masters die, freeze and are cut off, and answers are lost. A client wants one answer within a
+stated time, or the reason why there is none.
 
-Design: each attempt goes to the leader that answered last, else to the one that a search finds. `NotLeader`,
-no answer in time and an unreachable leader begin a new search, and the request is sent again: it must be one
-that may come twice, or `done` says whether it has had its effect.
+Design: each attempt goes to the leader that answered last, else to the one that a search finds. After
+`NotLeader`, a timeout or an unreachable leader, the client searches again and repeats the request: it must be
+safe to repeat, or `done` checks whether it has had its effect.
 
 Invariants:
 1. An answer is returned, or an error raised, within the timeout plus one attempt's.
-2. A request is only sent to a master that was said to lead.
+2. A request is only sent to a master that was found to lead.
 
 Called by `client.Client`. Source: Gearpump's MasterProxy, which asks all masters and keeps the one that
 answers.
@@ -52,7 +52,7 @@ class LeaderLine:
 
     @property
     def leader(self) -> str | None:
-        """HOST:PORT of the master that answered last, None before, and while none does."""
+        """HOST:PORT of the master that answered last; None before, and while none answers."""
         address = None if self._leader is None else self._leader.path.address
         return None if address is None else f"{address.host}:{address.port}"
 
@@ -64,10 +64,10 @@ class LeaderLine:
         timeout_ms: int | None = None,
         done: Callable[[], Awaitable[R | None]] | None = None,
     ) -> R:
-        """Ask the leader, again and again until it answers; `timeout_ms` None means the client's.
+        """Ask the leader repeatedly until it answers; `timeout_ms` None means the client's.
 
-        For a request that may not come twice, `done` looks before each further attempt whether an earlier
-        one has worked, and says what its answer would have been. Raises `ActorFailedError` for a `Failure`
+        For a request that must not be repeated, `done` checks before each further attempt whether an earlier
+        one has worked, and returns what its answer would have been. Raises `ActorFailedError` for a `Failure`
         other than "no-quorum", NoLeaderError, NoMasterError, SecretRefusedError.
         """
         end_s = self._system.loop.time() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
@@ -86,7 +86,7 @@ class LeaderLine:
                         raise
                     self._leader, refusal = None, error
                 except AskError:
-                    # Dead, frozen, cut off, or only slow: somebody else may lead by now.
+                    # Dead, frozen, cut off, or only slow: another master may lead by now.
                     self._leader = None
                 else:
                     if isinstance(answer, reply):
@@ -124,7 +124,7 @@ class LeaderLine:
         masters = self._search.masters
         if refusal is None:
             return no_leader(self._system, masters, self._search.answered)
-        # Somebody believed that it led, and could not reach a majority.
+        # A master believed that it led, but could not reach a majority.
         return NoLeaderError(
             refusal.what,
             where=", ".join(masters),

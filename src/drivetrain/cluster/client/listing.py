@@ -1,12 +1,13 @@
-"""Lists that the leader answers page by page, put together.
+"""Combines the pages of lists that the leader answers.
 
-What changes between two pages may be missing or be there as it was; nothing is listed twice.
+An entry that changes between two pages may be missing or outdated; no entry is listed twice.
 
 Called by the client.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 
 from drivetrain.actor import Message
@@ -23,7 +24,7 @@ from drivetrain.cluster.messages.applications import (
 async def all_applications(
     ask: Callable[[Message, type[Applications]], Awaitable[Applications]],
 ) -> tuple[ApplicationLine, ...]:
-    """All applications, over or not, newest first, in short."""
+    """All applications, over or not, newest first, in short form."""
     lines: list[ApplicationLine] = []
     page = await ask(GetApplications(), Applications)
     lines += page.applications
@@ -42,3 +43,9 @@ async def all_workers(ask: Callable[[Message, type[Workers]], Awaitable[Workers]
         page = await ask(GetWorkers(page.after), Workers)
         views += page.workers
     return tuple(views)
+
+
+def runs_on(worker: WorkerView, app_id: str) -> bool:
+    """Whether the worker runs a process of the application: a launch's id begins with the application's."""
+    begins = re.compile(rf"{re.escape(app_id)}(?![A-Za-z0-9_])")
+    return any(begins.match(launched) for launched in worker.launched)

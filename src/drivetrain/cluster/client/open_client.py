@@ -1,4 +1,4 @@
-"""Opens a client: an actor system that listens, so that others can tell it things.
+"""Opens a client: an actor system that listens, so that other processes can send it messages.
 
 Called by programs with an event loop, and by `blocking`.
 """
@@ -26,10 +26,10 @@ async def open_client(
     transport: Transport | None = None,
     entropy: Entropy = secrets.token_bytes,
 ) -> Client:
-    """A client of the cluster that `config` names; close it. Nothing is sent before its first request.
+    """Open a client of the cluster in `config`; close it after use. Nothing is sent before its first request.
 
-    `environ` None means this process's; `rng`, `transport` and `entropy` are for the simulator. Raises
-    ConfigError, `InsecureBindError`, `BindError`.
+    `environ` None means this process's environment; `rng`, `transport` and `entropy` are for the simulator.
+    Raises ConfigError, `InsecureBindError`, `BindError`.
     """
     settings, masters = remote_settings(config, environ=environ), masters_of(config)
     system = ActorSystem("client", rng=rng, config=config)

@@ -1,16 +1,16 @@
-"""Reads what an application's processes wrote, from the workers that keep it.
+"""Reads the logs of an application's processes from the workers that keep them.
 
 Problem: an application's processes come and go, on any worker, and their logs stay where they ran.
 
-Design: every worker is asked; each answers for what it has. Following reads on from the offset of each log,
-and looks now and then for processes that are new.
+Design: the client asks every worker; each answers for the logs that it has. Following continues from the
+offset of each log, and regularly looks for new processes.
 
 Invariants:
-1. While following, each byte of a process's log is shown once, in order; of logs that were there before, from
-their last `max_bytes` on.
+1. While following, each byte of a process's log is shown once, in order; logs that exist at the start are
+   shown from their last `max_bytes` on.
 2. A worker that does not answer hides its logs, not those of the others.
 3. Following ends when every log has been read to its end after the application was over. If a worker stays
-silent, it ends with an error that names the worker.
+   silent, it ends with an error that names the worker.
 
 Called by `client.Client`.
 """
@@ -32,34 +32,38 @@ from drivetrain.errors import UnavailableError
 _READ_MS: Final = 5_000
 _PAUSE_S: Final = 0.5
 _LOOK_EVERY: Final = 4
-"""Every so many rounds the client looks for new processes and whether the application is over."""
+"""The client looks for new processes and the application's end once in so many rounds."""
 _LAST_ROUNDS: Final = 3
 """How many rounds a worker may stay silent when the application is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of the log of `process`, which ran on `worker`; `data` is as it was written."""
+    """A piece of the log of `process`, which ran on `worker`; `data` is its bytes, unchanged.
+
+    `next_offset` is the position of the next piece.
+    """
 
     process: str
     worker: str
     data: bytes
+    next_offset: int = 0
 
 
 @dataclass(slots=True)
 class _Log:
-    """Where one log has been read to; None is its end, as long as nothing of it has been read."""
+    """The offset up to which a log was read; None, before the first read, stands for its end."""
 
     worker: WorkerView
     process: str
     offset: int | None
     is_silent: bool = False
-    """Whether its worker did not answer when it was asked last."""
+    """Whether its worker left the last request unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The processes of an application that workers have logs of, by name."""
+    """The logs that workers have of an application's processes."""
 
     logs: list[tuple[WorkerView, str]]
     silent: list[str]
@@ -67,7 +71,7 @@ class _Found:
 
 
 class Directory(Protocol):
-    """What a reader of logs asks of the client that has it."""
+    """The methods of the client that a reader of logs needs."""
 
     async def application(self, app: str) -> ApplicationView:
         """The application of this id or name."""
@@ -82,9 +86,11 @@ class LogReader:
     def __init__(self, client: Directory) -> None:
         self._client: Final = client
 
-    async def read(self, view: ApplicationView, process: str | None, max_bytes: int) -> list[Piece]:
-        """The ends of the logs; see `Client.logs`."""
-        pieces, logs = await self._begin(view, process, max_bytes)
+    async def read(
+        self, view: ApplicationView, process: str | None, max_bytes: int, offset: int | None = None
+    ) -> list[Piece]:
+        """The ends of the logs, or what follows `offset`; see `Client.logs`."""
+        pieces, logs = await self._begin(view, process, max_bytes, offset=offset)
         if not pieces and (silent := [log.worker.name for log in logs if log.is_silent]):
             raise _not_read_to_the_end(view.app_id, silent)
         return pieces
@@ -92,7 +98,7 @@ class LogReader:
     async def follow(
         self, view: ApplicationView, process: str | None, max_bytes: int
     ) -> AsyncIterator[Piece | None]:
-        """The ends of the logs and what comes after; see `Client.follow_logs`."""
+        """Yield the ends of the logs, then new output; see `Client.follow_logs`."""
         pieces, logs = await self._begin(view, process, max_bytes, may_be_none=not view.state.is_over)
         for piece in pieces:
             yield piece
@@ -105,7 +111,7 @@ class LogReader:
                     was_quiet = False
                     yield more
             if was_quiet:
-                # What was written last may have come after the registry heard of the end: read once more.
+                # The last output may have been written after the registry recorded the end: read once more.
                 unread = sorted({*silent, *(log.worker.name for log in logs if log.is_silent)})
                 if is_over and not unread:
                     return
@@ -120,12 +126,18 @@ class LogReader:
                     is_over = (await self._client.application(view.app_id)).state.is_over
                     found = await self._find(view.app_id)
                 except (NoLeaderError, NoMasterError):
-                    continue  # the workers are there all the same
+                    continue  # workers answer even without a leader
                 logs += _new(found, process, logs)
                 silent = found.silent
 
     async def _begin(
-        self, view: ApplicationView, process: str | None, max_bytes: int, *, may_be_none: bool = False
+        self,
+        view: ApplicationView,
+        process: str | None,
+        max_bytes: int,
+        *,
+        offset: int | None = None,
+        may_be_none: bool = False,
     ) -> tuple[list[Piece], list[_Log]]:
         pieces: list[Piece] = []
         logs: list[_Log] = []
@@ -133,7 +145,7 @@ class LogReader:
         for worker, name in found.logs:
             if process is not None and name != process:
                 continue
-            log = _Log(worker, name, None)
+            log = _Log(worker, name, offset)
             piece = await self._read_on(view.app_id, log, max_bytes)
             pieces += [piece] if piece is not None else []
             logs += [log] if log.is_silent or log.offset is not None else []
@@ -175,7 +187,9 @@ class LogReader:
         if chunk is None:
             return None
         log.offset = chunk.next_offset
-        return Piece(log.process, log.worker.name, chunk.data) if chunk.data else None
+        if not chunk.data:
+            return None
+        return Piece(log.process, log.worker.name, chunk.data, chunk.next_offset)
 
 
 def _new(found: _Found, process: str | None, logs: Sequence[_Log]) -> list[_Log]:

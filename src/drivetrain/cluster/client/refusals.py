@@ -1,4 +1,4 @@
-"""Turns what the leader answered, and what ended an application, into errors with a remedy.
+"""Turns failures that the leader answers, and ends of applications, into errors with a remedy.
 
 Called by the client and by the commands.
 """
@@ -46,7 +46,7 @@ def require_name(name: str) -> None:
 
 
 def require_small(spec: ApplicationSpec) -> None:
-    """Raise SpecificationTooLargeError when the masters would not keep so much."""
+    """Raise SpecificationTooLargeError when the specification exceeds the masters' limit."""
     size, most = len(msgspec.msgpack.encode(spec)), RecordLimits().spec_bytes
     if size > most:
         raise SpecificationTooLargeError(
@@ -59,7 +59,7 @@ def require_small(spec: ApplicationSpec) -> None:
 
 
 def error_of_answer(error: ActorFailedError, app: str, known: Sequence[str] = ()) -> DrivetrainError:
-    """The leader's `Failure` about the application `app`; `known` are the names that there are."""
+    """The error for the leader's `Failure` about the application `app`; `known` are all existing names."""
     match error.failure_code:
         case UnknownApplicationError.code:
             return UnknownApplicationError(
@@ -94,7 +94,7 @@ def error_of_answer(error: ActorFailedError, app: str, known: Sequence[str] = ()
 
 
 def error_of_end(end: End) -> DrivetrainError | None:
-    """Why an application did not succeed; None when it did."""
+    """The error for an application's end; None when it succeeded."""
     if end.state is ApplicationState.SUCCEEDED:
         return None
     if end.state is ApplicationState.KILLED:
@@ -116,7 +116,7 @@ def error_of_end(end: End) -> DrivetrainError | None:
 
 
 def error_of_view(view: ErrorView) -> ApplicationFailedError:
-    """An error that was raised in the cluster, with the exit code that it has here."""
+    """The client's error for one raised in the cluster, with the same exit code as from `run`."""
     return ApplicationFailedError(
         view.what,
         failure_code=view.code,

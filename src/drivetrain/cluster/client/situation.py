@@ -1,6 +1,6 @@
-"""What a cluster says of an application, as the input of a diagnosis.
+"""Builds the input of a diagnosis from a cluster's view of an application.
 
-Called by `drivetrain explain` and `drivetrain show`.
+Called by `drivetrain explain` and `drivetrain show`, and by the console.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
-from drivetrain.cluster.messages.applications import ApplicationView, WorkerView
+from drivetrain.cluster.messages.applications import ApplicationView, MasterView, WorkerView
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobStatus
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.cluster.application_record import ApplicationState
@@ -19,19 +19,30 @@ from drivetrain.core.diagnosis.situation import (
     FailedCheckpoint,
     FragmentSituation,
     Machine,
+    Master,
     Problem,
     ProcessorCounts,
     Situation,
 )
 from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.core.job.history import NO_HISTORY, History
 
 _DOES_NOT_RUN: Final = frozenset(
     state.value for state in ExecutionState if state not in (ExecutionState.RUNNING, ExecutionState.FINISHED)
 )
 
 
-def situation_of(view: ApplicationView, status: JobStatus | None, workers: Sequence[WorkerView]) -> Situation:
-    """The situation of an application; `status` is None while no application master answers."""
+def situation_of(
+    view: ApplicationView,
+    status: JobStatus | None,
+    workers: Sequence[WorkerView],
+    masters: Sequence[MasterView] = (),
+    history: History = NO_HISTORY,
+) -> Situation:
+    """The situation of an application; `status` is None while no application master answers.
+
+    `history` is what its application master has kept; without it there are no findings about trends.
+    """
     known = Situation(
         application=view.app_id,
         is_over=view.state.is_over,
@@ -41,6 +52,8 @@ def situation_of(view: ApplicationView, status: JobStatus | None, workers: Seque
         waits_for=None if status is None else status.waiting_for,
         why=view.why,
         machines=tuple(Machine(w.name, w.slots, w.free, w.memory_free or None) for w in workers),
+        masters=masters_of(masters),
+        history=history,
     )
     if status is None:
         return known
@@ -55,7 +68,14 @@ def situation_of(view: ApplicationView, status: JobStatus | None, workers: Seque
         ),
         checkpoints=_checkpoints(status.checkpoints, status.checkpoints_now_ms),
         lost=status.lost,
+        disk_free=status.disk_free,
+        disk_total=status.disk_total,
     )
+
+
+def masters_of(views: Sequence[MasterView]) -> tuple[Master, ...]:
+    """The masters of a cluster, as one of them knows them."""
+    return tuple(Master(view.address, view.leads, view.silent_ms) for view in views)
 
 
 def _problem(error: ErrorView | None) -> Problem | None:
@@ -88,6 +108,7 @@ def _fragment(view: FragmentView) -> FragmentSituation:
             )
             for channel in view.channels
         ),
+        figures=view.figures,
     )
 
 
@@ -106,4 +127,5 @@ def _checkpoints(figures: CheckpointFigures | None, now_ms: int) -> CheckpointSi
             for failure in figures.failures
             if last is None or failure.at_ms > since_ms
         ),
+        interval_ms=figures.interval_ms,
     )

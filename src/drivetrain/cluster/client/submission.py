@@ -1,17 +1,17 @@
-"""What a client hands to the cluster: the specification of an application, and its code.
+"""What a client sends to the cluster: the specification of an application, and its code.
 
-Problem: a wrong graph, a missing import or a misspelt setting should be told to whoever typed the command,
-not found on some worker; and what is sent must be all that is needed to start the application anywhere, and
-again.
+Problem: a wrong graph, a missing import or a misspelt setting should be reported to the user who submits, not
+discovered on some worker; and the submission must contain everything needed to start the application on any
+machine, any number of times.
 
-Design: the application is loaded and planned here, with neither Spark nor data. A file that holds no
-application but an application master of its own has no graph to be planned. Settings travel as they were
-typed; of the configuration what differs from the defaults, without what is this process's own business (where
-the masters are, secrets, how long commands wait).
+Design: the client loads and plans the application, with neither Spark nor data. A file that defines no
+application but its own application master has no graph to plan. Settings are sent as the user typed them; the
+configuration without keys that have their default, and without those that concern only this process (the
+addresses of masters, secrets, how long commands wait).
 
 Invariants:
-1. A `Submission` of a graph was planned: it is one that can run.
-2. No secret is in it.
+1. The graph of a `Submission` was planned successfully.
+2. It contains no secret.
 
 Called by the commands and by `blocking`.
 """
@@ -40,12 +40,12 @@ from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.core.replay.replay import replay_of
 
 _OWN: Final = ("cluster.", "client.")
-"""Keys of these topics say how this process meets the cluster; workers have their own."""
+"""Topics of keys for this process's connection to the cluster; workers have their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An application that can be submitted; `plan` is None for one with an application master of its own."""
+    """An application that can be submitted; `plan` is None for one with its own application master."""
 
     spec: ApplicationSpec
     archive: Archive
@@ -67,9 +67,9 @@ def prepare_submission(
 ) -> Submission:
     """Load and plan the application of `target` ("file.py" or "file.py:name"), and pack its code.
 
-    `replay_from` begins a new life of its state, which takes what is not older than that moment;
-    `from_savepoint` is a directory, where its executors find it, from which it goes on.
-    `sets` holds its settings, and may hold keys of the configuration, which `config` has read already.
+    `replay_from` begins a new life, which processes messages from that timestamp on; `from_savepoint` is a
+    directory, readable for its executors, from which it continues.
+    `sets` holds its settings, and may hold keys of the configuration, which are in `config` already.
     `name` None means the application's own; `directory` and `archives` are as for `code.archive.pack`.
     Raises ApplicationFileError with the user's traceback, GraphError, ReplayError, ConfigError,
     SecretWrittenOutError, ApplicationNameError, and what packing raises.
@@ -108,7 +108,7 @@ def prepare_submission(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a file holds: a graph that was planned, or an application master's class."""
+    """What a file defines: a graph, which was planned, or an application master's class."""
 
     name: str
     settings: Mapping[str, Setting]
@@ -131,7 +131,7 @@ def _load(target: str, sets: Mapping[str, str]) -> _Found:
 
 
 def sent_config(config: Config) -> dict[str, str]:
-    """The part of the configuration that goes with an application, by key, as a user would write it."""
+    """The part of the configuration that is sent with an application, by key, as a user would write it."""
     return {
         setting.key.name: setting.key.parse.show(setting.value)
         for setting in config

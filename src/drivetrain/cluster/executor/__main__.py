@@ -1,12 +1,12 @@
 """`python -m drivetrain.cluster.executor LAUNCH_FILE`: the process of an executor, started by a worker.
 
-Exit codes: 0 when it was told to end or its application master is gone; 2 when it cannot start as it was told
-to; 70 when Spark was lost, or for a bug. An application with an application master of its own class gets that
-class's executor instead.
+Exit codes: 0 when it was asked to end or its application master is gone; 2 when it cannot start with its
+launch file; 70 when Spark was lost, or for a bug. A custom application master's executor runs here instead,
+if the application has one.
 
-What ends it, and Spark with it: its worker's death (see `cluster.parent`), its application master's, SIGTERM
-and SIGINT, which drain first. Spark's Java process waits on a pipe that only this process holds, and ends
-when it closes, whatever closed it.
+The process ends, and Spark with it, when its worker dies (see `cluster.parent`), when its application master
+dies, and on SIGTERM and SIGINT, which drain first. Spark's Java process waits on a pipe that only this
+process holds, and ends when that closes for any reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CLOSE_S: Final = 20.0
 
 
 def main() -> int:
-    """Be the executor of the launch file; returns the exit code."""
+    """Run the executor of the launch file; returns the exit code."""
     try:
         launch = wait_for_launch_file()
         if launch.spec.app_master is not None:
@@ -56,11 +56,11 @@ def main() -> int:
 
 def _log() -> None:
     log_to_standard_error()
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would tell every error of a batch twice
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would log every error of a batch a second time
 
 
 def _settle(launch: LaunchFile) -> None:
-    """Stand where the client stood, so that relative paths mean the same; leave nothing behind elsewhere."""
+    """Work in the client's directory, for relative paths; keep temporary files in the process's own."""
     scratch = Path(launch.work_directory) / "tmp"
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
@@ -78,7 +78,7 @@ async def _serve(launch: LaunchFile) -> int:
         )
     config = executor_config(launch)
     settings = remote_settings(_at(launch), system=launch.system)
-    os.environ.pop(SECRET_VARIABLE, None)  # what the user's code starts need not know it
+    os.environ.pop(SECRET_VARIABLE, None)  # processes started by the user's code must not get it
     escalate = SupervisionPolicy(directives={Exception: Directive.ESCALATE})
     system = ActorSystem(launch.system, config=config, supervision=escalate)
     await attach_remote(system, settings)
@@ -103,14 +103,14 @@ async def _serve(launch: LaunchFile) -> int:
         return ended.result() if ended.done() else 70
     finally:
         _end_whatever_hangs()
-        with contextlib.suppress(DrivetrainError):  # actors that hang: the process ends all the same
+        with contextlib.suppress(DrivetrainError):  # actors that hang do not keep the process
             await system.terminate()
         failed.cancel()
         await asyncio.to_thread(work.close)
 
 
 def _at(launch: LaunchFile) -> Config:
-    """The worker's configuration, at the host that the launch file names."""
+    """The worker's configuration with the host of the launch file."""
     return Config.load(None, None, {**launch.config, cluster_keys.HOST.name: launch.host})
 
 

@@ -1,19 +1,19 @@
-"""The executor's actor: between an application master and the threads that use Spark.
+"""The executor's actor: connects an application master to the threads that use Spark.
 
 Problem: Spark blocks for seconds, and an actor must not; messages to the application master get lost; and
-when that is gone, or another took its place, nothing may go on here.
+nothing may keep running here after that is gone or was replaced.
 
-Design: the actor keeps its attempts by fragment and hears from their threads as local messages. What the
-application master must know (`FragmentChanged`) is put in a line and asked again and again until it is
-answered; before it the last figures are told, so that they are there when the outcome is. Preparing and
-concluding run in threads, too, and are answered when they are done.
+Design: the actor keeps its attempts by fragment, and their threads send it local messages. Outcomes
+(`FragmentChanged`) enter a queue, from which each is sent until the application master answers; the last
+figures are sent before each outcome, so that they arrive first. Preparing and concluding run in threads, too,
+and are answered when they are done.
 
 Invariants:
-1. Outcomes of one executor reach the application master in their order, each until it says `Known`.
-2. A fragment has one attempt here that is not over; a newer one waits until the older has stopped.
+1. Outcomes of one executor reach the application master in order, each repeated until it answers `Known`.
+2. A fragment has one active attempt here; a newer one waits until the older has stopped.
 3. Messages of another epoch change nothing.
-4. The executor ends when its application master is gone, has another epoch, or says so, and when Spark is
-   lost.
+4. The executor ends when its application master is gone, has another epoch, or sends `EndExecutor`, and when
+   Spark is lost.
 
 Called by `__main__`.
 """
@@ -78,13 +78,13 @@ class _Report(Message, frozen=True, tag="dt.local.executor-report"):
 
 
 class _Done(Message, frozen=True, tag="dt.local.executor-done"):
-    """Something that ran beside the actor has come to its end; `broken` says why it should not have."""
+    """Work in the background has ended; `broken` is the reason when it failed unexpectedly."""
 
     broken: str | None = None
 
 
 class _Flushed(Message, frozen=True, tag="dt.local.executor-flushed"):
-    """Everything that the application master must know has been told; `end` why nobody listens."""
+    """The application master has answered all outcomes, or (`end`) never will."""
 
     end: str | None = None
 
@@ -107,26 +107,26 @@ class Executor(GuardedActor):
         self._end = end
         self._attempts: dict[str, Attempt] = {}
         self._waiting: dict[str, Deploy] = {}
-        self._cancelled: dict[str, int] = {}  # the newest attempt of a fragment that must not begin any more
+        self._cancelled: dict[str, int] = {}  # by fragment, the newest attempt that must not start
         self._outbox = Outbox(app_master, lambda change: self._drop(change.fragment, change.attempt))
         self._exit_code: int | None = None
 
     def pre_start(self) -> None:
-        """Register, as often as it takes; meanwhile flow control has both ears open."""
+        """Register until it succeeds; flow control starts at once, before any of its messages."""
         self._work.checkpoint_ways = (self._send_command, self._answer_checkpoint)
         self._flow = self.context.spawn(lambda: FlowController(self._work.flow, self._forward), "flow")
         launch = self._launch
-        hello = RegisterExecutor(
+        request = RegisterExecutor(
             launch.launch_id, launch.app_id, launch.epoch, self.context.me, os.getpid(), launch.host
         )
         self.context.pipe_to_self(
-            register(self._app_master, hello),
+            register(self._app_master, request),
             lambda answer: _Registered(answer.report_interval_ms),
             lambda error: EndNow(f"not registered: {error}"),
         )
 
     def ends_with(self, message: Message, error: Exception) -> bool:
-        """What the executor tells itself must not fail, nor its end: then it ends, and says so."""
+        """Fail on errors in handling the executor's own messages and the application master's end."""
         return is_own(message) or isinstance(message, Terminated)
 
     def act(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
@@ -152,13 +152,13 @@ class Executor(GuardedActor):
             case Prepare() | Deploy() | Conclude() | EndExecutor() if message.epoch != self._launch.epoch:
                 self._refuse(message.epoch)
             case Prepare():
-                self._beside(self._prepare(message, self.context.sender))
+                self._in_background(self._prepare(message, self.context.sender))
             case Deploy():
                 self._deploy(message)
             case CancelFragment():
                 self._cancel(message)
             case Conclude():
-                self._beside(self._conclude(message, self.context.sender))
+                self._in_background(self._conclude(message, self.context.sender))
             case EndExecutor():
                 self._begin_to_end(0, message.why, drain=True)
             case EndNow(why):
@@ -179,33 +179,33 @@ class Executor(GuardedActor):
                 self.context.unhandled(message)
 
     def _forward(self, word: Word) -> None:
-        """A word for a fragment that does not run here: the application master knows where it does."""
+        """Relay a message for a fragment elsewhere: the application master knows its executor."""
         self._app_master.tell(RelayedWord(self._launch.epoch, word), self.context.me)
 
     def _send_command(self, fragment: str, input: str, command: Command) -> None:
-        """From any thread: a command of checkpoints for a fragment that does not run here."""
-        told = CheckpointCommand(self._launch.epoch, fragment, input, command)
-        self.context.system.tell_threadsafe(self._app_master, told)
+        """Send a checkpoint command to a fragment that does not run here. From any thread."""
+        message = CheckpointCommand(self._launch.epoch, fragment, input, command)
+        self.context.system.tell_threadsafe(self._app_master, message)
 
     def _answer_checkpoint(self, event: ParticipantEvent) -> None:
-        """From any thread: something for the coordinator of checkpoints."""
+        """Send an event to the coordinator of checkpoints. From any thread."""
         epoch = self._launch.epoch
         match event:
             case ActionAcked(fragment):
-                told = CheckpointAnswered(epoch, fragment, acked=event)
+                answer = CheckpointAnswered(epoch, fragment, acked=event)
             case ActionFailed(fragment):
-                told = CheckpointAnswered(epoch, fragment, failed=event)
+                answer = CheckpointAnswered(epoch, fragment, failed=event)
             case StateLost(fragment):
-                told = CheckpointAnswered(epoch, fragment, lost=event)
+                answer = CheckpointAnswered(epoch, fragment, lost=event)
             case BatchesRan(fragment):
-                told = CheckpointAnswered(epoch, fragment, has_run=True)
-        self.context.system.tell_threadsafe(self._app_master, told)
+                answer = CheckpointAnswered(epoch, fragment, has_run=True)
+        self.context.system.tell_threadsafe(self._app_master, answer)
 
     def _refuse(self, epoch: int) -> None:
-        told = f"this executor is of epoch {self._launch.epoch}, not {epoch}"
-        log.warning("refused: %s", told)
+        why = f"this executor is of epoch {self._launch.epoch}, not {epoch}"
+        log.warning("refused: %s", why)
         if self.context.sender is not None:
-            self.context.reply(Failure(STALE_EPOCH, told))
+            self.context.reply(Failure(STALE_EPOCH, why))
 
     # -- preparing and concluding -------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Executor(GuardedActor):
         if asker is not None:
             asker.tell(answer)
 
-    def _beside(self, work: Awaitable[None]) -> None:
+    def _in_background(self, work: Awaitable[None]) -> None:
         self.context.pipe_to_self(
             work,
             lambda _: _Done(),
@@ -245,12 +245,12 @@ class Executor(GuardedActor):
 
     def _deploy(self, message: Deploy) -> None:
         if self._exit_code is not None:
-            return  # the application master hears of our end
+            return  # the application master will learn that this executor has ended
         before = self._attempts.get(message.fragment)
         if before is not None and before.number >= message.attempt:
-            return  # told again
+            return  # a repeated message
         if self._cancelled.get(message.fragment, -1) >= message.attempt:
-            return  # overtaken by its cancelling
+            return  # its cancellation arrived first
         if before is not None and not before.is_over:
             before.cancel(drain=False)
             self._waiting[message.fragment] = message
@@ -260,7 +260,7 @@ class Executor(GuardedActor):
             message.fragment,
             message.attempt,
             self._work,
-            lambda told: system.tell_threadsafe(me, told),
+            lambda changed: system.tell_threadsafe(me, changed),
             before,
         )
         self._attempts[message.fragment] = attempt
@@ -272,13 +272,13 @@ class Executor(GuardedActor):
             if attempt.number == number and not attempt.is_over:
                 attempt.cancel(drain=message.drain)
         elif self._cancelled.get(message.fragment, -1) < number:
-            # It has not begun here, and never will.
+            # It has not started here, and never will.
             self._cancelled[message.fragment] = number
             self._waiting.pop(message.fragment, None)
-            self._tell(AttemptChanged(message.fragment, number, FragmentOutcome.CANCELED))
+            self._queue(AttemptChanged(message.fragment, number, FragmentOutcome.CANCELED))
 
     def _drop(self, fragment: str, number: int) -> None:
-        """The application master does not know this attempt: it must not go on."""
+        """Cancel an attempt that the application master does not know."""
         attempt = self._attempts.get(fragment)
         if attempt is not None and attempt.number == number:
             attempt.cancel(drain=False)
@@ -296,7 +296,7 @@ class Executor(GuardedActor):
                 message.error.what,
                 message.error.user_traceback or message.error.got or "",
             )
-        self._tell(message, report)
+        self._queue(message, report)
         waiting = self._waiting.pop(message.fragment, None)
         if waiting is not None:
             if attempt is not None and not attempt.is_over:
@@ -307,21 +307,23 @@ class Executor(GuardedActor):
             self._begin_to_end(70, "Spark has ended", drain=False)
         self._end_if_over()
 
-    # -- telling ------------------------------------------------------------------------------------------
+    # -- reporting -----------------------------------------------------------------------------------------
 
     def _report(self) -> ExecutorReport:
-        going = [a for a in self._attempts.values() if not a.is_over]
+        active = [a for a in self._attempts.values() if not a.is_over]
+        disk = next((a.disk for a in active if a.disk is not None), (None, None))
         report = ExecutorReport(
             self._launch.launch_id,
             self._launch.epoch,
-            tuple(p for a in going if (p := a.progress) is not None),
-            {a.fragment: counted for a in going if (counted := a.accumulators())},
+            tuple(p for a in active if (p := a.progress) is not None),
+            {a.fragment: counted for a in active if (counted := a.accumulators())},
+            *disk,
         )
         self._app_master.tell(report, self.context.me)
         return report
 
-    def _tell(self, message: AttemptChanged, report: ExecutorReport | None = None) -> None:
-        """Put it in the line; with an outcome goes what is final, as what was told may be lost."""
+    def _queue(self, message: AttemptChanged, report: ExecutorReport | None = None) -> None:
+        """Queue an outcome, together with the final report, as the one sent before may be lost."""
         self._outbox.put(
             FragmentChanged(
                 self._launch.launch_id,
@@ -337,7 +339,7 @@ class Executor(GuardedActor):
 
     def _flush(self) -> None:
         if self._outbox and not self._outbox.is_sending:
-            self._outbox.is_sending = True  # from now on, not from when the loop comes to it
+            self._outbox.is_sending = True  # set at once, not when the loop starts the coroutine
             self.context.pipe_to_self(self._outbox.send_all(), _Flushed, lambda error: _Flushed(str(error)))
         self._end_if_over()
 
@@ -357,7 +359,7 @@ class Executor(GuardedActor):
             return
         if self._outbox and not self.context.timers.is_running("flush"):
             self.context.timers.start_once(
-                "flush", _Flushed("nobody listens any more"), delay_ms=_FLUSH_S * 1000
+                "flush", _Flushed("no answer from the application master"), delay_ms=_FLUSH_S * 1000
             )
         if not self._outbox:
             self._end(self._exit_code)

@@ -1,4 +1,4 @@
-"""How an executor becomes known to its application master.
+"""Registers an executor with its application master.
 
 Called by `executor`.
 """
@@ -15,17 +15,17 @@ from drivetrain.cluster.messages.executing import ExecutorRegistered, RegisterEx
 _PATIENCE_S: Final = 60.0
 
 
-async def register(app_master: ActorRef, hello: RegisterExecutor) -> ExecutorRegistered:
-    """Ask until it answers, for a minute.
+async def register(app_master: ActorRef, request: RegisterExecutor) -> ExecutorRegistered:
+    """Ask until the application master answers, for at most a minute.
 
-    Raises `ActorStoppedError` when it is gone, `ActorFailedError` when it is of another epoch, or the last
-    error.
+    Raises `ActorStoppedError` when it is gone, `ActorFailedError` when it has another epoch, and the last
+    error after a minute.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _PATIENCE_S
     while True:
         try:
-            return await app_master.ask(hello, ExecutorRegistered, timeout_ms=ASK_MS)
+            return await app_master.ask(request, ExecutorRegistered, timeout_ms=ASK_MS)
         except (ActorStoppedError, ActorFailedError):
             raise
         except AskError:

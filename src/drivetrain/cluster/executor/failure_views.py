@@ -1,8 +1,8 @@
-"""Errors on their way from an executor to its application master.
+"""Converts an executor's errors for its application master, and decides which may be retried.
 
-What may be retried: an error that another attempt could be spared. Spark, a disk, a network may be better the
-next time, and so may a user's function that met the world (a service, a clock, a file). A wrong graph, a
-missing input, an output that is somebody else's stay what they are.
+Another attempt may avoid errors of Spark, a disk or a network, and of a user's function that depends on its
+surroundings (a service, a clock, a file). It cannot avoid a wrong graph, a missing input, or an output that
+belongs to another application.
 
 Called by the executor.
 """
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class HookError(UserError):
-    """A `when_finished` hook raised; the application has finished all the same."""
+    """A `when_finished` hook raised; the application has finished nevertheless."""
 
     code = "when-finished"
     exit_code = 3
@@ -31,7 +31,7 @@ class HookError(UserError):
 
 
 def error_of(raised: BaseException, where: str | None = None) -> DrivetrainError:
-    """What to tell of anything that was raised while `where` was prepared or ran; logs what only we read."""
+    """Convert any exception from preparing or running `where`; logs the details that it leaves out."""
     error = translated(raised, where=where)
     if isinstance(raised, DrivetrainError):
         return error
@@ -42,10 +42,10 @@ def error_of(raised: BaseException, where: str | None = None) -> DrivetrainError
 
 
 def is_retryable(error: DrivetrainError, *, running: bool) -> bool:
-    """Whether another attempt may succeed; `running` says that the application had been prepared.
+    """Whether another attempt may succeed; `running` when the application was prepared before.
 
-    Before it runs a plain `UserError` is about the application: its graph has changed. While it runs it is
-    what Spark said about one batch.
+    Before that, a plain `UserError` is about the application (its graph has changed, for example). Afterwards
+    it comes from Spark and concerns one batch.
     """
     if isinstance(error, OperatorError) or not isinstance(error, UserError):
         return True

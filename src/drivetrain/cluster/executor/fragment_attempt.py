@@ -1,22 +1,24 @@
-"""One attempt of one fragment, in a thread of its own.
+"""One attempt of one fragment, in its own thread.
 
-The life of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has
-finished, has failed or is cancelled; stop the query, and only then give the lock back. A query that ends
-because messages of a channel were lost is repaired and followed by another one, in the same attempt. What
-happens is told by `tell`, as `AttemptChanged`, from this thread.
+Steps of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has finished,
+has failed or is cancelled; stop the query, and only then release the lock. When a query ends because messages
+of a channel were lost, they are repaired and another query follows, in the same attempt. This thread passes
+each outcome to `tell`, as `AttemptChanged`.
 
 Invariants:
-1. `RUNNING` is told at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
-   One that has finished takes part in checkpoints until it is retired, and may still tell `FAILED`.
-2. When the last is told the query is stopped and the lock is free, unless `lost` says that Spark did not
-   obey: then the process must end.
+1. `RUNNING` is sent at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
+   A finished attempt takes part in checkpoints until it is retired, and may still send `FAILED`.
+2. When the last outcome is sent, the query is stopped and the lock is free, unless `lost` is set because
+   Spark has ended: then the process must end.
 
 Called by `executor`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -41,11 +43,11 @@ from drivetrain.spark.session import lost_java
 log = logging.getLogger(__name__)
 
 _PROGRESS_S = 0.5
-"""How old progress may be: reading a channel's lag takes some system calls."""
+"""How old progress may be, as reading a channel's lag takes some system calls."""
 
 
 class AttemptChanged(Message, frozen=True, tag="dt.local.executor-attempt-changed"):
-    """An attempt tells its executor what has become of it."""
+    """An attempt has a new outcome; sent to its executor."""
 
     fragment: str
     attempt: int
@@ -56,7 +58,7 @@ class AttemptChanged(Message, frozen=True, tag="dt.local.executor-attempt-change
 
 
 class Attempt:
-    """Runs `fragment` once; `number` is the application master's for this attempt."""
+    """Runs `fragment` once; the application master chose `number` for this attempt."""
 
     def __init__(
         self,
@@ -69,7 +71,9 @@ class Attempt:
         self.fragment = fragment
         self.number = number
         self.is_over = False
-        """Set by the executor, when it has heard the last."""
+        """Set by the executor when it has received the last outcome."""
+        self.disk: tuple[int, int] | None = None
+        """Free and all bytes of the file system with the state directory; None: not known yet."""
         self._work = work
         self._tell = tell
         self._before = before
@@ -83,25 +87,25 @@ class Attempt:
         self._thread = threading.Thread(target=self._run, name=f"attempt-{fragment}", daemon=True)
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread; returns at once."""
         self._thread.start()
 
     def cancel(self, *, drain: bool) -> None:
-        """End it at the next batch boundary (`drain`) or now; may be called again, and from any thread."""
+        """End at the next batch boundary (`drain`) or now; may be repeated, from any thread."""
         self._drained = drain and (self._drained or not self._cancelled.is_set())
         self._cancelled.set()
 
     def retire(self) -> None:
-        """It has finished, and takes part in checkpoints no more; returns at once. From any thread."""
+        """Leave checkpoints, after the attempt has finished; returns at once. From any thread."""
         self._retired.set()
 
     @property
     def progress(self) -> FragmentProgress | None:
-        """How far it has come; None before it runs. From any thread."""
+        """The attempt's progress; None before it runs. From any thread."""
         return self._progress
 
     def accumulators(self) -> dict[str, int | float]:
-        """The user's counters since it began. From any thread."""
+        """The user's counters since the attempt began. From any thread."""
         return {} if self._driver is None else self._driver.query.counts.user.values()
 
     # -- in its thread ---------------------------------------------------------------------------------
@@ -110,31 +114,31 @@ class Attempt:
         outcome, error, lost = FragmentOutcome.FAILED, None, False
         try:
             outcome = self._until_over()
-        except BaseException as raised:  # noqa: BLE001 - whatever it is, the application master is told
+        except BaseException as raised:  # noqa: BLE001 - the application master gets every error
             if self._cancelled.is_set():
                 outcome = FragmentOutcome.CANCELED
             else:
                 error = error_of(raised, f"fragment {self.fragment}")
         if outcome is FragmentOutcome.FAILED and lost_java.is_lost():
             error, lost = _lost(error), True
-        self._say(outcome, error, lost)
+        self._announce(outcome, error, lost)
         if outcome is FragmentOutcome.FINISHED and self._driver is not None:
-            self._stay(self._driver.query)
+            self._serve_checkpoints(self._driver.query)
 
-    def _say(self, outcome: FragmentOutcome, error: DrivetrainError | None, lost: bool = False) -> None:
+    def _announce(self, outcome: FragmentOutcome, error: DrivetrainError | None, lost: bool = False) -> None:
         view = None if error is None else error_view(error)
         retryable = error is None or is_retryable(error, running=True)
         self._tell(AttemptChanged(self.fragment, self.number, outcome, view, retryable, lost))
 
-    def _stay(self, query: FragmentQuery) -> None:
-        """The application goes on, and its sinks may have something to publish."""
+    def _serve_checkpoints(self, query: FragmentQuery) -> None:
+        """Keep the finished query for checkpoints, in which its sinks may publish, until it is retired."""
         query.forget_error()
         while not self._retired.wait(POLL_S) and not query.has_failed:
             pass
         failure = query.error
         query.stop()
         if failure is not None and not self._retired.is_set():
-            self._say(FragmentOutcome.FAILED, error_of(failure, f"fragment {self.fragment}"))
+            self._announce(FragmentOutcome.FAILED, error_of(failure, f"fragment {self.fragment}"))
 
     def _until_over(self) -> FragmentOutcome:
         if self._before is not None:
@@ -159,7 +163,7 @@ class Attempt:
             self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
 
     def _require_state(self, execution: Execution) -> None:
-        """Another attempt does not begin with less than the one before had."""
+        """Raise RestoreNeededError if the state of an earlier attempt is lost."""
         fragment = next((f for f in execution.plan.fragments if f.id == self.fragment), None)
         if fragment is not None and is_lost(fragment, execution.rundir):
             raise self._restore_needed()
@@ -171,7 +175,7 @@ class Attempt:
         )
 
     def _can_restore(self, execution: Execution) -> bool:
-        """Note that the fragment's state is damaged; whether the application can go back to a checkpoint."""
+        """Mark the fragment's state as damaged; returns whether a checkpoint can replace it."""
         return execution.context.transactional and mark_damaged(execution.rundir, self.fragment)
 
     def _drive(self, driver: FragmentDriver) -> FragmentOutcome:
@@ -179,7 +183,7 @@ class Attempt:
             return FragmentOutcome.CANCELED
         driver.start()
         while not self._cancelled.is_set():
-            self._say_running(driver)
+            self._announce_running(driver)
             driver.step(lambda query: self._note_progress(query, final=query.state is FragmentState.FINISHED))
             if driver.is_finished:
                 return FragmentOutcome.FINISHED
@@ -189,7 +193,7 @@ class Attempt:
             driver.wait_drained(time.monotonic() + DRAIN_S, lambda: self._drained)
         return FragmentOutcome.CANCELED
 
-    def _say_running(self, driver: FragmentDriver) -> None:
+    def _announce_running(self, driver: FragmentDriver) -> None:
         if not self._is_running and not driver.is_recovering:
             self._is_running = True
             self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
@@ -197,7 +201,7 @@ class Attempt:
     def _stop(self, lock: FragmentLock, *, has_finished: bool) -> None:
         if self._driver is not None:
             if not has_finished:
-                self._driver.stop()  # if this raises the query may go on: the lock stays with this process
+                self._driver.stop()  # if this raises, the query may still run: keep the lock
             self._note_progress(self._driver.query, final=True)
         lock.release()
 
@@ -212,17 +216,20 @@ class Attempt:
             position = query.inputs.position(source)
             taken += position.done
             total = None if position.total is None or total is None else total + position.total
-        told = query.progressed()
+        progress = query.progressed()
         self._progress_s = now
+        with contextlib.suppress(OSError):  # the figure is missing then; what runs finds out by itself
+            disk = shutil.disk_usage(query.directory)
+            self.disk = (disk.free, disk.total)
         self._progress = FragmentProgress(
             fragment=self.fragment,
             attempt=self.number,
-            batch_id=told.batch_id,
-            rows_total=told.rows_total,
-            rows_per_s=told.rows_per_s,
-            batch_ms=told.batch_ms,
-            lag_rows=told.lag_rows,
-            clock_ms=told.clock_ms,
+            batch_id=progress.batch_id,
+            rows_total=progress.rows_total,
+            rows_per_s=progress.rows_per_s,
+            batch_ms=progress.batch_ms,
+            lag_rows=progress.lag_rows,
+            clock_ms=progress.clock_ms,
             out=out,
             into=into,
             late=late,
@@ -231,12 +238,13 @@ class Attempt:
             total=total,
             skipped=query.counts.skipped_rows,
             lost=query.counts.lost_rows,
-            channels=told.channels,
-            watermark_delay_ms=told.watermark_delay_ms,
+            channels=progress.channels,
+            watermark_delay_ms=progress.watermark_delay_ms,
             settled_clock_ms=query.settled_clock_ms,
             waiting_for=query.waiting_for(),
-            blocked_by=told.blocked_by,
-            left_out=told.left_out,
+            blocked_by=progress.blocked_by,
+            left_out=progress.left_out,
+            figures=progress.figures,
         )
 
 

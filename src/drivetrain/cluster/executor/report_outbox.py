@@ -1,8 +1,8 @@
-"""What an application master must know, in a line, asked again until it is known.
+"""A queue of outcomes for an application master, each sent until it is acknowledged.
 
 Invariants:
-1. Outcomes reach the application master in their order, each until it says `Known`, one at a time.
-2. After `close` nothing is in the line, and nothing is taken.
+1. Outcomes reach the application master in order, one at a time, each repeated until it answers `Known`.
+2. After `close` the queue is empty, and accepts nothing.
 
 Called by `executor`, on the loop.
 """
@@ -26,34 +26,34 @@ log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """The line for `app_master`; `unknown` is called with what it does not know."""
+    """The queue for `app_master`; calls `unknown` with outcomes of attempts that it does not know."""
 
     def __init__(self, app_master: ActorRef, unknown: Callable[[FragmentChanged], None]) -> None:
         self._app_master = app_master
         self._unknown = unknown
-        self._line: deque[FragmentChanged] = deque()
+        self._queue: deque[FragmentChanged] = deque()
         self._closed = False
         self.is_sending = False
 
     def __bool__(self) -> bool:
-        return bool(self._line)
+        return bool(self._queue)
 
     def put(self, change: FragmentChanged) -> None:
-        """Join the line."""
+        """Append an outcome."""
         if not self._closed:
-            self._line.append(change)
+            self._queue.append(change)
 
     def close(self) -> None:
-        """Forget what is in the line: nobody listens."""
+        """Drop all outcomes: the application master is gone."""
         self._closed = True
-        self._line.clear()
+        self._queue.clear()
 
     async def send_all(self) -> str | None:
-        """Ask until all is known; returns why nobody can be asked any more."""
+        """Send until all outcomes are acknowledged; returns the reason if the application master is gone."""
         self.is_sending = True
         try:
-            while self._line:
-                change = self._line[0]
+            while self._queue:
+                change = self._queue[0]
                 try:
                     known = await self._app_master.ask(change, Known, timeout_ms=ASK_MS)
                 except ActorStoppedError as error:
@@ -66,8 +66,8 @@ class Outbox:
                 except AskError:
                     await asyncio.sleep(RETRY_S)
                 else:
-                    if self._line and self._line[0] is change:
-                        self._line.popleft()
+                    if self._queue and self._queue[0] is change:
+                        self._queue.popleft()
                     if not known.known:
                         self._unknown(change)
             return None

@@ -1,18 +1,18 @@
-"""What an executor does with Spark: prepare the application, make attempts, conclude. It blocks.
+"""An executor's work with Spark: prepare the application, create attempts, conclude. It blocks.
 
 Problem: starting Spark takes seconds, compiling takes more, and an executor must answer its application
-master meanwhile. One executor prepares an application, the others join what it has prepared, and one that
-dies is replaced by one that joins in the middle.
+master meanwhile. One executor prepares an application, the others join it, and an executor that dies is
+replaced by one that joins in the middle.
 
-Design: everything here is called in threads, one call at a time; the actor in `executor` only asks and hears.
-The application is loaded once in this process, from the unpacked archive.
+Design: all methods are called in threads, one call at a time; the actor in `executor` only requests them and
+gets the results. The application is loaded once in this process, from the unpacked archive.
 
 Invariants:
-1. An application master prepares an application once: whoever asks again joins, so nothing is forgotten
-   twice.
+1. An application is prepared once per application master: a repeated request joins, so that the state is not
+   deleted twice.
 2. The state directory stays locked, shared with the other executors, until the process ends.
 
-Called by `executor` and `attempt`.
+Called by `executor` and `fragment_attempt`.
 """
 
 from __future__ import annotations
@@ -39,38 +39,39 @@ from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.participants import Answer, Send
 from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.run import execution as spark_execution
 from drivetrain.spark.run.execution import Execution
 from drivetrain.spark.run.results import is_source, outputs
 from drivetrain.spark.session import spark_session as spark_session
 
 PREDECESSOR_S = 45.0
-"""How long a predecessor that was given up may hold its locks: its worker kills it sooner."""
+"""How long a predecessor that was given up may hold its locks; its worker kills it sooner."""
 
 
 def executor_config(launch: LaunchFile) -> Config:
-    """The configuration of the application here; without a Spark master, one with a core per slot."""
+    """The application's configuration for this executor; by default Spark is local, with a core per slot."""
     sets = dict(launch.config)
     master = Config.load(None, None, sets)[spark_keys.MASTER]
     if master == spark_keys.MASTER.default_value:
         master = sets[spark_keys.MASTER.name] = f"local[{max(1, launch.slots)}]"
     own = f"{spark_keys.CONF.name}.spark.local.dir"
     if master.startswith("local") and own not in sets:
-        sets[own] = str(Path(launch.work_directory) / "spark")  # goes with the process, however it ends
+        sets[own] = str(Path(launch.work_directory) / "spark")  # in a directory that is always deleted
     return Config.load(None, None, sets)
 
 
 class Work:
-    """The application of one executor. `preparer` names one life of its application master."""
+    """The application of one executor. `preparer` identifies one application master process."""
 
     def __init__(self, launch: LaunchFile, config: Config, preparer: str) -> None:
         self.config = config
         self.compiling = threading.Lock()
-        """Held while a fragment is compiled: what fragments share is not made for two at once."""
+        """Held while a fragment is compiled, as fragments share objects that compiling creates."""
         self.flow = FlowBook(config, epoch=launch.epoch)
         """The ends of channels in this process."""
         self.checkpoint_ways: tuple[Send, Answer] | None = None
-        """How fragments of other processes, and the coordinator of checkpoints, are told something."""
+        """Functions that send to fragments of other processes, and to the coordinator of checkpoints."""
         self._launch = launch
         self._preparer = preparer
         self._lock = threading.RLock()
@@ -80,14 +81,14 @@ class Work:
         self._execution: Execution | None = None
         self._prepared: Prepared | None = None
 
-    # -- what the application master asks for --------------------------------------------------------
+    # -- requests of the application master --------------------------------------------------------
 
     def prepare(
         self, *, fresh: bool, replay_from_ms: int | None = None, savepoint: str | None = None
     ) -> Prepared:
-        """Load the application, start Spark, check everything and begin its state; or join.
+        """Load the application, start Spark, check everything and create its state; or join.
 
-        Raises what is wrong with the application, `UnavailableError` when somebody else runs it.
+        Raises errors in the application, and `UnavailableError` when another process runs it.
         """
         with self._lock:
             if self._prepared is not None:
@@ -154,15 +155,15 @@ class Work:
             execution.checkpoints.send, execution.checkpoints.answer = self.checkpoint_ways
 
     def take_command(self, fragment: str, input: str, command: Command) -> None:
-        """A command of checkpoints for a fragment has come; dropped if that is not here. From any thread."""
+        """Handle a checkpoint command for a fragment; ignored if it is not here. From any thread."""
         execution = self._execution
         if execution is not None:
-            execution.checkpoints.hear(fragment, input, command)
+            execution.checkpoints.receive(fragment, input, command)
 
     def execution(self) -> Execution:
-        """The application as fragments of it can be run; joins what another executor has prepared.
+        """The application, ready to run its fragments; joins what another executor has prepared.
 
-        Raises `UnavailableError` when nobody has.
+        Raises `UnavailableError` when none has.
         """
         with self._lock:
             if self._execution is None:
@@ -174,7 +175,7 @@ class Work:
             return self._execution
 
     def conclude(self, message: Conclude) -> str:
-        """Note that the application has finished, and call its hooks; returns what they printed.
+        """Record that the application has finished, and call its hooks; returns what they printed.
 
         Raises `HookError` with the traceback of a hook that raised.
         """
@@ -212,7 +213,7 @@ class Work:
         """Stop Spark."""
         spark_session.stop()
 
-    # -- what is needed for that ----------------------------------------------------------------------
+    # -- inside --------------------------------------------------------------------------------------
 
     def _load(self) -> tuple[Application, Plan, RunDirectory]:
         spec = self._launch.spec
@@ -223,7 +224,7 @@ class Work:
             plan = make_plan(
                 application.graph(), self.config[run_keys.LATENCY], self.config[run_keys.DELIVERY]
             )
-            spark_execution.refuse_shared_targets(plan)
+            refuse_shared_targets(plan)
             self._application, self._plan = application, plan
         settings = self._application.naming_settings
         rundir = RunDirectory(
@@ -239,7 +240,7 @@ class Work:
         if self._rundir is None:
             _, _, rundir = self._load()
             deadline = time.monotonic() + PREDECESSOR_S
-            # Somebody prepares it before any fragment is deployed; a wait here is for its last steps.
+            # An executor prepares it before any fragment is deployed; this waits only for its last steps.
             while rundir.acquire_or_share(self._preparer, PREDECESSOR_S):
                 rundir.release()
                 if time.monotonic() > deadline:

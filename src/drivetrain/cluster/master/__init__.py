@@ -1,4 +1,4 @@
-"""The master: who leads, what applications there are, which workers, who gets slots."""
+"""The master: elects a leader, which manages applications, workers and slots."""
 
 from drivetrain.cluster.master.master_process import serve_master
 from drivetrain.cluster.master.master_settings import MasterSettings

@@ -1,15 +1,15 @@
 """The actor `/user/master`: the one address at which a master is reached.
 
-Design: what only the leader does is forwarded to its officers, `applications`, `workers` and `scheduler`,
-which are made anew from the registry at each beginning of a term and stopped at its end. Everybody else
-answers `NotLeader`, or, when nobody has led for `quorum_timeout_ms`, `Failure("no-quorum")`. What other
-masters say goes to `election`, `replica` and `code`, which live as long as the process.
+Design: requests for the leader are forwarded to its officers, `applications`, `workers` and `scheduler`,
+which are created from the registry at the beginning of each term and stopped at its end. Other masters answer
+`NotLeader`, or, when no master has led for `quorum_timeout_ms`, `Failure("no-quorum")`. Messages of other
+masters go to `election`, `replica`, `code` and `agreement`, which live as long as the process.
 
 Invariants:
 1. Nothing reaches an officer unless this master holds the lease in the officer's term at that moment.
 2. Every request for the leader that cannot be forwarded is answered.
 
-Called by everybody; see `drivetrain.cluster.messages`.
+Called by all processes of the cluster; see `drivetrain.cluster.messages`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Master(GuardedActor):
         self._officers: dict[str, ActorRef] = {}
 
     def pre_start(self) -> None:
-        """Start what lives as long as the process."""
+        """Start the children that live as long as the process."""
         context, settings, standing = self.context, self._settings, self._standing
         self._replica = context.spawn(lambda: Replica(settings, self._store, standing), "replica")
         self._code = context.spawn(lambda: CodeStore(settings, self._disk, self._store, standing), "code")
@@ -146,7 +146,7 @@ class Master(GuardedActor):
             case GetMasters():
                 self.context.reply(self._masters())
             case Terminated():
-                pass  # nobody is watched any more
+                pass  # no actor is watched
             case _:
                 self._route(message)
 
@@ -179,7 +179,7 @@ class Master(GuardedActor):
 
     @property
     def _is_leading(self) -> bool:
-        """Whether the officers are there and may act."""
+        """Whether the officers exist and may act."""
         return bool(self._officers) and self._standing.leads(self._term)
 
     def _begin(self, term: int) -> None:
@@ -220,7 +220,7 @@ class Master(GuardedActor):
     # ---- answers
 
     def _leader(self) -> Leader:
-        """Who leads: this master only once it can do a leader's work."""
+        """The leader; this master only once it has officers."""
         standing, me = self._standing, self._settings.me
         term, address = standing.election.term, standing.election.leader
         if address == me:
@@ -228,7 +228,7 @@ class Master(GuardedActor):
         return Leader(term, address, standing.peers.get(address or ""))
 
     def _refuse(self) -> None:
-        """Say who leads instead; after a while without a leader, that there is no majority."""
+        """Answer with the current leader; after a while without one, that there is no majority."""
         if self.context.sender is None:
             return
         now_ms = self._standing.now_ms()
@@ -241,7 +241,7 @@ class Master(GuardedActor):
                     f"no master has led for {silence_ms} ms: {self._settings.quorum} of "
                     f"{len(self._settings.masters)} are needed",
                     self._settings.me,
-                    "start the missing masters; applications that run go on meanwhile",
+                    "start the missing masters; applications keep running meanwhile",
                 )
             )
         else:

@@ -1,7 +1,7 @@
 """The master's process: actor system, network and disk.
 
 Invariants:
-1. A master that has another list of masters than one that was there before ends with an error that shows
+1. A master whose list of masters differs from that of one that started earlier ends with an error that shows
    both.
 2. A damaged file in its directory ends it with an error, instead of an empty registry.
 
@@ -44,7 +44,7 @@ async def serve_master(
     *,
     on_ready: Callable[[str], object] | None = None,
 ) -> None:
-    """Run a master until `stop` is set, or for ever; `on_ready(address)` is called once it listens.
+    """Run a master until `stop` is set, or forever; `on_ready(address)` is called once it listens.
 
     Raises `ConfigError` when `cluster.masters` does not contain this master or another master has a
     different list (see `agreement`), `InsecureBindError`, `AddressInUseError`, `CorruptLogError`, and
@@ -76,7 +76,7 @@ async def start_master(
     disk: Disk,
     wall_ms: Callable[[], int] | None = None,
 ) -> tuple[ActorRef, Standing]:
-    """Spawn `/user/master` in a system named "master" that others can reach; raises `CorruptLogError`."""
+    """Spawn `/user/master` in a system named "master" with a remote layer; raises `CorruptLogError`."""
     store, votes = ReplicaStore(disk), VoteStore(disk)
     await store.load()
     vote = await votes.load()
@@ -120,7 +120,7 @@ async def _wait_stop(stop: asyncio.Event) -> object:
 
 
 def _lock(directory: Path) -> FileLock:
-    """Hold the directory, so that no second master writes there; the lock dies with the process."""
+    """Lock the directory against a second master; the lock ends with the process."""
     make_private_directory(directory, "the master's directory")
     lock = FileLock(directory / ".lock")
     if not lock.take():

@@ -1,4 +1,4 @@
-"""What a master is told when it starts: who it is, who the others are, times and limits."""
+"""The settings of a master: its address, the other masters, times and limits."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class MasterSettings:
 
     @property
     def chunk_bytes(self) -> int:
-        """About how many bytes of entries, of a digest or of a listing go into one message."""
+        """The approximate limit for bytes of entries, of a digest or of a listing in one message."""
         return min(CHUNK_BYTES, self.frame_limit_bytes // _MESSAGE_SHARE)
 
     @property
     def limits(self) -> RecordLimits:
-        """How large what is kept of one application may be: a message must hold all of it, and more."""
+        """Limits for the record of one application, so that it fits a message with room to spare."""
         return RecordLimits.within(self.frame_limit_bytes)
 
     @property
     def quorum(self) -> int:
-        """How many masters are a majority."""
+        """The number of masters that form a majority."""
         return len(self.masters) // 2 + 1
 
     @property
@@ -60,7 +60,7 @@ class MasterSettings:
 
     @property
     def list_id(self) -> int:
-        """A checksum of the list; its order does not matter to anybody."""
+        """A checksum of the list, whatever its order."""
         return zlib.crc32(",".join(sorted(self.masters)).encode())
 
     @classmethod
@@ -86,7 +86,7 @@ class MasterSettings:
 
 
 def split_place(place: str) -> tuple[str, int]:
-    """Cut `host:port` in two; brackets around an IPv6 address go."""
+    """Split `host:port`; removes brackets around an IPv6 address."""
     host, _, port = place.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -1,6 +1,6 @@
-"""What the actors within one master say to each other, and what they share.
+"""Messages between the actors of one master, and the state that they share.
 
-`Standing` is written by the election's actor and read by all: who wants to act as leader asks it first.
+The election's actor writes `Standing`; the others read it, and check it before they act for the leader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drivetrain.errors import ConfigError
 
 
 class Standing:
-    """Whether this master leads now, who does, and how to reach the others."""
+    """Whether this master leads now, which master does, and how to reach the others."""
 
     def __init__(self, election: Election, loop: asyncio.AbstractEventLoop) -> None:
         self.election: Final = election
@@ -25,11 +25,11 @@ class Standing:
         self.peers: Final[dict[str, ActorRef]] = {}
         """`/user/master` of each other master that was found, by address."""
         self.last_seen_ms: Final[dict[str, int]] = {}
-        """When each other master was last heard."""
+        """When the last message of each other master arrived."""
         self.leader_seen_ms = self.now_ms()
         """When this master last knew of a leader."""
         self.refusal: ConfigError | None = None
-        """Why this master takes no part any more: its list of masters is not that of the others."""
+        """The error for which this master has withdrawn: its list of masters differs from the others'."""
         self._started_ms: Final = self.now_ms()
         self._refused: Final = asyncio.Event()
 
@@ -38,16 +38,16 @@ class Standing:
         return self.refusal is None and self.election.term == term and self.election.leads(self.now_ms())
 
     def age_ms(self) -> int:
-        """How long this master has been running."""
+        """This master's uptime in ms."""
         return self.now_ms() - self._started_ms
 
     def refuse(self, error: ConfigError) -> None:
-        """Take no part any more, because of `error`."""
+        """Withdraw from the cluster because of `error`."""
         self.refusal = self.refusal or error
         self._refused.set()
 
     async def wait_refused(self) -> object:
-        """Wait until this master takes no part any more; raises why."""
+        """Wait until this master withdraws; raises the error."""
         await self._refused.wait()
         assert self.refusal is not None
         raise self.refusal
@@ -60,7 +60,7 @@ class LeadershipBegan(Message, frozen=True, tag="dt.local.master.leadership-bega
 
 
 class LeadershipEnded(Message, frozen=True, tag="dt.local.master.leadership-ended"):
-    """The election's actor to the master: it does not lead any more."""
+    """The election's actor to the master: it no longer leads."""
 
     term: int
     why: str
@@ -81,20 +81,20 @@ class Resign(Message, frozen=True, tag="dt.local.master.resign"):
 
 
 class SeeTerm(Message, frozen=True, tag="dt.local.master.see-term"):
-    """To the election's actor: a master follows a leader of this term, as its fence says."""
+    """To the election's actor: another master's fence shows that it follows a leader of this term."""
 
     term: int
 
 
 class TakenOver(Message, frozen=True, tag="dt.local.master.taken-over"):
-    """The registry's actor to the master: what a majority knows is `values`, and is this term's base."""
+    """The registry's actor to the master: `values` is the registry of a majority, and this term's base."""
 
     term: int
     values: dict[str, bytes]
 
 
 class Put(Message, frozen=True, tag="dt.local.master.put"):
-    """To the registry's actor: write these (None deletes); answered with `PutDone` once a majority has it."""
+    """To the registry's actor: write these (None deletes); answered with `PutDone` by a majority's write."""
 
     number: int
     changes: dict[str, bytes | None]
@@ -107,7 +107,7 @@ class PutDone(Message, frozen=True, tag="dt.local.master.put-done"):
 
 
 class Tick(Message, frozen=True, tag="dt.local.master.tick"):
-    """A timer's beat."""
+    """A periodic timer."""
 
 
 class WorkerUp(Message, frozen=True, tag="dt.local.master.worker-up"):
@@ -122,7 +122,7 @@ class WorkerUp(Message, frozen=True, tag="dt.local.master.worker-up"):
 
 
 class WorkerHolds(Message, frozen=True, tag="dt.local.master.worker-holds"):
-    """What a worker says it holds."""
+    """The launches that a worker reports to hold."""
 
     worker_id: str
     held: tuple[HeldSlots, ...]
@@ -146,7 +146,7 @@ class FreeSlots(Message, frozen=True, tag="dt.local.master.free-slots"):
 
 
 class ReleaseApplication(Message, frozen=True, tag="dt.local.master.release-application"):
-    """To the scheduler: forget what the application waits for, or only what epochs below one do."""
+    """To the scheduler: drop the application's waiting requests, or only those of epochs below one."""
 
     app_id: str
     below_epoch: int | None = None
@@ -159,19 +159,19 @@ class RequestExpired(Message, frozen=True, tag="dt.local.master.request-expired"
 
 
 class EnsureCode(Message, frozen=True, tag="dt.local.master.ensure-code"):
-    """Asks the code store whether an archive is here, getting it from another master if need be."""
+    """Asks the code store for an archive, which it gets from another master if necessary."""
 
     sha256: str
 
 
 class CodeThere(Message, frozen=True, tag="dt.local.master.code-there"):
-    """The answer."""
+    """The answer to `EnsureCode`."""
 
     is_there: bool
 
 
 class CodeChecked(Message, frozen=True, tag="dt.local.master.code-checked"):
-    """A submission whose code was looked for."""
+    """A submission, after the code store was asked for its code."""
 
     submit: Submit
     sender: ActorRef | None
@@ -179,28 +179,28 @@ class CodeChecked(Message, frozen=True, tag="dt.local.master.code-checked"):
 
 
 class CodeReplicated(Message, frozen=True, tag="dt.local.master.code-replicated"):
-    """Moving an archive has ended: so many masters are known to have it."""
+    """Replicating an archive has ended: this many masters are known to have it."""
 
     sha256: str
     copies: int
 
 
 class PeerFound(Message, frozen=True, tag="dt.local.master.peer-found"):
-    """A look-up of another master has ended; None when it was in vain."""
+    """A lookup of another master has ended; None when it failed."""
 
     address: str
     master: ActorRef | None
 
 
 class CompareLists(Message, frozen=True, tag="dt.local.master.compare-lists"):
-    """The election's actor to `agreement`: a master was found, or speaks with another list (then None)."""
+    """The election's actor to `agreement`: a master was found, or (None) sent a message with another list."""
 
     address: str
     master: ActorRef | None = None
 
 
 class ListCompared(Message, frozen=True, tag="dt.local.master.list-compared"):
-    """What another master says its list is, and how long it has been running; None when it did not answer."""
+    """Another master's list and uptime; None when it did not answer."""
 
     address: str
     master: ActorRef | None

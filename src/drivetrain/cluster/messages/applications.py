@@ -16,7 +16,7 @@ APPLICATION_NAME = r"[a-zA-Z_][a-zA-Z0-9_-]{0,99}"
 
 
 class Priority(Enum):
-    """Whose requests for slots come first."""
+    """The order in which applications' requests for slots are served."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -24,14 +24,14 @@ class Priority(Enum):
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
-    """All that is needed to start an application, anywhere and again.
+    """Everything needed to start an application on any machine, any number of times.
 
     `file` is the application file inside the archive `code`; `target` the `name` of `file.py:name` or None.
     `settings` are the user's `--set`, unparsed; `config` the configuration that differs from the defaults, by
-    key, as text. `directory` is where the client stood: relative paths mean it wherever it exists.
-    `app_master` is the dotted class of a custom application master, `module:Class`, None for streams.
-    `replay_from_ms` asks for a new life of its state from then on, `savepoint` for one that goes on from that
-    place; like `fresh` they are obeyed once.
+    key, as text. `directory` is the client's current directory, to which relative paths refer where it
+    exists. `app_master` is the class of a custom application master, `module:Class`, None for streams.
+    `replay_from_ms` requests a new life that processes messages from that timestamp on, `savepoint` one that
+    continues from that directory; like `fresh`, each takes effect once.
     """
 
     name: str
@@ -49,15 +49,15 @@ class ApplicationSpec(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def begins_anew(self) -> bool:
-        """Whether the state is to begin anew, in whatever way, before anything runs."""
+        """Whether the application must get a new state before it runs: `fresh`, a replay or a savepoint."""
         return self.fresh or self.replay_from_ms is not None or self.savepoint is not None
 
 
 class Submit(Message, frozen=True, tag="cluster.submit"):
     """Register and start an application; answered with `Accepted` or a `Failure`.
 
-    Failures: `name-taken`, `bad-name`, `too-large`, `no-code`, `no-quorum`. `submission_id` is the client's
-    own: sent again (after a lost answer, to a new leader), the same submission is accepted with the same id.
+    Failures: `name-taken`, `bad-name`, `too-large`, `no-code`, `no-quorum`. The client chooses
+    `submission_id`: sent again (after a lost answer, to a new leader), the submission gets the same `app_id`.
     """
 
     submission_id: str
@@ -73,8 +73,8 @@ class Accepted(Message, frozen=True, tag="cluster.accepted"):
 class ApplicationView(msgspec.Struct, frozen=True, array_like=True):
     """An application as the leader knows it.
 
-    `epoch` counts its application masters; `app_master` is the one that is registered now, `worker` where it
-    runs. `why` says what ended it or what it waits for. `clock_ms` is the last start clock it told.
+    `epoch` counts its application masters; `app_master` is the one registered now, `worker` where it runs.
+    `why` is what ended the application or what it waits for. `clock_ms` is the last clock that it reported.
     Times are ms since the Unix epoch.
     """
 
@@ -94,7 +94,7 @@ class ApplicationView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ApplicationLine(msgspec.Struct, frozen=True, array_like=True):
-    """An application in a list: what of an `ApplicationView` is short; `why` and `file` are cut."""
+    """An application in a list: the short fields of `ApplicationView`; `why` and `file` are cut."""
 
     app_id: str
     name: str
@@ -113,20 +113,20 @@ class ApplicationLine(msgspec.Struct, frozen=True, array_like=True):
 
 class GetApplications(Message, frozen=True, tag="cluster.get-applications"):
     """Asks for applications, over or not; answered with `Applications`: the newest, or those that follow
-    `before` of the answer before."""
+    `before`, taken from the previous answer."""
 
     before: int | None = None
 
 
 class Applications(Message, frozen=True, tag="cluster.applications"):
-    """A page of all applications, newest first; `before` asks for the next one, None on the last."""
+    """A page of all applications, newest first; `before` requests the next page, None on the last."""
 
     applications: tuple[ApplicationLine, ...]
     before: int | None = None
 
 
 class GetApplication(Message, frozen=True, tag="cluster.get-application"):
-    """Asks for one by id, or by name: the live one of that name, else the newest.
+    """Asks for an application by id, or by name: the live one of that name, else the newest.
 
     Answered with `FoundApplication` or `Failure("unknown-application", …)`.
     """
@@ -141,8 +141,8 @@ class FoundApplication(Message, frozen=True, tag="cluster.found-application"):
 
 
 class Kill(Message, frozen=True, tag="cluster.kill"):
-    """End an application; answered with `FoundApplication` once the registry says so, its processes may still
-    be ending. Failures: `unknown-application`, `already-over`."""
+    """End an application; answered with `FoundApplication` once the registry has the end, while processes may
+    still be ending. Failures: `unknown-application`, `already-over`."""
 
     app: str
 
@@ -150,10 +150,10 @@ class Kill(Message, frozen=True, tag="cluster.kill"):
 class Restart(Message, frozen=True, tag="cluster.restart"):
     """Start an application again under its id, with its state, whether it is over or runs.
 
-    With `replay_from_ms` in a new life of its state, which takes what is not older; without, a replay that
-    was asked for and has not begun is forgotten. With `epoch` nothing happens unless the application runs and
-    is of that epoch: so its own application master asks. Answered with `FoundApplication`; failures:
-    `unknown-application`, `name-taken`.
+    With `replay_from_ms` it starts in a new life, which processes messages from that timestamp on; without, a
+    requested replay that has not begun is cancelled. With `epoch`, which its own application master sends, it
+    restarts only if it runs in that epoch. Answered with `FoundApplication`; failures: `unknown-application`,
+    `name-taken`.
     """
 
     app: str
@@ -168,7 +168,7 @@ class GetWorkers(Message, frozen=True, tag="cluster.get-workers"):
 
 
 class WorkerView(msgspec.Struct, frozen=True, array_like=True):
-    """A worker as the leader knows it. Memory in bytes, `cpu` the share of all cores in use, 0 to 1."""
+    """A worker as the leader knows it. Memory is in bytes, `cpu` the share of all cores in use, 0 to 1."""
 
     worker_id: str
     name: str
@@ -183,7 +183,7 @@ class WorkerView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Workers(Message, frozen=True, tag="cluster.workers"):
-    """A page of all registered workers, by name; `after` asks for the next one, None on the last."""
+    """A page of all registered workers, by name; `after` requests the next page, None on the last."""
 
     workers: tuple[WorkerView, ...]
     after: str | None = None
@@ -194,7 +194,7 @@ class GetMasters(Message, frozen=True, tag="cluster.get-masters"):
 
 
 class MasterView(msgspec.Struct, frozen=True, array_like=True):
-    """A master as the answering one knows it; it was last heard `silent_ms` ago (None: never)."""
+    """A master as the answering one knows it; its last message came `silent_ms` ago (None: never)."""
 
     address: str
     leads: bool

@@ -1,4 +1,4 @@
-"""Checkpoints of an application: executors and application master, and who wants a savepoint of it."""
+"""Checkpoints of an application: executors and application master, and clients that want a savepoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class CheckpointCommand(Message, frozen=True, tag="cluster.checkpoint-command"):
     """A command for a fragment, by one of its inputs: from an executor that does not run the fragment to the
     application master, and from there to the executor that does.
 
-    It may be lost: the coordinator has it told again.
+    It may be lost: the coordinator repeats it.
     """
 
     epoch: Count
@@ -22,7 +22,7 @@ class CheckpointCommand(Message, frozen=True, tag="cluster.checkpoint-command"):
 
 
 class CheckpointAnswered(Message, frozen=True, tag="cluster.checkpoint-answered"):
-    """A fragment tells the coordinator one of `acked`, `failed`, `lost`, or that it `has_run` batches.
+    """From a fragment to the coordinator: one of `acked`, `failed`, `lost`, or that it `has_run` batches.
 
     It may be lost.
     """
@@ -36,21 +36,21 @@ class CheckpointAnswered(Message, frozen=True, tag="cluster.checkpoint-answered"
 
 
 class FragmentMoved(Message, frozen=True, tag="cluster.fragment-moved"):
-    """A fragment is deployed elsewhere: its part in checkpoints here is over. Told to executors."""
+    """A fragment runs elsewhere now, so its attempts here leave checkpoints. Sent to executors."""
 
     epoch: Count
     fragment: str
 
 
 class MakeSavepoint(Message, frozen=True, tag="cluster.make-savepoint"):
-    """Make a checkpoint within `timeout_ms` and copy it to `place`, a directory where the application's state
-    is. Asked of an application master; answered with `SavepointMade`."""
+    """Make a checkpoint within `timeout_ms` and copy it to the directory `place`, on the file system of the
+    application's state. Asked of an application master; answered with `SavepointMade`."""
 
     place: str
     timeout_ms: DurationMs
 
 
 class SavepointMade(Message, frozen=True, tag="cluster.savepoint-made"):
-    """The savepoint is there, or (`error`) there is none."""
+    """The savepoint is complete, or failed with `error`."""
 
     error: ErrorView | None = None

@@ -1,7 +1,7 @@
 """Moving an application's files: client to leader, master to master, master to worker.
 
-An archive is known by the SHA-256 of its bytes, in hexadecimal. It is moved in chunks, which stay well below
-the frame limit, so that control messages are not held up behind it.
+An archive is identified by the SHA-256 of its bytes, in hexadecimal. It is moved in chunks well below the
+frame limit, so that control messages do not wait for it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class PutCode(Message, frozen=True, tag="cluster.put-code"):
 
 
 class CodeStored(Message, frozen=True, tag="cluster.code-stored"):
-    """How much of the archive is there, from its beginning: send from here. `complete`: verified, durable.
+    """The stored length of the archive: send from there. `complete` means verified and durable.
 
-    A `PutCode` without data asks how much there is.
+    A `PutCode` without data asks for this length.
     """
 
     sha256: str

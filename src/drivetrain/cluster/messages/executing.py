@@ -1,8 +1,9 @@
 """Application master and executor: fragments.
 
-Both make the same plan from the same files and settings; only ids of fragments travel. The order: the
-executor registers; one executor of a new epoch is asked to `Prepare`; fragments are deployed; when all have
-finished, one executor is asked to `Conclude`. Executors watch their application master and end when it does.
+Both make the same plan from the same files and settings; messages contain only ids of fragments. The order:
+the executor registers; one executor of a new epoch is asked to `Prepare`; fragments are deployed; when all
+have finished, one executor is asked to `Conclude`. Executors watch their application master and end when it
+does.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView, OutputView
 from drivetrain.cluster.messages.numbers import Count, DurationMs, Figure, TimeMs
 from drivetrain.core.channel.channel_progress import ChannelProgress
+from drivetrain.core.job.fragment_figures import NO_FIGURES, FragmentFigures
 
 
 class RegisterExecutor(Message, frozen=True, tag="cluster.register-executor"):
-    """An executor is there, its Spark session is not started yet; asked.
+    """An executor has started, but not its Spark session yet; asked.
 
-    Answered with `ExecutorRegistered`, or `Failure("stale-epoch", …)` upon which it ends.
+    Answered with `ExecutorRegistered`, or with `Failure("stale-epoch", …)`, after which the executor ends.
     """
 
     executor_id: str
@@ -33,16 +35,16 @@ class RegisterExecutor(Message, frozen=True, tag="cluster.register-executor"):
 
 
 class ExecutorRegistered(Message, frozen=True, tag="cluster.executor-registered"):
-    """What the executor works for, and how often it reports."""
+    """The executor's application, and how often to report."""
 
     spec: ApplicationSpec
     report_interval_ms: DurationMs
 
 
 class Prepare(Message, frozen=True, tag="cluster.prepare"):
-    """Start Spark, load the application, check every source and sink, and begin (or go on with) its state
-    directory; `fresh` forgets the state first, `replay_from_ms` begins a new life of it from then on,
-    `savepoint` is a place where it goes on from. Asked; answered with `Prepared` or `PrepareFailed`."""
+    """Start Spark, load the application, check every source and sink, and create or open its state directory;
+    `fresh` deletes the state first, `replay_from_ms` begins a new life from that timestamp on, `savepoint` is
+    a directory to continue from. Asked; answered with `Prepared` or `PrepareFailed`."""
 
     app_id: str
     epoch: Count
@@ -52,10 +54,10 @@ class Prepare(Message, frozen=True, tag="cluster.prepare"):
 
 
 class Prepared(Message, frozen=True, tag="cluster.prepared"):
-    """Fragments may be deployed; or all was `finished` by an earlier run, and there is nothing to do.
+    """Fragments may be deployed, unless an earlier run has `finished` everything.
 
-    `life` counts the lives of the state, `replay_from_ms` is where this one began (None: with everything).
-    `notices` are what people should know of it.
+    `life` is the number of the application's life, `replay_from_ms` the timestamp from which this one
+    processes (None: everything). `notices` are for the user.
     """
 
     finished: bool
@@ -68,14 +70,14 @@ class Prepared(Message, frozen=True, tag="cluster.prepared"):
 
 
 class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):
-    """The application cannot run; `retryable` says that trying again may help."""
+    """The application cannot run; `retryable` when another attempt may help."""
 
     error: ErrorView
     retryable: bool
 
 
 class Deploy(Message, frozen=True, tag="cluster.deploy"):
-    """Run a fragment from its last committed batch; told. The executor says how it goes by
+    """Run a fragment from its last committed batch; sent, not asked. The executor reports its outcome in
     `FragmentChanged`."""
 
     fragment: str
@@ -84,7 +86,7 @@ class Deploy(Message, frozen=True, tag="cluster.deploy"):
 
 
 class CancelFragment(Message, frozen=True, tag="cluster.cancel-fragment"):
-    """Stop a fragment: at its next batch boundary (`drain`) or now; told."""
+    """Stop a fragment: at its next batch boundary (`drain`) or now; sent, not asked."""
 
     fragment: str
     attempt: Count
@@ -92,7 +94,7 @@ class CancelFragment(Message, frozen=True, tag="cluster.cancel-fragment"):
 
 
 class FragmentOutcome(Enum):
-    """What an executor says of a fragment it was told to run."""
+    """The outcome of a deployed fragment so far, reported by its executor."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -101,7 +103,7 @@ class FragmentOutcome(Enum):
 
 
 class FragmentChanged(Message, frozen=True, tag="cluster.fragment-changed"):
-    """Asked, so that the executor knows it was heard; answered with `Known`."""
+    """A new outcome of an attempt; asked, and repeated until the answer `Known` arrives."""
 
     executor_id: str
     fragment: str
@@ -109,25 +111,25 @@ class FragmentChanged(Message, frozen=True, tag="cluster.fragment-changed"):
     outcome: FragmentOutcome
     error: ErrorView | None = None
     retryable: bool = True
-    """False for an error that another attempt would only repeat: a wrong graph, a missing input."""
+    """False for an error that every attempt would repeat: a wrong graph, a missing input."""
     report: ExecutorReport | None = None
-    """What is final with a `FINISHED`, again: the told one is lost when its connection breaks."""
+    """The final report, with a `FINISHED`: the one sent before may be lost with its connection."""
 
 
 class Known(Message, frozen=True, tag="cluster.known"):
-    """Whether the application master knows that attempt; if not, the executor drops the fragment."""
+    """Whether the application master knows the attempt; if not, the executor drops the fragment."""
 
     known: bool
 
 
 class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
-    """How far an attempt has come, since it began; see `core.job.run_progress.FragmentProgressed`.
+    """The progress of an attempt since it began; see `core.job.run_progress.FragmentProgressed`.
 
-    `out` and `into` are messages that left each processor and that reached each sink, `late` and `dead` those
-    late and dead-lettered, by processor id. `taken` of `total` is the bounded input (bytes or rows), if
-    known. `skipped` are the messages that were older than the replay, `lost` those that were gone before
-    sources read them. `settled_clock_ms` is the clock after the last batch that is committed, which the
-    application's clock rests on; `waiting_for` what keeps it, if the fragment knows.
+    `out` and `into` count messages that left each processor and that reached each sink, `late` and `dead`
+    the late and dead-lettered ones, by processor id. `taken` of `total` is the bounded input read (bytes or
+    rows), if known. `skipped` counts messages older than the replay, `lost` those deleted before sources read
+    them. `settled_clock_ms` is the clock after the last committed batch, from which the application's clock
+    is computed; `waiting_for` is what holds it back, if the fragment knows.
     """
 
     fragment: str
@@ -152,23 +154,27 @@ class FragmentProgress(msgspec.Struct, frozen=True, array_like=True):
     skipped: Figure = 0
     left_out: Figure = 0
     lost: Figure = 0
+    figures: FragmentFigures = NO_FIGURES
 
 
 class ExecutorReport(Message, frozen=True, tag="cluster.executor-report"):
-    """Told every `report_interval_ms`, and with what is final before a fragment's `FINISHED`.
+    """Sent every `report_interval_ms`, and with the final figures before a fragment's `FINISHED`.
 
-    `accumulators` are the user's counters by fragment and name, since that attempt began.
+    `accumulators` are the user's counters by fragment and name, since that attempt began. `disk_free` and
+    `disk_total` are bytes of the file system that holds the state directory (None: not known).
     """
 
     executor_id: str
     epoch: Count
     fragments: tuple[FragmentProgress, ...]
     accumulators: dict[str, dict[str, int | float]]
+    disk_free: Count | None = None
+    disk_total: Count | None = None
 
 
 class Conclude(Message, frozen=True, tag="cluster.conclude"):
-    """All fragments have finished: note it in the state directory and call the application's `when_finished`
-    with these counts. Asked; answered with `Concluded` or `PrepareFailed`."""
+    """All fragments have finished: record it in the state directory and call the application's
+    `when_finished` hooks with these counts. Asked; answered with `Concluded` or `PrepareFailed`."""
 
     epoch: Count
     counts: dict[str, tuple[int, int, int, int]]
@@ -178,13 +184,13 @@ class Conclude(Message, frozen=True, tag="cluster.conclude"):
 
 
 class Concluded(Message, frozen=True, tag="cluster.concluded"):
-    """Done; `printed` is what the application's hooks wrote to standard output."""
+    """The end is recorded; `printed` is the standard output of the application's hooks."""
 
     printed: str
 
 
 class EndExecutor(Message, frozen=True, tag="cluster.end-executor"):
-    """Drain the fragments that run, stop Spark, end the process; told."""
+    """Drain the running fragments, stop Spark, end the process; sent, not asked."""
 
     epoch: Count
     why: str

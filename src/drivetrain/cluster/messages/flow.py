@@ -1,4 +1,4 @@
-"""Executors of an application: what the two ends of a channel say, relayed by their application master."""
+"""Executors of an application: flow control of channels between them, relayed by the application master."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from drivetrain.core.flow.flow import Word
 
 
 class RelayedWord(Message, frozen=True, tag="cluster.relayed-word"):
-    """A word for a fragment that runs elsewhere; told to the application master, who tells its executor.
+    """A message for a fragment elsewhere; sent to the application master, which forwards it to its executor.
 
-    It may be lost: who runs the fragment may not be known, or not run it yet. It is said again.
+    It may be lost, when the fragment has no executor or does not run there yet. The sender repeats it.
     """
 
     epoch: Count

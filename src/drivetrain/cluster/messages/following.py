@@ -1,4 +1,4 @@
-"""Client and application master: what `show` and an attached client see."""
+"""Client and application master: the status that `show` and an attached client display."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.messages.numbers import Count
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
+from drivetrain.core.job.fragment_figures import NO_FIGURES, FragmentFigures
+from drivetrain.core.job.history import History
 
 
 class JobState(Enum):
-    """The life of an application's job within its application master; see `core.job.job`."""
+    """The state of an application's job within its application master; see `core.job.job`."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -26,7 +28,7 @@ class JobState(Enum):
 
 
 class ErrorView(msgspec.Struct, frozen=True, array_like=True):
-    """An error as it was raised elsewhere: its stable code and fields, and the user's traceback if any."""
+    """An error raised in another process: its stable code and fields, and the user's traceback if any."""
 
     code: str
     what: str
@@ -38,7 +40,7 @@ class ErrorView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FragmentView(msgspec.Struct, frozen=True, array_like=True):
-    """A fragment: its execution's state, which attempt, where, and its progress (see
+    """A fragment: the state of its execution, its attempt, its executor, and its progress (see
     `core.job.run_progress`)."""
 
     fragment: str
@@ -59,10 +61,11 @@ class FragmentView(msgspec.Struct, frozen=True, array_like=True):
     waiting_for: str | None = None
     blocked_by: str | None = None
     left_out: int = 0
+    figures: FragmentFigures = NO_FIGURES
 
 
 class OutputView(msgspec.Struct, frozen=True, array_like=True):
-    """What a sink wrote, as `core.job.run_progress.OutputResult`."""
+    """The output of a sink, as `core.job.run_progress.OutputResult`."""
 
     processor: str
     target: str
@@ -83,10 +86,13 @@ class ExecutorView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobStatus(msgspec.Struct, frozen=True, array_like=True):
-    """All of an application at one moment. `counts` are messages in, out, late, dead-lettered by processor;
-    `accumulators` the user's counters; `fraction` the share of bounded input that was taken. `life` counts
-    the lives of its state, `replay_from_ms` is where this one began (None: with everything), `skipped` are
-    the messages that sources gave and that were older, `lost` those that were gone before they were read."""
+    """The status of a whole application at one moment.
+
+    `counts` are messages in, out, late, dead-lettered by processor; `accumulators` the user's counters;
+    `fraction` the share of bounded input that was read. `life` is the number of its life, `replay_from_ms`
+    the timestamp from which this one processes (None: everything), `skipped` the number of messages older
+    than that, `lost` the number deleted before sources read them.
+    """
 
     app_id: str
     epoch: int
@@ -103,17 +109,21 @@ class JobStatus(msgspec.Struct, frozen=True, array_like=True):
     error: ErrorView | None = None
     waiting_for: str | None = None
     errors: tuple[ErrorView, ...] = ()
-    """The latest errors, oldest first, those that were recovered from included."""
+    """The latest errors, oldest first, including those recovered from."""
     printed: str = ""
-    """What the application's `when_finished` hooks wrote to standard output, once it has finished."""
+    """The standard output of the application's `when_finished` hooks, once it has finished."""
     life: int = 1
     replay_from_ms: int | None = None
     skipped: int = 0
     lost: int = 0
     checkpoints: CheckpointFigures | None = None
-    """None while nothing is known of any."""
+    """None before the application has checkpoints."""
     checkpoints_now_ms: int = 0
     """Now, on the clock of `checkpoints`."""
+    disk_free: int | None = None
+    """Free bytes of the file system that holds the state directory; None: not known."""
+    disk_total: int | None = None
+    """How large that file system is."""
 
 
 class GetStatus(Message, frozen=True, tag="cluster.get-status"):
@@ -121,25 +131,35 @@ class GetStatus(Message, frozen=True, tag="cluster.get-status"):
 
 
 class Status(Message, frozen=True, tag="cluster.status"):
-    """The answer to `GetStatus`, and what followers are told whenever something changed."""
+    """The answer to `GetStatus`; also sent to followers after every change."""
 
     status: JobStatus
 
 
 class Follow(Message, frozen=True, tag="cluster.follow"):
-    """From now on tell `follower` every `Status`, at most some a second, the final one certainly."""
+    """From now on send `follower` the `Status` after changes, at most a few a second, and always the last."""
 
     follower: ActorRef
 
 
 class Unfollow(Message, frozen=True, tag="cluster.unfollow"):
-    """Stop telling."""
+    """Send `follower` no more."""
 
     follower: ActorRef
 
 
+class GetHistory(Message, frozen=True, tag="cluster.get-history"):
+    """Asks an application master for its `HistoryReport`: the last quarter of an hour."""
+
+
+class HistoryReport(Message, frozen=True, tag="cluster.history-report"):
+    """The answer to `GetHistory`; empty of an application without fragments."""
+
+    history: History
+
+
 class StopApplication(Message, frozen=True, tag="cluster.stop-application"):
-    """The leader, or a worker on its behalf, tells an application master to cancel its job and to end."""
+    """From the leader, or a worker on its behalf: the application master cancels its job and ends."""
 
     epoch: Count
     why: str

@@ -1,7 +1,7 @@
 """Leading master or application master, and worker: processes.
 
-A worker starts one process per launch, with the arguments it makes from the message, in a directory of its
-own, with its output in log files. Told to a worker, so that neither side waits; answers go to `owner`.
+A worker starts one process per launch, with arguments from the message, in its own directory, and writes its
+output to log files. Requests are sent, not asked, so that neither side waits; answers go to `owner`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from drivetrain.cluster.messages.numbers import Count, DurationMs, Slots
 
 
 class ProcessKind(Enum):
-    """What a worker starts."""
+    """The kind of process to start."""
 
     APP_MASTER = "app-master"
     EXECUTOR = "executor"
 
 
 class Launch(Message, frozen=True, tag="cluster.launch"):
-    """Start a process; sent again with the same `launch_id` it is the same launch.
+    """Start a process; sent again with the same `launch_id`, it is the same launch.
 
     `launch_id` is the allocation id of the slots. `app_master` is the actor path that an executor registers
-    with. The process must register with its owner; the worker only says whether it lives.
+    with. The process must register with its owner; the worker only reports whether it lives.
     """
 
     launch_id: str
@@ -46,7 +46,7 @@ class Launched(Message, frozen=True, tag="cluster.launched"):
 
 
 class LaunchFailed(Message, frozen=True, tag="cluster.launch-failed"):
-    """There is no process: `code` is `no-code`, `no-slots`, `no-directory`, `stale-epoch` or `no-process`."""
+    """No process was started: `no-code`, `no-slots`, `no-directory`, `stale-epoch` or `no-process`."""
 
     launch_id: str
     code: str
@@ -55,7 +55,7 @@ class LaunchFailed(Message, frozen=True, tag="cluster.launch-failed"):
 
 
 class ProcessExited(Message, frozen=True, tag="cluster.process-exited"):
-    """The process has ended; `status` is its exit code, negative for a signal, `log` its output's end."""
+    """The process has ended; `status` is its exit code (negative for a signal), `log` its output's end."""
 
     launch_id: str
     kind: ProcessKind
@@ -65,7 +65,7 @@ class ProcessExited(Message, frozen=True, tag="cluster.process-exited"):
 
 
 class StopProcess(Message, frozen=True, tag="cluster.stop-process"):
-    """End a launched process and all its descendants: asked to end first, killed after `grace_ms`."""
+    """End a launched process and all its descendants: with SIGTERM first, and SIGKILL after `grace_ms`."""
 
     launch_id: str
     grace_ms: DurationMs = 5_000
@@ -84,7 +84,7 @@ class ReadLog(Message, frozen=True, tag="cluster.read-log"):
 
 
 class LogChunk(Message, frozen=True, tag="cluster.log-chunk"):
-    """A piece of a process's log; `next_offset` is where to read on, `processes` names all there are."""
+    """A piece of a process's log; the next starts at `next_offset`. `processes` names all with logs."""
 
     process: str
     data: bytes

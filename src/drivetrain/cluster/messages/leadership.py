@@ -1,4 +1,4 @@
-"""Anybody to any master: who leads. A master is the actor `/user/master` of a system named `master`."""
+"""Any process to any master: who leads. A master is the actor `/user/master` of a system named `master`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class GetLeader(Message, frozen=True, tag="cluster.get-leader"):
 
 
 class Leader(Message, frozen=True, tag="cluster.leader"):
-    """Who leads, as the answering master knows it: None when it knows of none.
+    """The leader that the answering master knows; None when it knows none.
 
-    `address` is `host:port`, as the list of masters has it; `master` is its actor.
+    `address` is the leader's `host:port` as in the list of masters; `master` is its actor.
     """
 
     term: Count
@@ -22,6 +22,6 @@ class Leader(Message, frozen=True, tag="cluster.leader"):
 
 
 class NotLeader(Message, frozen=True, tag="cluster.not-leader"):
-    """The answer of a master that does not lead, to whatever only the leader does."""
+    """The answer of a master that does not lead to a request that only the leader handles."""
 
     leader: Leader

@@ -1,7 +1,7 @@
-"""Worker and leading master, application master and leading master: who is there.
+"""Worker and leading master, application master and leading master: registration.
 
 Both retry with the reference's backoff (500 ms doubling to 30 s; 10 s after a refusal), watch the leader,
-and register again with whoever leads next. The leader watches them.
+and register again with the next leader. The leader watches them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from drivetrain.cluster.messages.numbers import Count, Slots, TimeMs
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker offers. `worker_id` is made anew by every worker process; `name` is the user's."""
+    """The resources of a worker. Every worker process has a new `worker_id`; the user chooses `name`."""
 
     worker_id: str
     name: str
@@ -25,7 +25,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HeldSlots(msgspec.Struct, frozen=True, array_like=True):
-    """Slots that a worker holds for a process it launched, or was told to launch."""
+    """Slots that a worker holds for a process that it has launched, or is to launch."""
 
     allocation_id: str
     app_id: str
@@ -34,8 +34,8 @@ class HeldSlots(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RegisterWorker(Message, frozen=True, tag="cluster.register-worker"):
-    """A worker, with what it holds already: a new leader learns from it. `was_registered` once a leader has
-    had it, in this life of the worker."""
+    """A worker, with the slots that it holds already, from which a new leader learns. `was_registered` once
+    any leader has registered this worker process."""
 
     info: WorkerInfo
     worker: ActorRef
@@ -44,7 +44,7 @@ class RegisterWorker(Message, frozen=True, tag="cluster.register-worker"):
 
 
 class WorkerRegistered(Message, frozen=True, tag="cluster.worker-registered"):
-    """The worker is known in this term; `already` when it was before."""
+    """The worker is registered in this term; `already` when it was before."""
 
     worker_id: str
     term: Count
@@ -52,7 +52,7 @@ class WorkerRegistered(Message, frozen=True, tag="cluster.worker-registered"):
 
 
 class WorkerRefused(Message, frozen=True, tag="cluster.worker-refused"):
-    """The worker is not taken: another version, a clock that is far off, a name in use."""
+    """The worker is refused: another version, a clock that is far off, a name in use."""
 
     code: str
     why: str
@@ -60,7 +60,7 @@ class WorkerRefused(Message, frozen=True, tag="cluster.worker-refused"):
 
 
 class WorkerReport(Message, frozen=True, tag="cluster.worker-report"):
-    """Told by a worker every few seconds, and at once when `held` changes."""
+    """Sent by a worker every few seconds, and at once when `held` changes."""
 
     worker_id: str
     held: tuple[HeldSlots, ...]
@@ -69,8 +69,8 @@ class WorkerReport(Message, frozen=True, tag="cluster.worker-report"):
 
 
 class RegisterAppMaster(Message, frozen=True, tag="cluster.register-app-master"):
-    """An application master that was launched for this epoch; answered with `AppMasterRegistered`, or
-    `Failure("stale-epoch", …)` upon which it stops itself."""
+    """From an application master launched for this epoch; answered with `AppMasterRegistered`, or with
+    `Failure("stale-epoch", …)`, after which it stops."""
 
     app_id: str
     epoch: Count
@@ -78,7 +78,7 @@ class RegisterAppMaster(Message, frozen=True, tag="cluster.register-app-master")
 
 
 class AppMasterRegistered(Message, frozen=True, tag="cluster.app-master-registered"):
-    """Go: what to run, and the clock and graph version to go on from."""
+    """Permission to start: what to run, and the clock and graph version to continue from."""
 
     app_id: str
     epoch: Count
@@ -86,12 +86,12 @@ class AppMasterRegistered(Message, frozen=True, tag="cluster.app-master-register
     clock_ms: int | None
     graph_version: Count
     restarts: bytes | None = None
-    """What `AppMasterReport.restarts` last said, so that restart strategies go on counting."""
+    """The last `AppMasterReport.restarts`, so that restart strategies continue counting."""
 
 
 class AppMasterReport(Message, frozen=True, tag="cluster.app-master-report"):
-    """Told by an application master now and then, and when it ends; asked for, so that the end is known to
-    be in the registry: answered with `ReportTaken` or a `Failure` (`stale-epoch`, `no-quorum`)."""
+    """From an application master, regularly and when it ends; asked, so that it knows when the end is in the
+    registry: answered with `ReportTaken` or a `Failure` (`stale-epoch`, `no-quorum`)."""
 
     app_id: str
     epoch: Count
@@ -102,9 +102,9 @@ class AppMasterReport(Message, frozen=True, tag="cluster.app-master-report"):
     result: bytes | None = None
     restarts: bytes | None = None
     prepared: bool = False
-    """The application's state has begun: from now on its `spec` in the registry asks for no
-    beginning (`fresh`, a replay)."""
+    """The application's new state exists: the registry drops the request for one (`fresh`, a replay) from
+    its `spec`."""
 
 
 class ReportTaken(Message, frozen=True, tag="cluster.report-taken"):
-    """The report is in the registry of a majority."""
+    """A majority of masters has the report in the registry."""

@@ -1,6 +1,6 @@
 """Master to master: elections, the replicated registry, code archives.
 
-All are told or asked to `/user/master`, with the asking actor as the sender. `list_id` is a checksum of the
+All go to `/user/master`, with the asking actor as the sender. `list_id` is a checksum of the
 sender's list of masters: masters with different lists do not deal with each other.
 """
 
@@ -11,13 +11,13 @@ from drivetrain.cluster.messages.numbers import Count
 from drivetrain.core.cluster.replicated_map import Base, MapDigest, MapEntry
 
 CHUNK_BYTES = 1024 * 1024
-"""At most about how many bytes of entries or of a digest go into one message; see `MasterSettings`."""
+"""The approximate limit for bytes of entries or of a digest in one message; see `MasterSettings`."""
 
 
 class GetMasterList(Message, frozen=True, tag="masters.get-list"):
     """Asks a master which masters it knows; answered with `MasterList`.
 
-    A master says which one it is, its own list, and how long it has been running: who is asked compares, too.
+    The asking master sends its name, its own list and its uptime, so that the answering one compares, too.
     """
 
     asker: str | None = None
@@ -26,17 +26,17 @@ class GetMasterList(Message, frozen=True, tag="masters.get-list"):
 
 
 class MasterList(Message, frozen=True, tag="masters.list"):
-    """The masters as `cluster.masters` names them, and how long the answering one has been running."""
+    """The masters as `cluster.masters` names them, and the uptime of the answering one."""
 
     masters: tuple[str, ...]
     age_ms: int = 0
 
 
-# ---- elections, see `core.cluster.election`; `sender` is the address of the master that says it
+# ---- elections, see `core.cluster.election`; `sender` is the address of the sending master
 
 
 class AskVote(Message, frozen=True, tag="masters.ask-vote"):
-    """Asks for a vote, or whether there would be one (`is_trial`)."""
+    """Asks for a vote, or whether the receiver would give one (`is_trial`)."""
 
     sender: str
     list_id: int
@@ -79,15 +79,15 @@ class Lease(Message, frozen=True, tag="masters.lease"):
 
 
 class ReadDigest(Message, frozen=True, tag="masters.read-digest"):
-    """A new leader asks what a replica holds, and fences off older terms; answered with `Digest`, or
-    `TermRefused`."""
+    """From a new leader: asks for the digest of a replica, and fences off older terms; answered with `Digest`
+    or `TermRefused`."""
 
     term: Count
 
 
 class Digest(Message, frozen=True, tag="masters.digest"):
-    """A piece, number `piece` of `pieces` from 0, of what the answering replica holds; `term` is that of the
-    question. A higher `series` is a later answer."""
+    """Piece number `piece` (from 0) of `pieces` of the answering replica's digest; `term` is that of the
+    request. A higher `series` is a later answer."""
 
     master: str
     term: Count
@@ -98,7 +98,7 @@ class Digest(Message, frozen=True, tag="masters.digest"):
 
 
 class ReadEntries(Message, frozen=True, tag="masters.read-entries"):
-    """Asks for entries; answered with `Entries`, perhaps with fewer than asked for."""
+    """Asks for entries; answered with `Entries`, perhaps fewer than requested."""
 
     keys: tuple[str, ...]
 
@@ -111,7 +111,7 @@ class Entries(Message, frozen=True, tag="masters.entries"):
 
 class WriteEntries(Message, frozen=True, tag="masters.write-entries"):
     """A leader's write, number `round` of its term; answered with `EntriesWritten`, `TermRefused` or
-    `WriteFailed`. Round 0 brings what a `WriteBase` found missing, and is not answered."""
+    `WriteFailed`. Round 0 brings the entries that a `WriteBase` found missing, and is not answered."""
 
     term: Count
     round: Count
@@ -119,8 +119,8 @@ class WriteEntries(Message, frozen=True, tag="masters.write-entries"):
 
 
 class WriteBase(Message, frozen=True, tag="masters.write-base"):
-    """A piece, number `piece` of `pieces` from 0, of what a leader makes the base of the map; answered as
-    `WriteEntries` once all pieces have come."""
+    """Piece number `piece` (from 0) of `pieces` of the map's new base, chosen by the leader; answered like
+    `WriteEntries` once all pieces have arrived."""
 
     term: Count
     round: Count
@@ -138,8 +138,8 @@ class EntriesWritten(Message, frozen=True, tag="masters.entries-written"):
 
 
 class WriteFailed(Message, frozen=True, tag="masters.write-failed"):
-    """`master` could not make the round durable, or lacks entries of the base: `missing` are the first of
-    them."""
+    """`master` could not make the round durable, or lacks entries of the base: `missing` lists the first
+    ones."""
 
     master: str
     term: Count
@@ -157,8 +157,8 @@ class TermRefused(Message, frozen=True, tag="masters.term-refused"):
 
 
 class Gossip(Message, frozen=True, tag="masters.gossip"):
-    """Told now and then to another master: whoever holds something else sends a `GossipDigest`, and asks for
-    what it lacks."""
+    """Sent to another master regularly: if that holds different entries, it sends a `GossipDigest` and asks
+    for the entries that it lacks."""
 
     master: str
     base: Base
@@ -166,7 +166,7 @@ class Gossip(Message, frozen=True, tag="masters.gossip"):
 
 
 class GossipDigest(Message, frozen=True, tag="masters.gossip-digest"):
-    """A piece, as in `Digest`, of the answer to a `Gossip` that differs; its receiver reads what it lacks."""
+    """A piece, as in `Digest`, of the answer to a differing `Gossip`; its receiver reads what it lacks."""
 
     master: str
     series: int
@@ -179,7 +179,7 @@ class GossipDigest(Message, frozen=True, tag="masters.gossip-digest"):
 
 
 class ReplicateCode(Message, frozen=True, tag="masters.replicate-code"):
-    """A chunk of an archive from the leader; answered with `CodeStored` as `PutCode` is."""
+    """A chunk of an archive from the leader; answered with `CodeStored`, like `PutCode`."""
 
     sha256: str
     offset: Count

@@ -8,11 +8,13 @@ from drivetrain.cluster.messages.numbers import Count, DurationMs, Slots
 
 
 class RequestSlots(Message, frozen=True, tag="cluster.request-slots"):
-    """Asks for `slots` of one worker; told, not asked. Answered by `SlotsAllocated` or `SlotsRefused`, told
-    to `requester`. Sent again with the same `request_id` it is the same request.
+    """Requests `slots` of one worker; sent, not asked.
+
+    `requester` later gets `SlotsAllocated` or `SlotsRefused`. Sent again with the same `request_id`, it is
+    the same request.
 
     `policy` is the placement policy's name (`spread`, `pack`, `locality`, or a registered one), `hosts` are
-    the preferred hosts or worker names, for locality; `worker` demands that very worker.
+    the preferred hosts or worker names, for locality; `worker` requires one particular worker.
     """
 
     request_id: str
@@ -28,7 +30,7 @@ class RequestSlots(Message, frozen=True, tag="cluster.request-slots"):
 
 
 class SlotsAllocated(Message, frozen=True, tag="cluster.slots-allocated"):
-    """Slots are held on a worker: launch there, naming `allocation_id`, within a minute, or they are free."""
+    """A worker's slots are reserved: launch there with `allocation_id` within a minute, or lose them."""
 
     request_id: str
     allocation_id: str
@@ -40,7 +42,7 @@ class SlotsAllocated(Message, frozen=True, tag="cluster.slots-allocated"):
 
 
 class SlotsRefused(Message, frozen=True, tag="cluster.slots-refused"):
-    """There were none in time, or never can be: `code` is `no-slots`, `too-many-slots` or `stale-epoch`."""
+    """No slots became free in time, or never can: `no-slots`, `too-many-slots` or `stale-epoch`."""
 
     request_id: str
     code: str
@@ -48,7 +50,7 @@ class SlotsRefused(Message, frozen=True, tag="cluster.slots-refused"):
 
 
 class CancelRequest(Message, frozen=True, tag="cluster.cancel-request"):
-    """The request is not needed any more; slots that it got are free. Told."""
+    """Cancels a request; slots allocated to it become free. Sent, not asked."""
 
     request_id: str
     app_id: str

@@ -1,4 +1,4 @@
-"""Workers: processes that offer slots, and launch and watch what runs in them."""
+"""Workers: processes that offer slots, and launch and watch other processes in them."""
 
 from drivetrain.cluster.worker.launch_requests import Launcher, LaunchError, Surroundings
 from drivetrain.cluster.worker.leader_registration import LeaderTimeoutError

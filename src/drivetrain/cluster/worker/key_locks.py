@@ -1,6 +1,6 @@
-"""Locks by key that exist only while somebody holds or waits for one.
+"""Locks by key, each of which exists only while a coroutine holds or waits for it.
 
-Called by the launcher: one at a time fetches or removes the same code.
+Called by the launcher, so that one coroutine at a time fetches or removes the same code.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 
 
 class KeyLocks:
-    """One lock for each key that is in use."""
+    """One lock for each key in use."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # with how many hold it or wait for it
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}  # with the number of holders and waiters
 
     def __len__(self) -> int:
         return len(self._locks)

@@ -1,15 +1,15 @@
-"""What a worker has launched, on disk, so that the next worker in the same directory can clean up.
+"""Records of a worker's launches on disk, so that the next worker in the same directory can clean up.
 
-Problem: a worker that is killed leaves records of processes that may live on; process ids are used again, and
-killing somebody else's process is worse than leaving one.
+Problem: a worker that is killed leaves processes that may still run; process ids are reused, and killing an
+unrelated process is worse than leaving one.
 
-Design: a record with the launch's tag is durable before the process is started, so that one that was just
-being started is found too; its process id and start time follow. Cleaning up ends all that carries the tag,
-see `orphans`, and the recorded process only if it started when the record says, on this boot.
+Design: a record with the launch's tag is durable before the process is started, so that a crash during the
+start leaves a record, too; its process id and start time follow. Cleaning up ends all processes that carry
+the tag, see `orphans`, and the recorded process only if its start time and boot match the record.
 
 Invariants:
 1. A process of a launch exists only while its record does.
-2. Cleaning up kills nothing but what a record's launch has started.
+2. Cleaning up kills only processes that a recorded launch has started.
 
 Called by the launcher, in threads.
 """
@@ -33,7 +33,7 @@ _END_S: Final = 10.0
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A launch: its tag, and the process with its start since boot (in ticks) once it is known."""
+    """A launch: its tag, and its process with the start time (in ticks since boot) once known."""
 
     launch_id: str
     tag: str
@@ -55,15 +55,15 @@ class Records:
         write_whole(self._path(record.launch_id), msgspec.json.encode(record))
 
     def remove(self, launch_id: str) -> None:
-        """Forget a launch all of whose processes have ended."""
+        """Delete the record of a launch whose processes have all ended."""
         self._path(launch_id).unlink(missing_ok=True)
 
     def has(self, launch_id: str) -> bool:
-        """Whether there is a record of this launch."""
+        """Whether this launch has a record."""
         return self._path(launch_id).exists()
 
     def clean_up(self) -> list[str]:
-        """End what the launches of a dead worker left, and remove their directories; returns their ids."""
+        """End the processes that a dead worker's launches left, delete their directories; returns the ids."""
         cleaned = []
         for path in sorted(self._directory.iterdir()):
             if path.suffix != ".json":
@@ -75,7 +75,7 @@ class Records:
                 log.warning("%s is not a record of a launch; removed", path)
                 path.unlink()
                 continue
-            if record.pid is not None and _is_the_same(record):
+            if record.pid is not None and _is_recorded_process(record):
                 kill(record.pid)
             left = end_tagged(record.tag, _END_S)
             if left:
@@ -91,14 +91,14 @@ class Records:
 
 
 def boot_id() -> str:
-    """Names the machine's present run; empty where there is no such name."""
+    """The kernel's id of the current boot; empty where the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
 
 
-def _is_the_same(record: Record) -> bool:
+def _is_recorded_process(record: Record) -> bool:
     if record.pid is None or record.started_ticks is None:
         return False
     return record.boot == boot_id() and start_ticks(record.pid) == record.started_ticks

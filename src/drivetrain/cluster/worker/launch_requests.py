@@ -1,6 +1,6 @@
-"""How a worker gets its processes: what the actor asks for, without saying how.
+"""The interface through which the worker's actor starts and stops processes.
 
-The real one is `launcher.ProcessLauncher`; in simulations another stands in its place.
+`launcher.ProcessLauncher` is the real implementation; simulations have their own.
 
 Called by the `Worker` actor.
 """
@@ -17,7 +17,7 @@ from drivetrain.errors import UnavailableError
 
 
 class LaunchError(UnavailableError):
-    """A launch came to nothing; `failure_code` is one of `LaunchFailed`."""
+    """A launch failed; `failure_code` is one of `LaunchFailed`."""
 
     code = "launch"
 
@@ -28,7 +28,7 @@ class LaunchError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a launched process is told of its worker; `search` finds the masters that have its code."""
+    """The worker's values for a launched process; `search` finds the masters that have its code."""
 
     worker_id: str
     worker_name: str
@@ -39,14 +39,14 @@ class Surroundings:
 
 
 OnEnd = Callable[[str, int, str], None]
-"""Told (launch id, status, the end of the log) in the thread of the event loop, once for each launch."""
+"""Called with (launch id, status, end of the log) in the event loop's thread, once for each launch."""
 
 
 class Launcher(Protocol):
-    """Starts, stops and knows processes, by launch id."""
+    """Starts, stops and tracks processes, by launch id."""
 
     async def open(self, worker_id: str, on_end: OnEnd) -> list[str]:
-        """Get ready; returns the launches of an earlier worker whose remains were cleaned up."""
+        """Prepare for launches; returns the launches of an earlier worker that were cleaned up."""
 
     async def launch(self, launch: Launch, surroundings: Surroundings) -> int:
         """Start a process and return its id; raises LaunchError. Afterwards `on_end` is called once."""
@@ -54,7 +54,7 @@ class Launcher(Protocol):
     async def stop(self, launch_id: str, grace_ms: int) -> None:
         """Ask a process to end, kill it and its descendants after `grace_ms`; unknown ones are ignored.
 
-        A launch under way ends with LaunchError. Returns at once; the end is told by `on_end`.
+        A launch under way ends with LaunchError. Returns at once; `on_end` reports the end.
         """
 
     async def read_log(
@@ -63,7 +63,7 @@ class Launcher(Protocol):
         """A piece of a process's log, None when there is none; `process` None means the newest."""
 
     async def tidy(self) -> None:
-        """Remove code and logs that nobody needs any more; called now and then."""
+        """Remove code and logs that are no longer needed; called regularly."""
 
     async def close(self) -> None:
-        """End every process, and wait for that."""
+        """End every process, and wait until all have ended."""

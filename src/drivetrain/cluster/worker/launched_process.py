@@ -1,12 +1,13 @@
-"""One launched process: its output, its end, and that nothing of it is left.
+"""One launched process: copies its output, reports its end, and leaves none of its descendants running.
 
-Problem: a process must never wait for its worker to read its output, its end must be known with the last of
-its output, and what it started must end with it.
+Problem: a process must never wait for its worker to read its output, its end must be reported with the last
+of its output, and the processes that it started must end with it.
 
-Design: the process leads a session of its own; two threads serve it. One copies the pipe of its output into
-the log. The other waits for its end *without* reaping it, so that its session's number cannot be somebody
-else's while the session and everything with the launch's tag are killed; then it reaps, lets the first thread
-finish, and says so. It must be started by a thread that lives as long as the worker, see `parent`.
+Design: the process leads its own session; two threads serve it. One copies its output from a pipe into the
+log. The other waits for its end *without* reaping it, so that its session id cannot be reused while the
+session and everything with the launch's tag are killed; then it reaps the process, waits for the first
+thread, and calls `on_end`. The process must be started by a thread that lives as long as the worker, see
+`parent`.
 
 Invariants:
 1. `on_end(status)` is called once, from a thread, when no process of the launch is left.
@@ -68,20 +69,20 @@ class LaunchedProcess:
         self._waiter.start()
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM to the process itself, which may clean up."""
+        """Send SIGTERM to the process itself, so that it can clean up."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the process; the waiter then ends what it started."""
+        """Kill the process; the waiting thread then ends its descendants."""
         self._signal(signal.SIGKILL)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until all of it has ended; False when it has not in time. Blocking."""
+        """Wait until the process and its descendants have ended; False after `timeout_s`. Blocking."""
         self._waiter.join(timeout_s)
         return not self._waiter.is_alive()
 
     def _signal(self, number: signal.Signals) -> None:
-        with self._reaping:  # not between the reaping and somebody else's getting the number
+        with self._reaping:  # not after the reaping, when another process may have the id
             if self._process.returncode is None:
                 self._process.send_signal(number)
 
@@ -100,7 +101,7 @@ class LaunchedProcess:
         finally:
             with self._reaping:
                 status = self._process.wait()
-            self._reader.join(_DRAIN_S)  # a pipe that somebody still holds is given up
+            self._reader.join(_DRAIN_S)  # do not wait for a process that still holds the pipe
             self._output.close()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None and not (self._reader.is_alive() and pipe is self._process.stdout):

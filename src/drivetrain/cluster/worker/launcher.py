@@ -1,21 +1,22 @@
 """Starts the processes of a worker on this machine.
 
-Problem: between the wish for a process and the process lie a download, files and a fork, each of which may
-fail, take long, or be overtaken by the wish to stop.
+Problem: starting a process takes a download, files and a fork, each of which may fail, take long, or be
+overtaken by a request to stop.
 
-Design: a launch is a coroutine beside the actor: code into the cache, the process's directory with its launch
-file, the durable record, the start, the record with the process id. What blocks runs in threads; only the
-start itself runs in the thread of the loop, see `parent`. All is below the worker's directory:
+Design: a launch is a coroutine outside the actor's handlers: code into the cache, the process's directory
+with its launch file, the durable record, the start, the record with the process id. Blocking steps run in
+threads; only the start itself runs in the thread of the loop, see `parent`. All files are below the worker's
+directory:
 
     code/       unpacked archives, see `code.cache`; its lock is the worker's
-    launches/   records, see `records`
+    launches/   records, see `launch_records`
     work/<launch id>/           the process's current directory, removed after its end
-    logs/<application>/         see `logs`
+    logs/<application>/         see `worker_logs`
 
 Invariants:
 1. A process is started only after its record is durable, and its record is removed only after its end.
 2. After `stop`, a launch that has not started its process never does.
-3. Names from messages become parts of paths only when they are plain.
+3. Names from messages become parts of paths only when they are plain file names.
 
 Called by the `Worker` actor. Stopping a launch twice does no harm.
 """
@@ -53,7 +54,7 @@ COMMANDS: Final[Mapping[ProcessKind, tuple[str, ...]]] = {
     ProcessKind.APP_MASTER: ("-m", "drivetrain.cluster.app_master"),
     ProcessKind.EXECUTOR: ("-m", "drivetrain.cluster.executor"),
 }
-"""What Python is told to run; the path of the launch file follows."""
+"""Arguments of the Python interpreter by kind of process; the launch file's path follows."""
 
 _LOG_END_BYTES: Final = 8 * 1024
 _CLOSE_GRACE_MS: Final = 3_000
@@ -62,7 +63,7 @@ _NO_PROCESS: Final = "no-process"
 
 
 class _Running:
-    """A launch under way or a running process; `process` None until it is started."""
+    """A launch under way or a running process; `process` is None until it is started."""
 
     def __init__(self, launch: Launch, name: str) -> None:
         self.launch: Final = launch
@@ -74,7 +75,7 @@ class _Running:
 
 
 class ProcessLauncher:
-    """The processes of one worker; `commands` says what is run for each kind, after the interpreter."""
+    """The processes of one worker; `commands` are the interpreter's arguments for each kind."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class ProcessLauncher:
         self._cleaned: list[str] = []
 
     async def prepare(self) -> None:
-        """Lock the directory and clean up what is in it; raises UnavailableError, ConfigError."""
+        """Lock the worker's directory and clean it up; raises UnavailableError, ConfigError."""
         try:
             self._cleaned = await self._blocking(self._open)
         except OSError as error:
@@ -115,7 +116,7 @@ class ProcessLauncher:
     async def open(self, worker_id: str, on_end: OnEnd) -> list[str]:
         """Start the guard; `prepare` must have been called."""
         self._worker_id, self._on_end = worker_id, on_end
-        # From the loop's thread, as everything that is started.
+        # Started from the loop's thread, like all processes.
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", orphans.__file__, f"{worker_id}/"],
             stdin=subprocess.PIPE,
@@ -133,7 +134,7 @@ class ProcessLauncher:
         cleaned = self._records.clean_up()
         make_private_directory(self._work, "the directories of processes")
         for left in self._work.iterdir():
-            if not self._records.has(left.name):  # made for a launch that came no further
+            if not self._records.has(left.name):  # a launch that failed before its record was written
                 shutil.rmtree(left, ignore_errors=True)
         return cleaned
 
@@ -224,7 +225,7 @@ class ProcessLauncher:
         try:
             await self._blocking(self._records.put, known)
         except OSError:
-            self._running.pop(launch.launch_id)  # so that its end is not told: there was no launch
+            self._running.pop(launch.launch_id)  # so that its end is not reported: the launch failed
             process.kill()
             raise
         finally:
@@ -238,10 +239,10 @@ class ProcessLauncher:
         return self._logs.writer(file.app_id, name)
 
     def _environ(self, launch: Launch) -> dict[str, str]:
-        # The configuration is in the launch file: what the worker's environment says of it is in there.
+        # The launch file has the configuration, including what came from the worker's environment.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("DRIVETRAIN_")}
         if self._keyring is not None:
-            # Its own keys, not ours: it runs its users' code.
+            # Its own keys, not ours, as it runs users' code.
             environ[SECRET_VARIABLE] = self._keyring.text_for(_system_of(launch))
         environ["PYTHONUNBUFFERED"] = "1"
         return environ
@@ -276,7 +277,7 @@ class ProcessLauncher:
 
     async def _finish(self, running: _Running, status: int) -> None:
         launch = running.launch
-        await running.recorded.wait()  # else the record would be written after it was removed
+        await running.recorded.wait()  # otherwise the record would be written after its removal
         piece = await self._blocking(self._logs.read, launch.app_id, running.name, None, _LOG_END_BYTES)
         was_launched = self._running.get(launch.launch_id) is running
         await self._forget(running)
@@ -284,7 +285,7 @@ class ProcessLauncher:
             self._on_end(launch.launch_id, status, piece.data.decode("utf-8", "replace"))
 
     async def _forget(self, running: _Running) -> None:
-        """No process of the launch is there (any more): remove what was made for it."""
+        """Remove the files of a launch without processes."""
         launch_id = running.launch.launch_id
         if self._running.get(launch_id) is running:
             del self._running[launch_id]
@@ -335,7 +336,7 @@ class ProcessLauncher:
             for wait in waits:
                 wait.cancel()
         if self._guard is not None and self._guard.stdin is not None:
-            self._guard.stdin.close()  # it ends what is left, and itself
+            self._guard.stdin.close()  # the guard ends remaining processes, and itself
             await self._blocking(self._guard.wait)
         if self._code is not None:
             self._code.close()
@@ -351,7 +352,7 @@ def _system_of(launch: Launch) -> str:
 
 
 def process_name(launch: Launch) -> str:
-    """How the log of a launched process is called."""
+    """The name of a launched process's log."""
     if launch.kind is ProcessKind.APP_MASTER:
         return f"{launch.kind.value}-{launch.epoch}"
     return f"{launch.kind.value}-{launch.launch_id}"

@@ -1,20 +1,20 @@
-"""What a worker has launched: its slots, who owns each launch, and what each became.
+"""A worker's launches: its slots, the owner of each launch, and the outcome of each.
 
-Problem: messages are lost or doubled; whoever told us to launch may be dead by now, or be a dead leader that
-does not know it. The slots must be counted once, and nothing may run that nobody wants.
+Problem: messages are lost or duplicated; the owner of a launch may be dead by now, or be a former leader that
+does not know that it lost the lead. Slots must be counted once, and no process may run that no owner needs.
 
-Design: one entry for each launch, from `Launch` until everything of it has ended; the processes are left to a
-`Launcher`, whose results come back as messages of the worker to itself. The latest launches that are over are
-remembered with what their owners were told.
+Design: one entry for each launch, from `Launch` until all its processes have ended; a `Launcher` runs the
+processes, and its results arrive as messages of the worker to itself. The final answers for the latest ended
+launches are kept.
 
 Invariants:
-1. The slots of all entries are at most those offered. An entry holds its slots from `Launch` until everything
-of it has ended.
-2. A launch id is launched once: sent again, the answer is given again.
-3. For an application, nothing is launched with a lower epoch than was seen here, and what runs with a lower
-one is killed; of applications that run nothing here, those that were seen last are remembered.
-4. The owner of a launch is told `Launched` and then `ProcessExited`, or `LaunchFailed`, each once per launch
-and again when the launch is sent again.
+1. The slots of all entries are at most those offered. An entry holds its slots from `Launch` until all its
+   processes have ended.
+2. A launch id is launched once: when it is sent again, the answer is repeated.
+3. For an application, nothing is launched with a lower epoch than the highest seen here, and processes with a
+   lower one are killed; of applications without processes here, the latest are remembered.
+4. The owner of a launch gets `Launched` and then `ProcessExited`, or `LaunchFailed`, each once per launch and
+   again when the launch is sent again.
 
 Called by the `Worker` actor.
 """
@@ -46,7 +46,7 @@ _REMEMBERED: Final = 1_000
 
 
 class _Entry:
-    """A launch: `pid` once it is started, `ended` when its end was told before its start."""
+    """A launch: `pid` once it is started, `ended` if its end was reported before its start."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch: Final = launch
@@ -62,7 +62,7 @@ class _Entry:
 class Launches:
     """The launches on `slots` slots, in the actor whose `context` is given.
 
-    `surroundings` is what processes get to know of their worker; `changed` is called when what is held has
+    `surroundings` are the worker's values for processes; `changed` is called when the held slots have
     changed.
     """
 
@@ -81,17 +81,17 @@ class Launches:
         self._changed: Final = changed
         self._entries: Final[dict[str, _Entry]] = {}
         self._over: Final[dict[str, Message]] = {}
-        self._epochs: Final[dict[str, int]] = {}  # those touched last at the end
+        self._epochs: Final[dict[str, int]] = {}  # the most recently used at the end
 
     @property
     def held(self) -> tuple[HeldSlots, ...]:
         """The slots that are held, by launch."""
         return tuple(entry.held for entry in self._entries.values())
 
-    # ---- what others want
+    # ---- requests
 
     def launch(self, launch: Launch) -> None:
-        """Launch, or say again what became of it."""
+        """Start a launch, or repeat the answer to it."""
         known = self._entries.get(launch.launch_id)
         if known is not None:
             if known.pid is not None:
@@ -117,7 +117,7 @@ class Launches:
         self._changed()
 
     def stop(self, launch_id: str, grace_ms: int) -> None:
-        """Have a process ended; unknown ones are ignored."""
+        """End a process; unknown ones are ignored."""
         if launch_id in self._entries:
             self._context.pipe_to_self(
                 self._launcher.stop(launch_id, grace_ms),
@@ -130,7 +130,7 @@ class Launches:
             seen = self._epochs[launch.app_id]
             return LaunchFailed(launch.launch_id, "stale-epoch", f"epoch {seen} was seen, not {launch.epoch}")
         free = self._slots - self._used
-        # What a newer epoch replaces is killed, but its slots are free only when it is gone.
+        # Processes of an older epoch are killed, but hold their slots until they have ended.
         if launch.slots < 0 or launch.slots > free:
             return LaunchFailed(
                 launch.launch_id, "no-slots", f"{launch.slots} slots are wanted and {free} are free"
@@ -152,10 +152,10 @@ class Launches:
     def _used(self) -> int:
         return sum(entry.launch.slots for entry in self._entries.values())
 
-    # ---- what has happened
+    # ---- events
 
     def take(self, message: Started | NotStarted | Ended) -> None:
-        """What became of a launch."""
+        """Handle the start, failure or end of a launch."""
         entry = self._entries.get(message.launch_id)
         if entry is None:
             return
@@ -177,11 +177,11 @@ class Launches:
                 self._is_over(entry, _exited(launch, message))
 
     def owner_gone(self, owner: ActorRef) -> None:
-        """An owner has ended, or cannot be reached: its executors may end by themselves for a while."""
+        """An owner has ended, or cannot be reached: give its executors time to end on their own."""
         self._context.timers.start_once(f"ownerless {owner.path}", Ownerless(owner), delay_ms=OWNERLESS_MS)
 
     def end_ownerless(self, owner: ActorRef) -> None:
-        """End the executors that an application master has left."""
+        """End the remaining executors of an application master that is gone."""
         for launch_id, entry in self._entries.items():
             if entry.launch.owner == owner and entry.launch.kind is ProcessKind.EXECUTOR:
                 log.warning("ending %s: its application master is gone", launch_id)

@@ -1,10 +1,10 @@
-"""A worker's line to the leader: it registers, again with every leader, and reports.
+"""A worker's connection to the leader: it registers with every leader, and reports.
 
-Problem: leaders come and go while processes run here, and one may have dropped this worker in error.
+Problem: leaders come and go while processes run here, and one may have dropped this worker by mistake.
 
-Design: `core.cluster.registration` says when to register, `leader.LeaderLink` with whom. Every report names
-all that is held, so that one that was lost does no harm, and the worker registers again now and then, so that
-a leader that dropped it has it back.
+Design: `core.cluster.registration` decides when to register, `leader.LeaderLink` with which master. Every
+report names all held slots, so that a lost one does no harm, and the worker registers again regularly, so
+that a leader that dropped it gets it back.
 
 Invariants:
 1. Nothing is reported before the worker is registered.
@@ -53,13 +53,13 @@ RENEWAL_MS: Final = 10_000
 
 
 class LeaderTimeoutError(UnavailableError):
-    """No master has had this worker for so long that it has ended."""
+    """The worker has ended, as no master has registered it for too long."""
 
     code = "leader-timeout"
 
 
 class MachineLoad(Protocol):
-    """Reads how busy the machine is."""
+    """Reads the load of the machine."""
 
     def read(self) -> Load:
         """The load since the last call."""
@@ -68,7 +68,7 @@ class MachineLoad(Protocol):
 class LeaderRegistration:
     """Registers and reports the worker `worker_id`, in the actor whose `context` is given; `start` it first.
 
-    `held` gives the slots that are held, `clock_ms` this machine's wall clock.
+    `held` returns the held slots, `clock_ms` this machine's wall clock.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LeaderRegistration:
         )
 
     def start(self) -> None:
-        """Look for the leader, and report from then on."""
+        """Look for the leader, register and report periodically."""
         self.link.start()
         self._step(Tick())
         interval_ms = self._settings.report_interval_ms
@@ -106,11 +106,11 @@ class LeaderRegistration:
 
     @property
     def is_registered(self) -> bool:
-        """Whether a leader has this worker."""
+        """Whether the leader has registered this worker."""
         return self._core.is_registered
 
     def handle(self, message: Message) -> bool:
-        """Take a message about the leader or from it; False when it is about something else."""
+        """Handle a message about the leader or from it; False for any other message."""
         if self.link.handle(message):
             return True
         match message:
@@ -121,7 +121,7 @@ class LeaderRegistration:
             case Report():
                 self.report()
             case WorkerRefused() | Failure():
-                self.link.look_again()  # the answer to a report or a renewal: it does not have us any more
+                self.link.look_again()  # the answer to a report or a renewal: the leader has dropped us
             case WorkerRegistered():
                 pass  # the answer to a renewal
             case _:
@@ -129,7 +129,7 @@ class LeaderRegistration:
         return True
 
     def report(self) -> None:
-        """Tell the leader what is held and how busy the machine is; register again when it is time."""
+        """Send the leader the held slots and the machine's load; register again when it is time."""
         leader = self.link.leader
         if leader is None or not self.is_registered:
             return
@@ -200,7 +200,7 @@ class LeaderRegistration:
                 log.error("the leading master refuses this worker: %s (%s)", why, remedy)
                 self._step(Refused(attempt, f"{why} ({remedy})"))
             case None | Failure():
-                pass  # nothing, or not now: the deadline of the attempt decides
+                pass  # no answer, or a temporary failure: the attempt's deadline decides
             case _:
                 self.link.look_again()
 

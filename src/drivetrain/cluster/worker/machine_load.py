@@ -1,4 +1,4 @@
-"""How busy this machine is: the share of its cores in use, and the memory that is free.
+"""Reads this machine's load: the share of its cores in use, and the free memory.
 
 Called by the worker for its reports.
 """
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 _STAT: Final = Path("/proc/stat")
 _MEMORY: Final = Path("/proc/meminfo")
-_IDLE: Final = (3, 4)  # idle, and waiting for a disk
+_IDLE: Final = (3, 4)  # the fields idle and iowait
 
 
 class Load(NamedTuple):

@@ -1,19 +1,19 @@
-"""Ends processes that have lost their parents, and the guard that does so when a worker is killed.
+"""Ends processes that outlive their launch; also the guard that does so when the worker is killed.
 
-Problem: a launched process starts others (Java, Python workers, a user's commands) that may go on when it is
-killed, in other process groups and sessions, with init for a parent. None of them may be left.
+Problem: a launched process starts others (Java, Python workers, a user's commands), which may survive when it
+is killed, in other process groups and sessions, with init as their parent. None of them may remain.
 
-Design: every launched process has a tag in its environment, which all that it starts inherits. Whoever
-carries the tag is ended, whatever its parents are. Process ids are used again, tags are not, so that nobody
-else is ever hit. A worker does this when a process of its has ended. When the worker itself is killed its
-guard does: a small process of its own session, started with the worker, that waits for a pipe to close.
+Design: every launched process has a tag in its environment, which all its descendants inherit. All processes
+with the tag are killed, whatever their parents are. Unlike process ids, tags are not reused, so that no other
+process is hit. A worker does this when one of its processes has ended. When the worker itself is killed, its
+guard does it: a small process in its own session, started with the worker, that waits for a pipe to close.
 
 Invariants:
 1. Only processes that carry the tag are killed.
-2. `end_tagged` returns an empty list only when no process with the tag was there at its last look.
+2. `end_tagged` returns an empty list only when its last search found no process with the tag.
 
-Called by the worker and its records; run as a program it is the guard: only the standard library is imported.
-Source: the environment as a mark is how Jenkins finds what a build left.
+Called by the worker and its records. Run as a program, it is the guard: it imports only the standard library.
+Source: Jenkins finds a build's remaining processes by their environment, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import time
 
 LAUNCH_VARIABLE = "_DRIVETRAIN_LAUNCH"
-"""Holds <worker id>/<launch id> in everything that a launch has started."""
+"""The environment variable with <worker id>/<launch id>, in all processes of a launch."""
 
 _POLL_S = 0.02
 _SESSION = 3
@@ -32,13 +32,13 @@ _STARTED = 19
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in ticks since the machine did; None when it has ended."""
+    """The process's start time in ticks since boot; None when it has ended."""
     fields = _stat(pid)
     return None if fields is None or fields[0] in "ZX" else int(fields[_STARTED])
 
 
 def tagged(tag: str) -> list[int]:
-    """The processes that carry `tag`, without this one; "worker/" means all tags of that worker.
+    """The processes that carry `tag`, except this one; "worker/" means all tags of that worker.
 
     Processes of other users are not seen.
     """
@@ -51,14 +51,14 @@ def tagged(tag: str) -> list[int]:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 environment = b"\0" + file.read()
         except OSError:
-            continue  # it has ended, or is somebody else's
+            continue  # it has ended, or belongs to another user
         if mark in environment and pid != os.getpid():
             found.append(pid)
     return found
 
 
 def in_session(leader: int) -> list[int]:
-    """The processes of the session that `leader` began; only sure while nobody has reaped `leader`."""
+    """The processes of the session led by `leader`; only reliable until `leader` is reaped."""
     found = []
     for pid in _pids():
         fields = _stat(pid)
@@ -68,7 +68,7 @@ def in_session(leader: int) -> list[int]:
 
 
 def end_tagged(tag: str, timeout_s: float) -> list[int]:
-    """Kill everything that carries the tag, until nothing does; returns what is left after `timeout_s`."""
+    """Kill processes with the tag until there are none; returns those left after `timeout_s`."""
     end_s = time.monotonic() + timeout_s
     while True:
         left = [pid for pid in tagged(tag) if start_ticks(pid) is not None]
@@ -93,11 +93,11 @@ def _pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:
-        return []  # not Linux: there the ties of `parent` and the process groups must do
+        return []  # not Linux: only the ties of `parent` and process groups work there
 
 
 def _stat(pid: int) -> list[str] | None:
-    """What /proc says of a process, from its state on."""
+    """The fields of /proc/PID/stat from the process's state on; None when it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read().decode("ascii", "replace")

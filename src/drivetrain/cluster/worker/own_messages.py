@@ -1,4 +1,4 @@
-"""What a worker says to itself: delays that are over, and what came of work beside the actor.
+"""A worker's messages to itself: elapsed delays, and results of background work.
 
 Called by the modules of this package.
 """
@@ -9,14 +9,14 @@ from drivetrain.actor import ActorRef, Message
 
 
 class Answered(Message, frozen=True, tag="dt.local.worker.answered"):
-    """What the leader says to a registration; None when it says nothing."""
+    """The leader's answer to a registration; None without an answer."""
 
     attempt: int
     answer: Message | None
 
 
 class WakeRegistration(Message, frozen=True, tag="dt.local.worker.wake"):
-    """The registration wants to know that time has passed."""
+    """The registration's timer."""
 
 
 class Report(Message, frozen=True, tag="dt.local.worker.report"):
@@ -24,7 +24,7 @@ class Report(Message, frozen=True, tag="dt.local.worker.report"):
 
 
 class Tidy(Message, frozen=True, tag="dt.local.worker.tidy"):
-    """It is time to remove code and logs that nobody needs."""
+    """It is time to remove code and logs that are no longer needed."""
 
 
 class Started(Message, frozen=True, tag="dt.local.worker.started"):
@@ -35,7 +35,7 @@ class Started(Message, frozen=True, tag="dt.local.worker.started"):
 
 
 class NotStarted(Message, frozen=True, tag="dt.local.worker.not-started"):
-    """A launch came to nothing."""
+    """A launch failed."""
 
     launch_id: str
     code: str
@@ -44,7 +44,7 @@ class NotStarted(Message, frozen=True, tag="dt.local.worker.not-started"):
 
 
 class Ended(Message, frozen=True, tag="dt.local.worker.ended"):
-    """A process has ended, with all that it started; `log` is the end of its log."""
+    """A process and its descendants have ended; `log` is the end of its log."""
 
     launch_id: str
     status: int
@@ -58,13 +58,13 @@ class Ownerless(Message, frozen=True, tag="dt.local.worker.ownerless"):
 
 
 class LogRead(Message, frozen=True, tag="dt.local.worker.log-read"):
-    """A piece of a log, or why there is none, for whoever asked."""
+    """A piece of a log, or the reason for its absence, to answer `asker`."""
 
     asker: ActorRef
     answer: Message
 
 
 class Done(Message, frozen=True, tag="dt.local.worker.done"):
-    """Something beside the actor is done, or `failure` says why it is not."""
+    """Background work is done, or failed for the reason `failure`."""
 
     failure: str | None

@@ -1,4 +1,4 @@
-"""The process of a worker: its actor system, until it is told to stop or has ended by itself.
+"""The process of a worker: runs its actor system until it is asked to stop or has failed.
 
 Called by `drivetrain worker`.
 """
@@ -34,14 +34,15 @@ _END_MS: Final = 20_000
 async def serve_worker(
     config: Config, stop: asyncio.Event, *, commands: Mapping[ProcessKind, Sequence[str]] = COMMANDS
 ) -> None:
-    """Run a worker until `stop` is set; everything that it launched has ended then.
+    """Run a worker until `stop` is set; all processes that it launched have ended when this returns.
 
-    `commands` says what is run for each kind of process. Raises ConfigError, InsecureBindError, BindError,
-    UnavailableError when another worker has the directory, SecretRefusedError and LeaderTimeoutError.
+    `commands` are the interpreter's arguments for each kind. Raises ConfigError, InsecureBindError,
+    BindError, UnavailableError when another worker has the directory, SecretRefusedError and
+    LeaderTimeoutError.
     """
     masters, settings = masters_of(config), WorkerSettings.from_config(config)
     keyring = keyring_of(config, WORKER)
-    # A worker that fails is not patched up: it ends, with all it has launched, and is started again.
+    # A worker actor that fails is not restarted: the process ends, with all its processes.
     system = ActorSystem(
         WORKER, config=config, supervision=SupervisionPolicy(directives={Exception: Directive.ESCALATE})
     )
@@ -75,7 +76,7 @@ async def serve_worker(
 
 
 async def _wait_refused(system: ActorSystem, masters: Sequence[str]) -> None:
-    """Raises SecretRefusedError once the masters have refused the secret: waiting would not help."""
+    """Raise SecretRefusedError once all masters have refused the secret: waiting would not help."""
     while True:
         await asyncio.sleep(_SECRET_CHECK_S)
         require_secret(system, masters, by_all=True)

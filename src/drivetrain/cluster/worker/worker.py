@@ -1,13 +1,13 @@
-"""The worker: offers slots, launches what it is told to, and says what lives.
+"""The worker: offers slots, launches processes in them, and reports which run.
 
-Problem: leaders come and go while processes run here, and whatever becomes of anybody else, nothing may run
-that nobody wants.
+Problem: leaders come and go while processes run here, and whichever process fails, none may keep running that
+is no longer needed.
 
-Design: the actor gives each message to the part that it concerns: the line to the leader
-(`leader_registration`), the launches (`launches`), or the logs. The processes themselves are a `Launcher`'s.
+Design: the actor passes each message to the part that it concerns: the connection to the leader
+(`leader_registration`), the launches (`launches`), or the logs. A `Launcher` runs the processes themselves.
 
-Invariants: those of its parts, and: without a leader for `worker.leader-timeout` the worker ends, with all it
-has launched.
+Invariants: those of its parts, and: without a leader for `worker.leader-timeout` the worker ends, with all
+its processes.
 
 Started by `serve_worker`, and by simulations with another launcher.
 """
@@ -43,7 +43,7 @@ _MOST_LOG_BYTES: Final = 1024 * 1024
 
 
 class Worker(GuardedActor):
-    """See the module; `clock_ms` is this machine's wall clock, `on_end` is told why the worker has ended."""
+    """The worker's actor; `clock_ms` is this machine's wall clock, `on_end` gets the reason for its end."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Worker(GuardedActor):
         context.timers.start_periodic("tidy", Tidy(), interval_ms=TIDY_MS)
 
     async def post_stop(self) -> None:
-        """End everything that was launched."""
+        """End all launched processes."""
         await self._launcher.close()
 
     def act(self, message: Message) -> None:
@@ -133,7 +133,7 @@ class Worker(GuardedActor):
                 self.context.unhandled(message)
 
     def ends_with(self, message: Message, error: Exception) -> bool:
-        """Only a broken invariant in what the worker tells itself ends it, and all that runs here."""
+        """Whether a broken invariant, in handling a message of its own, ends the worker and its processes."""
         return is_own(message) and super().ends_with(message, error)
 
     def check(self) -> None:
@@ -144,12 +144,12 @@ class Worker(GuardedActor):
 
     @property
     def worker_id(self) -> str:
-        """The id of this life of the worker."""
+        """The id of this worker process."""
         return self._id
 
     @property
     def is_registered(self) -> bool:
-        """Whether a leader has this worker."""
+        """Whether the leader has registered this worker."""
         return self._leader is not None and self._leader.is_registered
 
     def _end(self, why: LeaderTimeoutError) -> None:

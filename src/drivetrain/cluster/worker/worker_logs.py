@@ -1,16 +1,15 @@
 """The logs of the processes of a worker.
 
-Problem: a process may write without end; its log must be there when it failed, must not fill the disk, and
-must be readable from any position while it grows and is rotated.
+Problem: a process may write without end; its log must exist after a failure, must not fill the disk, and must
+be readable from any position while it grows and is rotated.
 
 Design: `logs/<application>/<process>.<offset>.log`: a process's output is one stream of bytes, cut into files
 that are named by the position of their first byte. A full file is followed by the next, and the oldest is
 deleted. So a position stays valid through rotations and restarts of the worker, and nothing is renamed.
 
 Invariants:
-1. A process has at most `count` files of at most `size_bytes` (a single read may exceed it by its own
-length).
-2. What is read at a position is what was written there, or begins later if that was deleted.
+1. A process has at most `count` files of at most `size_bytes` (a single write may exceed it).
+2. Reading at a position returns the bytes written there, or later ones if those were deleted.
 3. No name in a request reaches another directory.
 4. Writing never raises: when the disk is full, output is dropped and counted.
 
@@ -36,7 +35,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name that came in a message may be the name of a file."""
+    """Whether a name from a message may be used as a file name."""
     return _PLAIN.fullmatch(name) is not None
 
 
@@ -49,12 +48,12 @@ class Piece:
 
     @property
     def next_offset(self) -> int:
-        """Where to read on."""
+        """The offset after this piece."""
         return self.offset + len(self.data)
 
 
 class LogWriter:
-    """Writes one process's output; goes on behind what is there."""
+    """Writes one process's output, appending to its existing log."""
 
     def __init__(self, directory: Path, process: str, size_bytes: int, count: int) -> None:
         make_private_directory(directory, "the logs")
@@ -68,7 +67,7 @@ class LogWriter:
         self.dropped_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Add output; see invariant 4."""
+        """Append output; never raises, see invariant 4."""
         try:
             if self._file is None or self._file_bytes >= self._size_bytes:
                 self._begin()
@@ -86,7 +85,7 @@ class LogWriter:
             self.close()
 
     def close(self) -> None:
-        """Close the file; a further write opens the next."""
+        """Close the file; a later write opens the next."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -115,7 +114,7 @@ class Logs:
         return LogWriter(self._directory / app_id, process, self._size_bytes, self._count)
 
     def processes(self, app_id: str) -> list[str]:
-        """The processes of the application that have a log, the one that wrote last at the end."""
+        """The application's processes that have a log, the latest writer last."""
         folder = self._directory / app_id
         if not is_plain_name(app_id) or not folder.is_dir():
             return []
@@ -133,7 +132,7 @@ class Logs:
             try:
                 return self._read(app_id, process, offset, max_bytes)
             except FileNotFoundError:
-                continue  # it was rotated away meanwhile: what is left begins later
+                continue  # it was deleted meanwhile: the log begins later now
         return self._read(app_id, process, offset, max_bytes)
 
     def _read(self, app_id: str, process: str, offset: int | None, max_bytes: int) -> Piece:
@@ -153,7 +152,7 @@ class Logs:
         return Piece(data, position)
 
     def remove_old(self, older_than_s: float, kept: frozenset[tuple[str, str]]) -> None:
-        """Delete the logs of processes that wrote last so long ago, except `kept` (application, process)."""
+        """Delete logs not written for `older_than_s`, except `kept`: (application, process) pairs."""
         if not self._directory.is_dir():
             return
         limit_s = time.time() - older_than_s
@@ -173,11 +172,11 @@ def _changed_ns(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
-        return 0  # it was rotated away meanwhile
+        return 0  # it was deleted meanwhile
 
 
 def _files(folder: Path, process: str) -> list[tuple[int, Path]]:
-    """The files of one process with the positions where they begin, in order."""
+    """The files of one process with their first positions, in order."""
     found = []
     if folder.is_dir():
         for path in folder.iterdir():

@@ -1,4 +1,4 @@
-"""What a worker is configured to be, and the configuration of what it starts.
+"""The settings of a worker, and the configuration of the processes that it starts.
 
 Called when a worker starts, and for every launch.
 """
@@ -19,13 +19,13 @@ from drivetrain.config.catalog import cluster
 from drivetrain.config.catalog import worker as keys
 
 _WORKERS_OWN: Final = ("cluster.", "worker.")
-"""Keys of these topics are the machine's to say, not the application's."""
+"""Topics of keys whose values come from the worker's machine, never from the application."""
 _FILES: Final = (cluster.SECRET_FILE, cluster.TLS_CERTIFICATE, cluster.TLS_KEY, cluster.TLS_AUTHORITY)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """See the keys of `config.catalog.worker`; `config` is all of the worker's."""
+    """The keys of `config.catalog.worker`; `config` is the worker's whole configuration."""
 
     name: str
     slots: int
@@ -42,9 +42,9 @@ class WorkerSettings:
 
     @classmethod
     def from_config(cls, config: Config) -> WorkerSettings:
-        """Read the configuration, and from the machine what it leaves open.
+        """Read the configuration; missing values come from the machine.
 
-        Raises SecretWrittenOutError for a secret in what goes into the launch files of its processes.
+        Raises SecretWrittenOutError for a literal secret that would go into the launch files of processes.
         """
         refuse_written_out(written_out(None, config))
         return cls(

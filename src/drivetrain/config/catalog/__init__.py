@@ -8,6 +8,7 @@ from drivetrain.config.catalog import (
     client,
     clock,
     cluster,
+    console,
     kafka,
     master,
     run,
@@ -17,7 +18,19 @@ from drivetrain.config.catalog import (
 from drivetrain.config.catalog.collection import collect_keys
 
 ALL_KEYS = collect_keys(
-    spark, run, channel, clock, checkpoint, kafka, cluster, application, client, master, worker, actor
+    spark,
+    run,
+    channel,
+    clock,
+    checkpoint,
+    kafka,
+    cluster,
+    application,
+    client,
+    master,
+    worker,
+    console,
+    actor,
 )
 
 __all__ = [
@@ -29,6 +42,7 @@ __all__ = [
     "client",
     "clock",
     "cluster",
+    "console",
     "kafka",
     "master",
     "run",

@@ -1,4 +1,4 @@
-"""Keys of the actor system: timeouts, limits, failure detection, and the purgatory behind them.
+"""Keys of the actor system: timeouts, limits, failure detection, and the purgatory for them.
 
 The defaults of the ask and lookup timeouts, the frame limit and the threshold are Flink's; the
 purgatory's are Kafka's. The heartbeat interval is a tenth of Flink's, at Flink's proportion of interval

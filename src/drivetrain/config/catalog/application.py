@@ -1,4 +1,4 @@
-"""Keys of an application in a cluster: its executors, and when what failed starts again."""
+"""Keys of an application in a cluster: its executors, and its restarts."""
 
 from __future__ import annotations
 

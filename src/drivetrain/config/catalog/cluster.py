@@ -1,4 +1,4 @@
-"""Keys that every process of a cluster has in common: who the masters are, where to listen, the secret."""
+"""Keys that every process of a cluster has in common: the masters, where to listen, the secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of Kafka: where Spark's connector comes from, and what all connections have in common."""
+"""Keys of Kafka: where Spark's connector comes from, and the settings of all connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of the masters: where they keep what must last, their lease, and what they tolerate."""
+"""Keys of the masters: their directory, their lease, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of running an application: where it keeps its state and how it takes its input."""
+"""Keys of running an application: where it stores its state and how it reads its input."""
 
 from __future__ import annotations
 

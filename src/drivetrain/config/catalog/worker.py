@@ -1,4 +1,4 @@
-"""Keys of a worker: what it offers, where it keeps things, how long it waits for a leader."""
+"""Keys of a worker: its slots, its directories, how long it waits for a leader."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """Blocks: the records of a file split, a few megabytes at a time, cut at record borders.
 
 The problem: native parsers want large buffers of complete records; splits are cut at arbitrary bytes,
-records may be longer than a buffer, and whoever reports a bad record must know its line.
+records may be longer than a buffer, and the report of a bad record needs its line number.
 
-The design: a record belongs to the split that its first byte lies in. A split that does not start at
-byte 0 begins behind the first line break at or after `start - 1`; every split reads past its end until
+The design: a record belongs to the split that contains its first byte. A split that does not start at
+byte 0 begins after the first line break at or after `start - 1`; every split reads past its end until
 the record that began inside it is complete. A block is a buffer plus the positions of its record ends.
 
-A line break inside quotes is no record end when `quote` is given (multi-line CSV): a break counts
-when an even number of quotes lies before it. That needs reading from the first byte, so such files are
-whole; so are compressed ones, which have no random access.
+A line break inside quotes does not end a record when `quote` is given (multi-line CSV): a break counts
+when an even number of quotes is before it. That requires reading from the first byte, so such files are
+read as a whole; so are compressed ones, which have no random access.
 
 Invariants:
 
@@ -58,7 +58,7 @@ class Block:
 
 
 def read_blocks(filesystem: pafs.FileSystem, split: FileSplit, quote: str | None = None) -> Iterator[Block]:
-    """The records of `split` as blocks; raises InputError when the file is not the one that was logged."""
+    """The records of `split` as blocks; raises InputError when the file has changed since it was logged."""
     refuse_changed(filesystem, split.path, split.size_bytes)
     compression = compression_of(split.path)
     try:
@@ -73,7 +73,7 @@ def read_blocks(filesystem: pafs.FileSystem, split: FileSplit, quote: str | None
 
 
 def refuse_changed(filesystem: pafs.FileSystem, path: str, size_bytes: int) -> None:
-    """Raise InputError unless the file is there with the size that was logged."""
+    """Raise InputError unless the file exists with the logged size."""
     info = filesystem.get_file_info(path)
     if info.type != pafs.FileType.File or info.size != size_bytes:
         raise InputError(
@@ -108,7 +108,7 @@ def record_ends(data: bytes, quote: str | None = None) -> Ends:
 
 def _split_blocks(read_at: Callable[[int, int], bytes], split: FileSplit) -> Iterator[Block]:
     at = _first_record(read_at, split)
-    # The first record counts as starting at byte 0, with the byte order mark before it.
+    # The first record counts as starting at byte 0, before the byte order mark.
     end = max(split.end, at + 1) if split.start == 0 else split.end
     lines_before = 0
     size = BLOCK_BYTES
@@ -117,7 +117,7 @@ def _split_blocks(read_at: Callable[[int, int], bytes], split: FileSplit) -> Ite
         if not data:
             return
         at_end_of_file = at + len(data) >= split.size_bytes
-        # The record that holds the split's last byte is the last one of ours.
+        # The record that contains the split's last byte is this split's last.
         last = data.find(b"\n", end - 1 - at) if at + len(data) >= end else data.rfind(b"\n")
         if last == -1 and not at_end_of_file:
             if at + len(data) >= end and (closed := data.rfind(b"\n")) != -1:

@@ -1,4 +1,4 @@
-"""Files, as the registry knows them."""
+"""The connector of files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FilesConnector(Connector):
     sinks = (FileSink,)
 
     def check_source(self, source: FileSource) -> None:
-        """Raise `InputError` unless there is something to read."""
+        """Raise `InputError` unless there are files to read."""
         validate_source(source)
 
     def open_source(self, source: FileSource, context: SourceContext, *, has_end_row: bool) -> OpenedSource:
@@ -35,7 +35,7 @@ class FilesConnector(Connector):
         return open_files(source, context, has_end_row=has_end_row)
 
     def read_whole(self, source: FileSource, context: SourceContext) -> DataFrame:
-        """The files that were there when the application first started."""
+        """The files that existed when the application first started."""
         return read_files_whole(source, context)
 
     def open_sink(self, sink: FileSink, context: SinkContext) -> SinkWriter:

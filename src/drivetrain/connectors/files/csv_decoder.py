@@ -1,9 +1,9 @@
 """CSV: delimited records, parsed by Arrow.
 
-Columns are found by the names in the file's first line, or by position when there is none. Columns
+Columns are found by the names in the file's first line, or by position if there is none. Columns
 outside the schema are split but not converted. A block is accepted only if all its bytes are UTF-8 and
 there is one row per line that is not blank: Arrow would take a lone carriage return, or a line break
-inside quotes, for a record border or not depending on where the block happened to be cut.
+inside quotes, for a record border or not, depending on where the block happened to be cut.
 
 Temporal columns are read as text and converted by `temporal`.
 

@@ -20,10 +20,10 @@ _FILES_CHECKED = 100
 
 
 def validate_source(source: FileSource) -> None:
-    """Check that a file source has something to read.
+    """Check that a file source has files to read.
 
     Needs no Spark. Raises InputError for a missing path, an empty directory, or files that cannot be
-    opened. (Whether the *content* fits the schema shows when it is read, and in `validate_schema`.)
+    opened. (`validate_schema` and reading the files check whether their *content* fits the schema.)
     """
     filesystem, root = locate(source.path)
     kind = filesystem.get_file_info(root).type
@@ -51,9 +51,9 @@ def validate_source(source: FileSource) -> None:
 
 
 def validate_schema(source: FileSource, found: list[FoundFile], target: pa.Schema) -> None:
-    """Check the files' own statements of their columns (CSV headers, Parquet footers) against `target`.
+    """Check the columns that the files declare (CSV headers, Parquet footers) against `target`.
 
-    Looks at the first 100 files; the others are checked when they are read. Raises InputError.
+    Reads the first 100 files; the others are checked when they are read. Raises InputError.
     """
     filesystem, _ = locate(source.path)
     if isinstance(source, JsonLines):

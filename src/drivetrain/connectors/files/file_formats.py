@@ -1,13 +1,13 @@
-"""Batches as what a file of each format holds.
+"""Renders batches in the format of a file.
 
-The problem: a batch may be written by the driver or by several workers, and both must give the same
-bytes. So whatever depends on the format is decided once, before that choice: text formats become one
+The problem: a batch may be written by the driver or by several workers, and both must produce the same
+bytes. So everything that depends on the format is decided once, before that choice: text formats become one
 column of finished lines, rendered by Spark's own generated code (which was measured to be faster than
 Arrow's CSV writer, and Arrow has no JSON writer); Parquet keeps its columns.
 
 CSV follows RFC 4180: quotes are doubled, null is an empty field and the empty string is `""`. With a
-single column null is `""` too, because an empty line is no record.
-Timestamps are ISO 8601 in UTC with microseconds. JSON writes nulls. Binary columns are base64.
+single column null is `""` too, because readers do not take an empty line for a record.
+Timestamps are ISO 8601 in UTC with microseconds. JSON includes nulls. Binary columns are base64.
 
 Called by the file sink.
 """
@@ -50,7 +50,7 @@ EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json": "json", "text": "txt"}
 
 
 def render(df: DataFrame, sink: FileSink) -> DataFrame:
-    """The batch as lines in one column, or, for Parquet, as it is; raises OutputError if it does not fit."""
+    """The batch as lines in one column, or, for Parquet, unchanged; raises OutputError if it does not fit."""
     if sink.format == "parquet":
         return df
     if sink.format == "text":
@@ -72,13 +72,13 @@ def render(df: DataFrame, sink: FileSink) -> DataFrame:
         return df.select(F.to_json(record, JSON_OPTIONS).alias("line"))
     line = F.to_csv(record, _CSV)
     if len(columns) == 1:
-        # Most readers skip an empty line, and Spark fails to write one: null is told as "".
+        # Most readers skip an empty line, and Spark fails to write one: null is written as "".
         line = F.when(columns[0].isNull(), F.lit('""')).otherwise(line)
     return df.select(line.alias("line"))
 
 
 def header_of(df: DataFrame, sink: FileSink) -> bytes:
-    """What stands before the first line of every file."""
+    """The bytes before the first line of every file."""
     if sink.format != "csv" or not sink.header:
         return b""
     text = io.StringIO()
@@ -87,7 +87,7 @@ def header_of(df: DataFrame, sink: FileSink) -> bytes:
 
 
 def lines_of(batch: pa.RecordBatch) -> Iterator[memoryview]:
-    """The bytes of a batch of lines, each closed by a line feed; no work per line in Python."""
+    """The bytes of a batch of lines, each ended by a line feed; without work per line in Python."""
     if batch.num_rows:
         closed = pc.binary_join_element_wise(batch.column(0), "", "\n")
         large = pa.types.is_large_string(closed.type)
@@ -107,5 +107,5 @@ def _renderable(name: str, kind: DataType, *, flat: bool) -> Column:
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark takes it, whatever is in it."""
+    """A column's name, quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"

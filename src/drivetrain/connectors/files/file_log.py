@@ -1,29 +1,29 @@
 """The file log: every file of a source, once, in the order in which it is read.
 
 The problem: a batch must read the same bytes when it is replayed after a crash, although the
-directory has more files by then, and a listing has no order to rely on. Spark's own file source keeps
-such a log, but takes whole files only and knows no end; a 10 GB file would be one batch.
+directory has more files by then, and a listing has no reliable order. Spark's own file source keeps
+such a log, but takes only whole files and has no end; a 10 GB file would be one batch.
 
 The design: files are appended to a durable log when they are first seen. Laid end to end they form
 one long row of bytes, so an offset is a single number, `bytes`, and a batch is a range of it. A text
-record belongs to the range that its first byte lies in, a Parquet row group likewise, so ranges can be
-cut anywhere, in proportion, without looking into the files. Files that cannot be cut (compressed ones,
-CSV with line breaks inside quotes) are taken whole: their bytes are all or nothing.
+record belongs to the range that contains its first byte, a Parquet row group likewise, so ranges can be
+cut anywhere, in proportion, without reading the files. Files that cannot be cut (compressed ones,
+CSV with line breaks inside quotes) are taken whole: a range has all their bytes or none.
 
 The log is a directory of Arrow files with the paths and sizes of some files each, named by the numbers of
-these files: `files-<first>-<end>-<level>.arrow`. Each listing appends one. Small ones are merged to larger
-ones now and then (see `core.channel.merging`), so a path is written a few times, however many follow. In
-memory there are 16 bytes of each path's hash and 8 for where the file ends (see `seen_paths`); the paths
-themselves are read when a batch needs them. Nothing is ever forgotten: a directory that is listed without
-some files for a moment, because a server is away, must not bring them again.
+these files: `files-<first>-<end>-<level>.arrow`. Each listing appends one. Small ones are merged into larger
+ones now and then (see `core.channel.merging`), so a path is written only a few times, however many follow.
+Memory holds 16 bytes of each path's hash and 8 for where the file ends (see `seen_paths`); the paths
+themselves are read when a batch needs them. No path is ever forgotten: files that are missing from a listing
+for a moment, because a server is away, must not be read again when they reappear.
 
-What if we die here: each file is written under a hidden name, synced and renamed. One that lies within
-another's range was merged, counts no more, and is deleted by the next merge.
+What if we die here: each file is written under a hidden name, synced and renamed. One whose range lies within
+that of another was merged: it no longer counts, and the next merge deletes it.
 
 Invariants:
 
 1. A file's place in the log never changes; no path is in the log twice.
-2. A range that was once returned by `cut` is covered by durable files of the log, so it can be read again.
+2. A range that `cut` returned is covered by durable files of the log, so it can be read again.
 3. `cut` never lands inside a file that must be taken whole, and always advances if anything is left.
 4. There is one writer: the driver until the query starts, its source reader afterwards.
 
@@ -53,7 +53,7 @@ from drivetrain.runtime.whole_files import publish_bytes
 
 FAN = 32
 MOST_FILES = 65_536
-"""The files of one piece of the log: what is read when a batch needs one of its paths."""
+"""The most files of one piece of the log, which is read when a batch needs one of its paths."""
 MAX_FILES_PER_BATCH = 10_000
 _KEPT_FILES = 2 * MOST_FILES
 _NAME = re.compile(r"files-(\d+)-(\d+)-(\d+)\.arrow")
@@ -72,7 +72,7 @@ class FileSplit:
 
 
 class FileLog:
-    """The files of one source, durable in `directory`; see the module's docstring."""
+    """The files of one source, durable in `directory`; see the module docstring."""
 
     def __init__(self, filesystem: pafs.FileSystem, directory: str) -> None:
         self._filesystem = filesystem
@@ -87,7 +87,7 @@ class FileLog:
 
     @property
     def total_bytes(self) -> int:
-        """The length of the log: the offset behind its last byte."""
+        """The length of the log: the offset after its last byte."""
         return self._ends[-1] if self._ends else 0
 
     def files(self, first: int = 0, end: int | None = None) -> Iterator[FoundFile]:
@@ -101,17 +101,17 @@ class FileLog:
                     yield FoundFile(row["path"], row["size_bytes"])
 
     def end_of(self, files: int) -> int:
-        """The offset behind the first `files` files."""
+        """The offset after the first `files` files."""
         return self._ends[files - 1] if files else 0
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def append(self, found: Iterable[tuple[FoundFile, bool]]) -> int:
-        """Make the files that are new durable, in the order given, and return how many they were.
+        """Make the new files among these durable, in the given order, and return their number.
 
-        Each comes with whether it must be taken whole. Writes to the disk, even of no files, when the
-        log did not exist: an existing log says that the input has been listed.
+        Each comes with whether it must be taken whole. Writes to the disk, even for no files, if the
+        log did not exist: an existing log means that the input has been listed.
         """
         given = list({file.path: (file, whole) for file, whole in found}.values())
         are_new = self._seen.are_new([file.path for file, _ in given])
@@ -140,7 +140,7 @@ class FileLog:
     def cut(self, start: int, limit_bytes: int | None) -> int:
         """The end of a batch that starts at `start` and takes at most `limit_bytes` (None: no limit).
 
-        More than the limit is taken only when a whole file is larger than it.
+        Exceeds the limit only when a single whole file is larger than it.
         """
         total = self.total_bytes
         if start >= total:
@@ -154,7 +154,7 @@ class FileLog:
         return file_start if file_start > start else self._ends[index]
 
     def splits(self, start: int, end: int, parts: int) -> list[list[FileSplit]]:
-        """The range [start, end) as at most `parts` groups of about as many bytes, in order."""
+        """The range [start, end) as at most `parts` groups of similar size, in order."""
         if end > self.total_bytes:
             raise InternalError(
                 f"the file log ends at byte {self.total_bytes}, but byte {end} was asked for",
@@ -175,7 +175,7 @@ class FileLog:
             if not self._whole[index]:
                 splits.append(FileSplit(file.path, low, high, file.size_bytes, whole=False))
             elif low == 0 and high > 0:
-                # A whole file belongs to the group that its first byte lies in.
+                # A whole file belongs to the group that contains its first byte.
                 splits.append(FileSplit(file.path, 0, file.size_bytes, file.size_bytes, whole=True))
         return splits
 
@@ -194,19 +194,19 @@ class FileLog:
     def _on_disk(self) -> list[Piece]:
         selector = pafs.FileSelector(self._directory, allow_not_found=True)
         names = (info.base_name for info in self._filesystem.get_file_info(selector))
-        told = [
+        ranges = [
             [int(group) for group in found.groups()] for name in names if (found := _NAME.fullmatch(name))
         ]
-        return [Piece(first, end, level, end - first) for first, end, level in told]
+        return [Piece(first, end, level, end - first) for first, end, level in ranges]
 
     def _note(self, rows: pa.Table) -> None:
-        """Take up where files end, and which are taken whole."""
+        """Note where files end, and which are taken whole."""
         sizes = rows.column("size_bytes").to_numpy()
         self._ends.frombytes((np.cumsum(sizes, dtype=np.int64) + self.total_bytes).tobytes())
         self._whole.extend(rows.column("whole").to_numpy().astype(np.uint8).tobytes())
 
     def _merge(self, run: Sequence[Piece]) -> None:
-        """Put one piece in the place of several, and delete what does not count any more."""
+        """Replace several pieces with one, and delete those that no longer count."""
         whole = Piece(run[0].first, run[-1].end, merged_level(run), sum(piece.size for piece in run))
         rows = pa.concat_tables([self._table(piece) for piece in run]).combine_chunks()
         self._write(whole, rows)

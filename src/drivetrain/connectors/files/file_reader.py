@@ -1,11 +1,11 @@
-"""The file reader: files as a streaming source that hands Spark Arrow batches.
+"""The file reader: files as a streaming source that delivers Arrow batches to Spark.
 
-The problem: Spark's own parsers of JSON and CSV are the bottleneck of jobs that read them, its file
-source takes whole files only, has no end, and does not say which line was bad.
+The problem: Spark's own parsers of JSON and CSV are the bottleneck of jobs that read them; its file
+source takes only whole files, has no end, and does not report which line was bad.
 
 The design: a Python data source. Its planning half (one process per query, next to the driver) turns
 the file log into offsets and splits; its reading half (Spark's Python workers) turns splits into blocks
-and blocks into Arrow batches. Nothing per row is done in Python unless a record is bad.
+and blocks into Arrow batches. Python does no work per row unless a record is bad.
 
 Invariants:
 
@@ -50,7 +50,7 @@ FORMAT_NAME = "drivetrain_files"
 MIN_SPLIT_BYTES = 1024 * 1024
 PARTS_PER_CORE = 4
 MIN_PART_BYTES = 128 * 1024 * 1024
-"""How large a part is at least if there are more parts than cores.
+"""The minimum size of a part if there are more parts than cores.
 
 A task costs 60 to 200 ms of CPU, and parsing so much takes seconds. Spark's own readers make such parts."""
 MAX_LINE_SCAN_BYTES = 256 * 1024 * 1024
@@ -59,7 +59,7 @@ _SOURCES = {kind.format: kind for kind in (TextFiles, CsvFiles, JsonLines, Parqu
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Everything the reader needs, as plain values that fit in an option of a Spark source."""
+    """The reader's parameters, as plain values that fit in an option of a Spark source."""
 
     source: FileSource
     state_dir: str
@@ -67,7 +67,7 @@ class ReadPlan:
     parallelism: int
     limit_path: str | None = None
     has_end_row: bool = False
-    """Whether the batch that reaches the end of a bounded source holds one row that says so."""
+    """Whether the batch that reaches the end of a bounded source has one row that marks the end."""
 
     def to_json(self) -> str:
         """The plan as text; a declared schema must be a DDL string by now."""
@@ -77,7 +77,7 @@ class ReadPlan:
 
     @classmethod
     def from_json(cls, text: str) -> ReadPlan:
-        """The plan that `to_json` wrote."""
+        """The plan from the text of `to_json`."""
         fields = json.loads(text)
         source = fields.pop("source")
         if "nulls" in source:
@@ -86,22 +86,22 @@ class ReadPlan:
 
 
 def must_be_whole(source: FileSource, path: str) -> bool:
-    """True for files that cannot be divided: compressed, or with line breaks inside quotes."""
+    """Whether a file cannot be divided: it is compressed, or has line breaks inside quotes."""
     if isinstance(source, ParquetFiles):
         return False
     return compression_of(path) is not None or (isinstance(source, CsvFiles) and source.multiline)
 
 
 def open_log(plan: ReadPlan) -> FileLog:
-    """The source's file log, as it is on disk."""
+    """The source's file log on disk."""
     filesystem, directory = locate(plan.state_dir)
     return FileLog(filesystem, directory)
 
 
 def log_new_files(source: FileSource, log: FileLog) -> float:
-    """List the source's path and log what is new; returns the seconds that listing took.
+    """List the source's path and log new files; returns the seconds that listing took.
 
-    The first listing is in the order of paths; later ones are in the order of modification.
+    The first listing is in the order of paths; later ones are in the order of modification times.
     """
     began_s = time.monotonic()
     filesystem, root = locate(source.path)
@@ -118,7 +118,7 @@ def _by_arrival(file: FoundFile) -> tuple[int, str]:
 
 
 class FileSplits(InputPartition):
-    """The work of one Spark task: splits, in order; `ends` says that the input ends behind them."""
+    """The work of one Spark task: splits, in order; with `ends` the input ends after them."""
 
     def __init__(self, splits: list[FileSplit], *, ends: bool = False) -> None:
         super().__init__(splits)
@@ -139,7 +139,7 @@ class FileDataSource(DataSource):
         return FORMAT_NAME
 
     def reader(self, schema: StructType) -> FileBatchReader:
-        """The reader of everything in the file log as one batch."""
+        """The reader of the complete file log as one batch."""
         return FileBatchReader(self._plan, schema)
 
     def streamReader(self, schema: StructType) -> FileStreamReader:  # noqa: N802 - Spark's name
@@ -149,10 +149,10 @@ class FileDataSource(DataSource):
 
 
 def plan_splits(plan: ReadPlan, log: FileLog, low: int, high: int) -> list[FileSplits]:
-    """The bytes [low, high) of the log, divided evenly; a little stays in one task.
+    """The bytes [low, high) of the log, divided evenly; a small range stays in one task.
 
-    Much is divided into more parts than there are cores: Spark gives the next one to the core that is free,
-    so that a part which takes long does not keep the others waiting.
+    A large range is divided into more parts than there are cores: Spark gives the next one to a free core,
+    so a slow part does not keep the others waiting.
     """
     size = high - low
     at_once = min(plan.parallelism, size // MIN_SPLIT_BYTES)
@@ -162,14 +162,14 @@ def plan_splits(plan: ReadPlan, log: FileLog, low: int, high: int) -> list[FileS
 
 
 class FileBatchReader(DataSourceReader):
-    """Reads a bounded source at once, as a table."""
+    """Reads a bounded source in one batch, as a table."""
 
     def __init__(self, plan: ReadPlan, schema: StructType) -> None:
         self._plan = plan
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """The whole file log."""
+        """The complete file log."""
         log = open_log(self._plan)
         return [*plan_splits(self._plan, log, 0, log.total_bytes)] or [FileSplits([])]
 
@@ -181,9 +181,9 @@ class FileBatchReader(DataSourceReader):
 class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches (in the planning process) and reads splits (in the workers).
 
-    The offset is `{"bytes": n, "end": k}`. `k` counts how often a source that says its end has said it: with
-    its last bytes, which may be none, and once more when a query starts again after them. Spark remembers no
-    watermarks of single inputs, and does not run the batch without data that a crash prevented.
+    The offset is `{"bytes": n, "end": k}`. `k` counts how often a source with an end row has delivered it:
+    with its last bytes, which may be none, and again when a query restarts after them. Spark does not keep
+    watermarks of single inputs, and does not rerun a batch without data that a crash prevented.
     """
 
     def __init__(self, plan: ReadPlan, schema: StructType) -> None:
@@ -199,11 +199,11 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"bytes": 0, "end": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The bytes that one batch takes."""
+        """The limit of one batch in bytes."""
         return ReadMaxBytes(self._plan.max_batch_bytes)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """The end of the next batch; looks for new files only when everything known was taken."""
+        """The end of the next batch; lists files only when all logged ones are taken."""
         log = self._file_log()
         if start["bytes"] >= log.total_bytes:
             try:
@@ -221,11 +221,11 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"bytes": reached, "end": start["end"] + has_end_row}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """The end of the file log as it is known."""
+        """The end of the file log."""
         return {"bytes": self._file_log().total_bytes, "end": int(self._plan.has_end_row)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Take what is there now as all there is."""
+        """Treat the files that exist now as the whole input."""
         self._listing_due_s = 0.0
         self._look_for_files(self._file_log())
         self._frozen = True
@@ -258,7 +258,7 @@ class FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The rows of one Spark task; errors are packed so that they survive the way to the driver."""
+    """The rows of one Spark task; errors are packed so that they reach the driver."""
     assert isinstance(partition, FileSplits)
     try:
         if not plan.has_end_row:
@@ -275,7 +275,7 @@ def read_partition(plan: ReadPlan, partition: InputPartition, schema: StructType
 
 
 def end_row(schema: StructType) -> pa.RecordBatch:
-    """One row that says that the input has ended: all columns null but `__punct`."""
+    """The row that marks the end of the input: all columns null except `__punct`."""
     target = to_arrow(schema)
     columns = [pa.array([True]) if f.name == PUNCT else pa.nulls(1, f.type) for f in target]
     return pa.RecordBatch.from_arrays(columns, schema=target)

@@ -1,33 +1,33 @@
 """The file sink: files of whole batches in one flat directory, exactly once.
 
-The problem: Spark may run a batch again after a crash, tasks may run twice, readers look at any moment,
-and a batch may have ten rows or ten million.
+The problem: Spark may run a batch again after a crash, tasks may run twice, readers may read the directory
+at any moment, and a batch may have ten rows or ten million.
 
-The design: the name of a file says its batches. A batch that is not newer than the newest file was published,
-and is skipped. Otherwise it is written aside, in `_drivetrain/` (names that start with `_`
-are ignored by Spark, pyarrow and pandas), synced, and renamed into place in one step. A batch that must wait
-for its transaction is renamed to a place where nobody looks; when the transaction is published, its batches
-are joined to one file (see `rolling`), and the manifest says how far that has come (see `manifest`). A sink
-that rolls its files lets batches wait there without transactions too.
+The design: the name of a file contains its batches. A batch that is not newer than the newest file was
+published, and is skipped. Otherwise it is written to `_drivetrain/` (names that start with `_` are ignored by
+Spark, pyarrow and pandas), synced, and renamed into place in one step. A batch that must wait for its
+transaction is renamed to a hidden place; when the transaction is published, its batches are joined into one
+file (see `rolling`), and the manifest records how far that has come (see `manifest`). A sink that rolls its
+files lets batches wait there without transactions too.
 
-    out/part-<sink id>-<batch>.<extension>      what readers see: only batches that had rows
-    out/part-<sink id>-<batch>-to<batch>.…      several batches, joined
-    out/part-<sink id>-life<n>-<batch>.…        the same, of the application's n-th life (see
-    `core.replay.replay`) out/_drivetrain/owner.json                  whose directory this is: see `ownership`
-    out/_drivetrain/staging/…                   files being written
-    out/_drivetrain/prepared/…                  batches of a transaction that was not committed yet
-    out/_drivetrain/rolling/…                   batches that count, and wait to be joined: see `rolling`
+    <dir>/part-<sink id>-<batch>.<extension>      visible to readers: only batches that had rows
+    <dir>/part-<sink id>-<batch>-to<batch>.…      several batches, joined
+    <dir>/part-<sink id>-life<n>-<batch>.…        the same, of the n-th life (see `core.replay.replay`)
+    <dir>/_drivetrain/owner.json                  the directory's owner: see `ownership`
+    <dir>/_drivetrain/staging/…                   files being written
+    <dir>/_drivetrain/prepared/…                  batches of a transaction that was not committed yet
+    <dir>/_drivetrain/rolling/…                   batches that count, and wait to be joined: see `rolling`
 
 Invariants:
 
-1. A reader sees a batch whole or not at all; a published file never changes.
-2. A batch is published at most once, whatever is killed, and at least once before Spark commits it.
-3. When `write` raises, nothing of the batch is visible, and nothing written aside is left behind.
-4. When `prepare` returns, the batch survives a crash of the machine, and nobody sees it. The same is true of
-   `write` when files are rolled.
+1. A reader sees a batch completely or not at all; a published file never changes.
+2. A batch is published at most once, whichever process is killed, and at least once before Spark commits it.
+3. When `write` raises, nothing of the batch is visible, and no staged file is left behind.
+4. When `prepare` returns, the batch survives a crash of the machine, and no reader sees it. The same is true
+   of `write` when files are rolled.
 
-Whether the driver writes or the workers do follows from the size of the batch before, since a batch's
-own size is known only when it is computed; and the workers do when Spark refuses to hand the driver so
+The size of the batch before determines whether the driver or the workers write, since a batch's
+own size is known only when it is computed; the workers also write if Spark refuses to send the driver so
 much. Called by the engine. Source: the file layout of Spark's own sink, without its metadata log.
 """
 
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 class FileSinkWriter:
-    """Writes the batches of one file sink; see the module's docstring."""
+    """Writes the batches of one file sink; see the module docstring."""
 
     guarantee: Guarantee = "exactly once"
 
@@ -88,10 +88,10 @@ class FileSinkWriter:
             age_ms=None if sink.roll is None else sink.roll.age_ms,
         )
         self._turn = threading.Lock()
-        """Held while files are joined and published: batches, checkpoints and polls do so."""
+        """Held while files are joined and published, by batches, checkpoints and polls."""
         self._claimed = False
         self._last: int | None = None
-        """The newest batch that counts as published; None before it was looked for."""
+        """The newest batch that counts as published; None until it is looked up."""
         self._small = SmallBatches()
         self._one_by_one: bool | None = None
         """Whether the manifest counts every file; None before the first batch."""
@@ -102,11 +102,11 @@ class FileSinkWriter:
         return f"files:{self._manifest.filesystem.type_name}:{self._manifest.root}"
 
     def validate(self) -> None:
-        """Raise OutputError unless the directory is ours or empty, and can be written."""
+        """Raise OutputError unless the directory is ours or empty, and is writable."""
         self._directory.check()
 
     def check_fresh(self) -> None:
-        """Files can always be removed."""
+        """Does nothing: files can always be removed."""
 
     def fresh(self) -> None:
         """Remove the files that this application published here, and its claim."""
@@ -121,9 +121,9 @@ class FileSinkWriter:
         return f"part-{self._context.sink_id}-{self._life}{batch_id:08d}.{extension}"
 
     def write(self, df: DataFrame, batch_id: int) -> int:
-        """Publish the rows of a batch and return how many they are; 0 if it was published before.
+        """Publish the rows of a batch and return their number; 0 if it was published before.
 
-        With rolled files they count as published, and are seen when their file is.
+        With rolled files they count as published, and become visible when their file does.
         """
         rows = self._written(df, batch_id, waits=False)
         if self._sink.roll is not None:
@@ -131,7 +131,7 @@ class FileSinkWriter:
         return rows
 
     def roll(self, released: int | None = None, *, ends: bool = False) -> None:
-        """Show what is due of the batches that wait to be joined, up to `released` (None: all of them)."""
+        """Show the due batches among those that wait to be joined, up to `released` (None: all of them)."""
         if self._sink.roll is not None and self._is_ours():
             with self._publishing():
                 self._rolling.show(released, ends=ends)
@@ -139,15 +139,15 @@ class FileSinkWriter:
     # -- batches that wait ---------------------------------------------------------------------------
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
-        """Keep the rows of a batch unseen, in place of what was prepared under its id; how many they are."""
+        """Keep the rows of a batch unseen, replacing an earlier try; returns their number."""
         return self._written(df, batch_id, waits=True)
 
     def prepared(self) -> list[int]:
-        """The batches that wait, growing."""
+        """The prepared batches, in increasing order."""
         return sorted(self._waiting())
 
     def abort(self, batch_id: int) -> None:
-        """Forget a prepared batch."""
+        """Drop a prepared batch."""
         waiting = self._waiting().get(batch_id)
         if waiting is not None:
             self._directory.filesystem.delete_file(f"{self._directory.prepared}/{waiting}")
@@ -155,7 +155,7 @@ class FileSinkWriter:
     def publish(
         self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
     ) -> dict[str, int]:
-        """Give the prepared batches of all `sinks` up to their last ones their names, then say so."""
+        """Rename the prepared batches of all `sinks` up to their last ones into place, then record that."""
         shown: dict[str, int] = {}
         with self._manifest.locked():
             known = self._manifest.read()
@@ -172,7 +172,7 @@ class FileSinkWriter:
         return shown
 
     def _show(self, published: int, last: int) -> int:
-        """Publish the batches that wait, up to `last`; how many rows they have."""
+        """Publish the waiting batches up to `last`; returns their number of rows."""
         rows = 0
         for batch, waiting in sorted(self._waiting().items()):
             if batch > last:
@@ -188,7 +188,7 @@ class FileSinkWriter:
         return rows
 
     def _waiting(self) -> dict[int, str]:
-        """The names of the files that wait, by batch."""
+        """The names of the waiting files, by batch."""
         selector = pafs.FileSelector(self._directory.prepared, allow_not_found=True)
         found = self._directory.filesystem.get_file_info(selector)
         return {batch_of(info.base_name): info.base_name for info in found}
@@ -196,7 +196,7 @@ class FileSinkWriter:
     # -- writing -------------------------------------------------------------------------------------
 
     def _written(self, df: DataFrame, batch_id: int, *, waits: bool) -> int:
-        """Write the rows of a batch aside, and put the file where it waits, or into place."""
+        """Write the rows of a batch to staging, and move the file to where it waits, or into place."""
         staging = f"{self._directory.staging}/{self._context.sink_id}"
         if batch_id <= self._published():
             return 0
@@ -246,23 +246,23 @@ class FileSinkWriter:
         with refusals_named(self._directory.path):
             if not self._claimed:
                 if not self._directory.is_claimed():
-                    self._manifest.note(self._context.sink_id, None)  # of a state that is gone
+                    self._manifest.note(self._context.sink_id, None)  # of a state that was deleted
                     self._directory.claim()
                     self._last = NONE
                 elif self._sink.roll is None and one_by_one and self._rolling.waiting():
                     with self._publishing():
-                        self._rolling.show()  # of a time when files were rolled, or sinks waited for others
+                        self._rolling.show()  # left from when files were rolled, or sinks published together
                 self._claimed = True
             if self._one_by_one != one_by_one:
                 self._count(one_by_one=one_by_one)
             if filesystem.get_file_info(staging).type == pafs.FileType.Directory:
-                filesystem.delete_dir(staging)  # what a killed run had not finished
+                filesystem.delete_dir(staging)  # unfinished files of a killed run
             filesystem.create_dir(staging, recursive=True)
             if not one_by_one:
                 filesystem.create_dir(self._directory.prepared, recursive=True)
 
     def _count(self, *, one_by_one: bool) -> None:
-        """Have the manifest count every file, or those that are there and no more."""
+        """Have the manifest count every file, or only those that exist now."""
         known = self._manifest.read().sinks.get(self._context.sink_id)
         if one_by_one:
             if known is not None or self._sink.together is not None:
@@ -273,11 +273,11 @@ class FileSinkWriter:
         self._one_by_one = one_by_one
 
     def _relative(self) -> str:
-        """The sink's directory, seen from the manifest's."""
+        """The sink's directory, relative to the manifest's."""
         return self._directory.path.removeprefix(self._manifest.root).strip("/") or "."
 
     def _stage(self, rendered: DataFrame, target: Target, staging: str) -> int:
-        """Write the batch to `<staging>/whole`, if it has rows, and return how many."""
+        """Write the batch to `<staging>/whole`, if it has rows, and return their number."""
         whole = f"{staging}/whole"
         table = self._small.table(rendered)
         if table is not None:
@@ -302,7 +302,7 @@ def _compression(sink: FileSink) -> str | None:
 
 
 def _columns_of(df: DataFrame, rendered: DataFrame) -> str:
-    """A checksum of what the files of batches that are joined must have in common."""
+    """A checksum of the schema that the files of joined batches must have in common."""
     columns = rendered.schema.json()
     return f"{zlib.crc32(f'{df.columns} {columns}'.encode()):08x}"
 

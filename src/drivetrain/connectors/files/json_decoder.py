@@ -1,13 +1,13 @@
 """JSON lines: one object per line, parsed by Arrow.
 
-Arrow's reader is the fastest that was measured which feeds Arrow batches (see the decision record), but
-it is lenient where a stream must not be: it takes several objects on one line, or one over several
+Of the measured readers that produce Arrow batches, Arrow's is the fastest (see the decision record), but
+it is lenient where a stream must not be: it accepts several objects on one line, or one over several
 lines, does not check the encoding, and crashes the process on a top-level `null` (pyarrow 18 to 26). So
 a block is accepted only if all its bytes are UTF-8, every line that is not blank starts with `{`, and
 there is exactly one row per such line.
 
-Temporal columns are read as text and converted by `temporal`, which is faster and takes more forms.
-Temporal fields inside structs and arrays are converted by Arrow, which wants a zone for instants.
+Temporal columns are read as text and converted by `temporal`, which is faster and accepts more forms.
+Temporal fields inside structs and arrays are converted by Arrow, which requires a zone for instants.
 
 Called by the file reader.
 """
@@ -96,7 +96,7 @@ class JsonDecoder:
 
 
 def check_json_schema(target: pa.Schema, where: str) -> None:
-    """Raise InputError when a column's type has no form in JSON that can be read."""
+    """Raise InputError when a column's type cannot be read from JSON."""
     for field in target:
         for kind, remedy in (
             (pa.types.is_map, "declare a struct with the keys that are needed, or read the column as string"),
@@ -119,7 +119,7 @@ def _holds(data_type: pa.DataType, kind: object) -> bool:
 
 
 def _count_objects(data: bytes, ends: Ends) -> int:
-    """How many lines hold something; raises UndecodableError when that is not an object."""
+    """How many lines are not blank; raises UndecodableError when one of them is not an object."""
     starts = record_starts(ends)
     buffer = np.frombuffer(data, dtype=np.uint8)
     if int(starts[-1]) == len(data):

@@ -1,32 +1,31 @@
-"""Bounded text and Parquet files through Spark's own reader, with our file log in charge.
+"""Bounded text and Parquet files through Spark's own reader, with Drivetrain's file log in control.
 
-The problem: Spark reads uncompressed text and Parquet several times faster than anything that hands it rows
-from a Python process, but its file source lists directories itself: it takes what arrives after the start,
-forgets old files, has no end, and checks neither UTF-8 nor that a file is still the one it was.
+The problem: Spark reads uncompressed text and Parquet several times faster than any Python process can pass
+it rows. But its file source lists directories itself: it takes files that arrive after the start, forgets old
+files, has no end, and checks neither UTF-8 nor whether a file has changed.
 
-The design: the file log lists the input, once, as for every source. A directory of links to these files is
-then given a list in the form in which Spark's own sink lists its files (`_spark_metadata`), which Spark's
-source takes for the truth instead of looking into directories. The time of a file in that list is its number
-in our log, so Spark takes the files in our order, and the log that Spark keeps in its checkpoint says how far
-a batch came.
+The design: the file log lists the input, once, as for every source. A directory of links to these files gets
+a list in the form in which Spark's own sink lists its files (`_spark_metadata`), which Spark's source uses
+instead of listing directories. The time of a file in that list is its number in our log, so Spark takes the
+files in our order, and the log that Spark keeps in its checkpoint shows how far a batch came.
 
-Only what gains is read like this: local, bounded, uncompressed files, none larger than a batch (Spark does
-not divide a file between batches), text under the policy `fail`, Parquet whose files have the very types of
-the stream. Everything else goes through `file_reader`. The choice is made once and lies in the state
-directory.
+Files are read like this only if it is faster: local, bounded, uncompressed files, none larger than a batch
+(Spark does not divide a file between batches), text under the policy `fail`, Parquet whose files have exactly
+the types of the stream. Everything else goes through `file_reader`. The choice is made once and stored in the
+state directory.
 
-A batch takes at most `max_batch_bytes`, always: Spark asks for the limit once, when the query starts, so it
-does not follow how long batches take.
+A batch always takes at most `max_batch_bytes`: Spark asks for the limit once, when the query starts, so it
+does not follow the duration of batches.
 
-A Parquet source that says its end has one more file at the end of the list, with one row of nulls; and
-another one when a query that has taken it starts again. Spark remembers no watermarks of single inputs, and
-does not run the batch without data that a crash prevented.
+A Parquet source with an end row has one more file at the end of the list, with one row of nulls; and
+another one when a query that has taken it restarts. Spark does not keep watermarks of single inputs, and
+does not rerun a batch without data that a crash prevented.
 
 Invariants:
 
 1. The files, and their order, are those of the file log.
-2. A file that is no longer what was logged stops the application before a batch reads it.
-3. Text is UTF-8, or the first line that is not stops the application, named.
+2. A file that has changed since it was logged stops the application before a batch reads it.
+3. Text is UTF-8; otherwise the application stops with an error that names the first line that is not.
 
 Called by `opened_files`. Source: Spark's FileStreamSource and MetadataLogFileIndex.
 """
@@ -75,9 +74,9 @@ def open_native(
     has_end_row: bool,
     new: bool,
 ) -> NativeFiles | None:
-    """Open `source` for Spark's own reader, or return None when it is not to be read by it.
+    """Open `source` for Spark's own reader; returns None if it is not suitable.
 
-    `new` says that nothing has run: the choice is made now. Later it is what it was then.
+    `new`: nothing has run, so the choice is made now. Later starts keep it.
     """
     listing = Path(context.state_dir) / "listing"
     if new and _gains(source, struct, log, context, has_end_row=has_end_row):
@@ -134,13 +133,13 @@ def _same_type(found: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _write_listing(listing: Path, files: Iterable[FoundFile], end_row: pa.Schema | None) -> None:
-    """Write Spark's list of files; what is there without its last rename does not count."""
+    """Write Spark's list of files; without its last rename the list does not count."""
     shutil.rmtree(listing, ignore_errors=True)
     metadata = listing / "_spark_metadata"
     metadata.mkdir(parents=True)
     lines = []
     for number, file in enumerate(files):
-        # Names of ours: Spark hides some, takes `a=b` for a column, and may unpack by a name's ending.
+        # Our own names: Spark hides some, takes `a=b` for a column, and may unpack by a name's ending.
         link = listing / f"{number:06d}"
         link.symlink_to(file.path)
         lines.append(_line_of(link, file.size_bytes, number))
@@ -150,7 +149,7 @@ def _write_listing(listing: Path, files: Iterable[FoundFile], end_row: pa.Schema
 
 
 def _end_line(listing: Path, schema: pa.Schema, number: int) -> str:
-    """Make a file that says the end; how it is listed."""
+    """Make a file with the row that marks the end; returns its line in the list."""
     end = listing / f"{END_FILE}-{number:06d}.parquet"
     pq.write_table(pa.table([pa.nulls(1, f.type) for f in schema], schema=schema), end)
     sync(str(end))
@@ -189,16 +188,16 @@ def _read(context: SourceContext, form: str, struct: StructType, listing: Path, 
 
 
 def _line() -> Column:
-    """A line as `TextDecoder` has it: without the CR of a CRLF, and checked."""
+    """A line in the form of `TextDecoder`: without the CR of a CRLF, and checked."""
     value = F.col("value")
     line = F.when(value.endswith("\r"), F.expr("left(value, char_length(value) - 1)")).otherwise(value)
     return F.when(F.is_valid_utf8(value), line).otherwise(F.raise_error(NOT_UTF8))
 
 
 class NativeFiles(OpenedSource):
-    """Files that Spark reads itself; how far it has come is in the log that it keeps in its checkpoint.
+    """Files that Spark reads itself; its progress is in the log that it keeps in its checkpoint.
 
-    A batch has a file there, whose newest entry is the last file taken, the order being ours. Now and then
+    A batch has a file there, whose newest entry is the last file taken, since the order is ours. Now and then
     that file is a compact one with all entries so far, `9.compact`, and older ones are deleted.
     """
 
@@ -220,7 +219,7 @@ class NativeFiles(OpenedSource):
         self._taken: dict[int, int] = {}
 
     def position(self, offset: str | None) -> Position:
-        """The bytes of all files up to those of `offset`; the file that says the end counts nothing."""
+        """The bytes of all files up to those of `offset`; the file with the end row counts as none."""
         files = self._files_until(offset)
         done = self._log.end_of(min(files, len(self._log)))
         return Position(done, self._log.total_bytes, finished=files >= self._listed)
@@ -239,11 +238,11 @@ class NativeFiles(OpenedSource):
         self._checked = max(self._checked, files)
 
     def explain(self, text: str) -> DrivetrainError | None:
-        """The error that names the first line that is not UTF-8, if Spark has found one."""
+        """The error for the first line that is not UTF-8, if Spark has found one."""
         return _first_bad_line(self._log) if NOT_UTF8 in text else None
 
     def _files_until(self, offset: str | None) -> int:
-        """How many files the batches up to `offset` took, each answer on its own: two threads ask."""
+        """How many files the batches up to `offset` took; stateless, since two threads call it."""
         batch = json.loads(offset)["logOffset"] if offset else -1
         if batch not in self._taken:
             taken = (int(e["timestamp"]) + 1 for e in self._entries(batch) if e["batchId"] <= batch)
@@ -251,7 +250,7 @@ class NativeFiles(OpenedSource):
         return self._taken[batch]
 
     def _entries(self, batch: int) -> Iterator[dict[str, int]]:
-        """What Spark noted of the files of a batch, perhaps with those of other batches."""
+        """Spark's entries for the files of a batch, perhaps with those of other batches."""
         own, compact = self._directory / str(batch), self._directory / f"{batch}.compact"
         paths = [path for path in (own, compact) if path.exists()]
         if not paths and batch >= 0:  # compacted since, and deleted

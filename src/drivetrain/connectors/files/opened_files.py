@@ -1,4 +1,4 @@
-"""Opening files: from their declaration to a streaming DataFrame, by Spark's own reader or by ours.
+"""Opens files: from their declaration to a streaming DataFrame, by Spark's own reader or by ours.
 
 Called by `files.connector`, once per source and start.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ArrowFiles(OpenedSource):
-    """Files that our own reader gives to Spark as Arrow batches."""
+    """Files that our own reader passes to Spark as Arrow batches."""
 
     reader = "arrow"
     how_read = "read by Arrow, in Spark's Python workers"
@@ -52,11 +52,11 @@ class ArrowFiles(OpenedSource):
         self.df = df
         self.bounded = source.bounded
         self.total = None if source.watch else log.total_bytes
-        self.bad_column = BAD_COLUMN if _sets_aside(source) else None
+        self.bad_column = BAD_COLUMN if _has_bad_column(source) else None
         self.has_end_row = has_end_row
 
     def position(self, offset: str | None) -> Position:
-        """The bytes taken; the source has ended after the last one, or after the row that says the end."""
+        """The bytes taken; the source has ended after the last one, or after the row that marks the end."""
         at = json.loads(offset) if offset else {"bytes": 0, "end": 0}
         is_over = at["end"] > 0 if self.has_end_row else self.total is not None and at["bytes"] >= self.total
         return Position(at["bytes"], self.total, finished=is_over)
@@ -73,7 +73,7 @@ def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool 
     if native is not None:
         return native
     plan = dataclasses.replace(plan, has_end_row=has_end_row)
-    if _sets_aside(source):
+    if _has_bad_column(source):
         bad = StructType.fromDDL(BAD_COLUMN_TYPE[len("struct<") : -1])
         struct = StructType(list(struct.fields)).add(BAD_COLUMN, bad)
     if has_end_row:
@@ -86,7 +86,7 @@ def open_files(source: FileSource, context: SourceContext, *, has_end_row: bool 
 def read_files_whole(source: FileSource, context: SourceContext) -> DataFrame:
     """The rows of bounded files; a record that cannot be read is an error, as a table has no dead letters.
 
-    The files are those that were there when the application first started, as for a stream.
+    The files are those that existed when the application first started, as for a stream.
     """
     plan, struct, _, _ = plan_files(dataclasses.replace(source, on_bad_record="fail"), context)
     context.spark.dataSource.register(FileDataSource)
@@ -94,12 +94,12 @@ def read_files_whole(source: FileSource, context: SourceContext) -> DataFrame:
     return reader.option("plan", plan.to_json()).load()
 
 
-def _sets_aside(source: FileSource) -> bool:
+def _has_bad_column(source: FileSource) -> bool:
     return source.on_bad_record == "dead_letter" and not isinstance(source, ParquetFiles)
 
 
 def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, StructType, FileLog, bool]:
-    """Check a file source, list it durably, and say how it is read, its schema, its log, and if that is new.
+    """Check and durably list a file source; returns how it is read, its schema, its log, and if that is new.
 
     Raises InputError. A source whose files are logged already was checked when it first started.
     """
@@ -124,7 +124,7 @@ def plan_files(source: FileSource, context: SourceContext) -> tuple[ReadPlan, St
         validate_schema(source, found, to_arrow(struct))
         log_new_files(source, log)
     if not isinstance(source, TextFiles):
-        # Spark's workers get plain values: the declared class may not be importable there.
+        # Spark's workers get plain values: they may not be able to import the declared class.
         source = dataclasses.replace(source, schema=None)  # type: ignore[call-arg]
     return dataclasses.replace(plan, source=source), struct, log, new
 
@@ -146,5 +146,5 @@ def _struct_of(source: FileSource, found: list[FoundFile]) -> StructType:
 
 
 def _absolute(path_or_uri: str) -> str:
-    """Workers run in other directories than the driver."""
+    """An absolute path: workers run in other directories than the driver."""
     return path_or_uri if "://" in path_or_uri else os.path.abspath(os.path.expanduser(path_or_uri))

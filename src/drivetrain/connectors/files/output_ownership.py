@@ -1,23 +1,23 @@
-"""Who an output directory belongs to.
+"""Ownership of output directories.
 
-The problem: results of two applications in one directory cannot be told apart afterwards, and results
-of an application whose state was deleted would be published a second time, or wrongly taken for done.
+The problem: results of two applications in one directory cannot be distinguished afterwards. And results
+of an application whose state was deleted would be published a second time, or skipped by mistake.
 
 The design: the first batch writes `_drivetrain/owner.json` with the application's id and a token that is
 also kept in the sink's state directory, next to Spark's checkpoint. A later start compares both.
 
-| owner.json | token | what it means |
+| owner.json | token | meaning |
 |---|---|---|
 | none, directory empty | - | new: ours from the first batch on |
-| none, something there | - | somebody else's: refused |
-| ours | the same | going on after a stop or a crash |
+| none, directory not empty | - | not ours: refused |
+| ours | the same | continued after a stop or a crash |
 | ours | none or another | our state was deleted, the output was not: refused until `fresh()` |
 | another application's | - | refused |
 
 Invariants:
 
 1. `check` changes nothing that a reader can see.
-2. Nothing that this application did not publish is ever removed.
+2. Only files that this application published are ever removed.
 
 Called by the file sink.
 """
@@ -41,11 +41,11 @@ from drivetrain.runtime.whole_files import full_disk_named, is_local, publish_by
 
 OURS = "_drivetrain"
 PUBLISHED = re.compile(r"part-.+-(?:to)?\d{8,}\.(parquet|csv|json|txt)(\.gz)?")
-"""The names of files that readers see."""
+"""The names of files that are visible to readers."""
 
 
 class OutputDirectory:
-    """An output directory as one sink of one application sees it."""
+    """The output directory of one sink of one application."""
 
     def __init__(self, uri: str, app_id: str, state_dir: str) -> None:
         self.filesystem, self.path = locate(uri)
@@ -55,26 +55,26 @@ class OutputDirectory:
 
     @property
     def staging(self) -> str:
-        """Where files are written before they are published; hidden from readers."""
+        """The directory in which files are written before they are published; hidden from readers."""
         return f"{self.path}/{OURS}/staging"
 
     @property
     def prepared(self) -> str:
-        """Where files of batches wait that are not published yet; hidden from readers."""
+        """The directory of files of batches that are not published yet; hidden from readers."""
         return f"{self.path}/{OURS}/prepared"
 
     @property
     def rolling(self) -> str:
-        """Where files of published batches wait to be joined to a larger one; hidden from readers."""
+        """The directory of files of published batches that wait to be joined; hidden from readers."""
         return f"{self.path}/{OURS}/rolling"
 
     @property
     def joining(self) -> str:
-        """Where files are joined; hidden from readers."""
+        """The directory in which files are joined; hidden from readers."""
         return f"{self.path}/{OURS}/joining"
 
     def check(self) -> None:
-        """Raise OutputError unless the directory can be ours and can be written."""
+        """Raise OutputError unless the directory can be ours and is writable."""
         info = self.filesystem.get_file_info(self.path)
         if info.type == pafs.FileType.File:
             raise OutputError(
@@ -104,14 +104,14 @@ class OutputDirectory:
         self._probe()
 
     def is_claimed(self) -> bool:
-        """Whether the directory is ours, and belongs to the state that there is."""
+        """Whether the directory is ours, and belongs to the current state."""
         owner = self._owner()
         return owner is not None and owner["app_id"] == self._app_id and owner["token"] == self._token()
 
     def claim(self) -> None:
         """Make the directory ours, durably; call it after `check` and before anything is published.
 
-        What waits there to be published is of a state that is gone, and is removed.
+        Files that wait there to be published belong to a deleted state, and are removed.
         """
         if self.is_claimed():
             return
@@ -128,7 +128,7 @@ class OutputDirectory:
         publish_bytes(self.filesystem, f"{self.path}/{OURS}/owner.json", content)
 
     def clear(self) -> None:
-        """Remove what this application published, if the directory is its own."""
+        """Remove the files that this application published, if the directory is its own."""
         owner = self._owner()
         if owner is None or owner["app_id"] != self._app_id:
             return
@@ -139,7 +139,7 @@ class OutputDirectory:
             self._state_fs.delete_file(self._token_path())
 
     def published(self) -> list[str]:
-        """The files that were published here, by path."""
+        """The paths of the published files."""
         selector = pafs.FileSelector(self.path, allow_not_found=True)
         found = self.filesystem.get_file_info(selector)
         return sorted(info.path for info in found if PUBLISHED.fullmatch(info.base_name))
@@ -162,7 +162,7 @@ class OutputDirectory:
             )
 
     def _probe(self) -> None:
-        """Write and remove a hidden file as deep as the path exists; a directory is not created for it."""
+        """Write and remove a hidden file in the deepest existing part of the path; creates no directory."""
         if not is_local(self.filesystem):
             return
         existing = self.path
@@ -187,7 +187,7 @@ class OutputDirectory:
 
 
 def unwritable(path: str, error: Exception) -> OutputError:
-    """The error for a place that cannot be written."""
+    """The error for a path that is not writable."""
     return OutputError(
         "the output cannot be written",
         where=path,

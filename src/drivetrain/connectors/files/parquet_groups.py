@@ -1,7 +1,7 @@
 """Parquet: the row groups of a split as Arrow batches in the schema of the stream.
 
-A row group belongs to the split that its first byte lies in, so a large file can be divided over batches
-and cores without anyone reading its footer beforehand.
+A row group belongs to the split that contains its first byte, so a large file can be divided over batches
+and cores without reading its footer beforehand.
 
 Called by the file reader, and by `opened_files` for the schema.
 """
@@ -44,7 +44,7 @@ def read_row_groups(
 
 
 def read_schema(filesystem: pafs.FileSystem, path: str) -> pa.Schema:
-    """The Arrow schema of a Parquet file; raises InputError when it is not one."""
+    """The Arrow schema of a Parquet file; raises InputError if it is not a Parquet file."""
     try:
         with pq.ParquetFile(filesystem.open_input_file(path)) as file:
             return file.schema_arrow
@@ -81,7 +81,7 @@ def fit_batch(batch: pa.RecordBatch, target: pa.Schema, path: str) -> pa.RecordB
         column = batch.column(field.name)
         if column.type != field.type:
             try:
-                # Nanoseconds are cut to Spark's microseconds; all else must fit exactly.
+                # Nanoseconds are truncated to Spark's microseconds; all other values must fit exactly.
                 column = column.cast(field.type, safe=not pa.types.is_timestamp(field.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise InputError(

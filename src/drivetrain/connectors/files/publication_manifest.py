@@ -1,26 +1,26 @@
-"""How far file sinks have published, for readers who want whole transactions of several of them.
+"""Records how far file sinks have published, for readers who want complete transactions of several of them.
 
 The problem: a transaction is many files in several directories, and a file system shows one file at a time.
 
-The design: beside the files lies a small manifest that says per sink the number of its last published batch.
-Files get their names first, and then the manifest is replaced, in one step. Who goes by it
-(`published_files`) sees transactions whole, of all its sinks at once; who lists a directory sees each file
-whole, and may see one sink a moment ahead of the other.
+The design: next to the files is a small manifest with the number of each sink's last published batch. Files
+get their names first, and then the manifest is replaced, in one step. Readers that use it (`published_files`)
+see complete transactions, of all its sinks at once; readers that list a directory see each file completely,
+and may see one sink a moment ahead of the other.
 
     <home>/_drivetrain/published-<application>.json
         {"transaction": 7, "sinks": {"ledger": {"directory": "ledger", "last": 41}, …}}
 
-`home` is the directory that the sinks were told to publish `together` in, or else the sink's own. "last" is
-null while batches are published one by one: then every file that is there counts. So it does in a sink's own
+`home` is the directory in which the sinks publish `together`, or else the sink's own. "last" is
+null while batches are published one by one: then every existing file counts. The same holds for a sink's own
 directory without a manifest.
 
-What if we die here: between two names, or before the manifest, the transaction is published again by whoever
-goes on (`publishing`), which gives the remaining files their names, and then replaces the manifest.
+What if we die here: between two names, or before the manifest, the next run publishes the transaction again
+(`publishing`), which gives the remaining files their names, and then replaces the manifest.
 
 Invariants:
 
-1. Every file of a batch that the manifest counts is there, but for those that a reader has removed.
-2. On a local file system one process at a time changes a manifest, and none of its numbers falls.
+1. Every file of a batch that the manifest counts exists, except for files that a reader has removed.
+2. On a local file system one process at a time changes a manifest, and none of its numbers decreases.
 
 Called by the file sink and by readers.
 """
@@ -56,7 +56,7 @@ class PublishedSink(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """The newest transaction that changed something, and the sinks by id."""
+    """The newest transaction that published anything, and the sinks by id."""
 
     transaction: int = 0
     sinks: dict[str, PublishedSink] = {}
@@ -71,17 +71,17 @@ class Manifest:
         self._path = f"{self.root}/{OURS}/published-{app_id}.json"
 
     def read(self) -> Published:
-        """What it says now."""
+        """The current content."""
         return _read(self.filesystem, self._path)
 
     def replace(self, published: Published) -> None:
-        """Make it say this, durably; call it with `locked` held."""
+        """Replace the content, durably; call it with `locked` held."""
         with refusals_named(self._path):
             self.filesystem.create_dir(f"{self.root}/{OURS}", recursive=True)
             publish_bytes(self.filesystem, self._path, msgspec.json.encode(published))
 
     def note(self, sink_id: str, sink: PublishedSink | None) -> None:
-        """Say this of one sink, or nothing any more; the lock must not be held."""
+        """Replace or remove the record of one sink; the lock must not be held."""
         known = self.read()
         if known.sinks.get(sink_id) == sink:
             return
@@ -94,7 +94,7 @@ class Manifest:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only one who changes it; on file systems without locks the caller must be the only one."""
+        """Hold the lock on changes; on file systems without locks the caller must be the only writer."""
         if not is_local(self.filesystem):
             yield
             return
@@ -112,7 +112,7 @@ class Manifest:
 def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
     """The files that file sinks have published under `directory`, as of one transaction.
 
-    `directory` is what the sinks were told to publish `together` in, or one sink's own. The result has an
+    `directory` is the one in which the sinks publish `together`, or one sink's own. The result has an
     entry for every sink that has published there, keyed by its directory, with the paths of its files in the
     order of batches; no sink is ahead of another by a transaction. Raises `InputError` when no sink of
     Drivetrain publishes there.
@@ -125,10 +125,10 @@ def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
     root = root.rstrip("/")
     selector = pafs.FileSelector(f"{root}/{OURS}", allow_not_found=True)
     ours = {info.base_name: info.path for info in filesystem.get_file_info(selector)}
-    told = [_read(filesystem, path) for name, path in ours.items() if _MANIFEST.fullmatch(name)]
-    if not told and "owner.json" in ours:
-        told = [Published(sinks={"": PublishedSink(".", None)})]
-    if not told:
+    manifests = [_read(filesystem, path) for name, path in ours.items() if _MANIFEST.fullmatch(name)]
+    if not manifests and "owner.json" in ours:
+        manifests = [Published(sinks={"": PublishedSink(".", None)})]
+    if not manifests:
         raise InputError(
             "no file sink has published here",
             where=place,
@@ -136,7 +136,7 @@ def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
             remedy="correct the path; or wait until the application has published its first batch",
         )
     found: dict[str, list[str]] = {}
-    for sink in (sink for manifest in told for sink in manifest.sinks.values()):
+    for sink in (sink for manifest in manifests for sink in manifest.sinks.values()):
         whole = root if sink.directory == "." else f"{root}/{sink.directory}"
         names = _published_names(filesystem, whole)
         found[whole] = [
@@ -146,9 +146,9 @@ def published_files(directory: str | os.PathLike[str]) -> dict[str, list[str]]:
 
 
 def last_published(filesystem: pafs.FileSystem, directory: str, prefix: str = "") -> int:
-    """The last batch of which there is a file in a sink's directory; `NONE` if there is none.
+    """The last batch with a file in a sink's directory; `NONE` if there is none.
 
-    With `prefix` only files count whose names have it in front of their batches.
+    With `prefix` only files count whose names have it before their batches.
     """
     names = _published_names(filesystem, directory)
     its_own = re.compile(rf"{re.escape(prefix)}\d{{8,}}(?:-to\d{{8,}})?\..*" if prefix else ".*")
@@ -156,7 +156,7 @@ def last_published(filesystem: pafs.FileSystem, directory: str, prefix: str = ""
 
 
 def batch_of(name: str) -> int:
-    """The number of the batch in the name of its file, or of the last one when there are several."""
+    """The number of the batch in the name of its file, or of the last one if there are several."""
     found = _BATCH.search(name)
     assert found is not None, name
     return int(found[1])

@@ -1,28 +1,28 @@
-"""Joining batches to larger files before readers see them: which, when, and how.
+"""Joins batches into larger files before readers see them.
 
 The problem: a stream with a batch a second makes 86,400 files a day. Small files cannot be joined once
-readers see them: whoever lists the directory in between would find messages twice, or miss them.
+readers see them: a reader that lists the directory in between would find messages twice, or miss them.
 
-The design: batches that count as published, and that nobody sees yet, wait in a hidden folder, each as the
-very file that it would be. What is due becomes one file: when it has the size or the age that the sink was
-told, when its columns change, and when the run ends. Without such limits everything is due at once.
+The design: batches that count as published, but are not visible yet, wait in a hidden folder, each as the
+file that it would be if it were alone. Due batches become one file: when it has the size or the age that the
+sink declares, when its columns change, and when the run ends. Without such limits everything is due at once.
 
-    out/_drivetrain/rolling/<rows>.<header>.<schema>.<name>   a file that waits, and the name it will have;
-                                   how many bytes its header has, a checksum of its columns
-    out/_drivetrain/joining/…      a joined file while it is written
-    out/part-<sink>-<first>-to<last>.<extension>     a joined file; one that is alone keeps its name
+    <dir>/_drivetrain/rolling/<rows>.<header>.<schema>.<name>   a waiting file: its number of rows, the bytes
+                                   of its header, a checksum of its columns, and its name once visible
+    <dir>/_drivetrain/joining/…      a joined file while it is written
+    <dir>/part-<sink>-<first>-to<last>.<extension>     a joined file; one that is alone keeps its name
 
-The joined file is written aside and takes its place in the folder; then its parts are deleted, and it is
-renamed into the directory. What if we die here: a file that waits and lies within another one's range was
-joined, and is deleted by the next process; so a message waits, or is seen, once.
+The joined file is written separately and takes its place in the folder; then its parts are deleted, and it is
+renamed into the directory. What if we die here: a waiting file whose range lies within that of another was
+joined, and the next process deletes it; so a message waits, or is visible, once.
 
 Invariants:
 
-1. Every batch is in exactly one file that is whole: one that waits and counts, or one that readers see.
-2. A file that readers see never changes.
-3. A batch that Spark may still run again waits (`released`): its file says that it was written.
+1. Every batch is in exactly one complete file: one that waits and counts, or one that is visible to readers.
+2. A visible file never changes.
+3. A batch that Spark may still run again waits (`released`): its file proves that it was written.
 
-Called by the file sink, which sees to it that one thread at a time is here.
+Called by the file sink, which ensures that only one thread at a time uses it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from drivetrain.connectors.files.staging import Target, join_files
 from drivetrain.runtime.whole_files import publish_file
 
 FILE_BYTES = 128 * 2**20
-"""How large a joined file becomes where nothing else is said."""
+"""The size of a joined file by default."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A file that waits: the batches from `first` to `last` of one `life` of the application."""
+    """A waiting file: the batches from `first` to `last` of one `life` of the application."""
 
     path: str
     name: str
@@ -60,7 +60,7 @@ class Waiting:
     since_ms: int
 
     def holds(self, other: Waiting) -> bool:
-        """Whether `other` was joined to this file."""
+        """Whether `other` was joined into this file."""
         return (
             self.name != other.name
             and self.life == other.life
@@ -79,7 +79,7 @@ class Waiting:
 
 
 class Rolling:
-    """The files of one sink that wait; `age_ms` is None when nothing is to wait."""
+    """The waiting files of one sink; `age_ms` is None if everything is due at once."""
 
     def __init__(
         self, directory: OutputDirectory, sink_id: str, target: Target, *, size_bytes: int, age_ms: int | None
@@ -96,7 +96,7 @@ class Rolling:
         )
 
     def take(self, aside: str, waiting: str) -> None:
-        """Let the finished file `aside` wait under that name; durable when this returns."""
+        """Move the finished file `aside` to the waiting ones, under that name; durable when this returns."""
         filesystem, folder = self._directory.filesystem, self._directory.rolling
         with refusals_named(folder):
             filesystem.create_dir(folder, recursive=True)
@@ -113,7 +113,7 @@ class Rolling:
         return kept[::-1]
 
     def show(self, released: int | None = None, *, ends: bool = False) -> None:
-        """Join what is due of the batches up to `released` (None: all), and show it to readers.
+        """Join the due batches among those up to `released` (None: all), and show them to readers.
 
         With `ends` everything is due.
         """
@@ -136,10 +136,10 @@ class Rolling:
             return groups
         if time.time_ns() // 1_000_000 - groups[-1][0].since_ms >= self._age_ms:
             return groups
-        return groups[:-1]  # nothing can be added to those before it
+        return groups[:-1]  # nothing can be appended to the earlier groups
 
     def _joined(self, group: Sequence[Waiting]) -> Waiting:
-        """Put one file in the place of several that wait."""
+        """Replace several waiting files with one."""
         filesystem, first, last = self._directory.filesystem, group[0], group[-1]
         whole = f"{self._joining}/whole"
         with refusals_named(whole):
@@ -155,7 +155,7 @@ class Rolling:
         return next(one for one in self.waiting() if one.name == name)
 
     def _delete_parts(self) -> None:
-        """Delete the files that were joined to others."""
+        """Delete the files that were joined into others."""
         counting = {one.path for one in self.waiting()}
         for one in self._all():
             if one.path not in counting:
@@ -167,7 +167,7 @@ class Rolling:
         return [found for info in infos if (found := self._waiting(info)) is not None]
 
     def last_of(self, life: str) -> int:
-        """The last batch of a life that waits; `NONE` when there is none."""
+        """The last waiting batch of a life; `NONE` if there is none."""
         return max((one.last for one in self.waiting() if one.life == life), default=NONE)
 
     def _waiting(self, info: pafs.FileInfo) -> Waiting | None:

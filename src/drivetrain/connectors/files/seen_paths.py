@@ -1,14 +1,14 @@
-"""Which paths were seen before, for years of files, in a few bytes each.
+"""The set of paths that were seen before, for years of files, in a few bytes each.
 
-The problem: a directory is listed again and again, and a file that was read must be known though there are
+The problem: a directory is listed repeatedly, and a file that was read must be recognised among
 millions. A Python set of paths takes some 200 bytes for each.
 
 The design: 16 bytes of a hash of each path, sorted, in two arrays; the newest ones wait in a small set. Two
-paths with the same hash are not to be expected before 10^17 files.
+paths with the same hash are not expected before 10^17 files.
 
 Invariants:
 
-1. A path that was added is seen; one that was not is new.
+1. A path that was added is seen; any other path is new.
 
 Called by the file log.
 """
@@ -33,23 +33,23 @@ class SeenPaths:
         self._recent: set[bytes] = set()
 
     def add(self, paths: Iterable[str]) -> None:
-        """Take paths for seen from now on."""
+        """Mark paths as seen."""
         self._recent.update(map(_digest, paths))
         if len(self._recent) >= max(_RECENT, len(self._high) // 16):
             self._sort_in([b"".join(self._recent)])
             self._recent = set()
 
     def add_many(self, parts: Iterable[Iterable[str]]) -> None:
-        """Take the paths of all parts for seen; sorted once."""
+        """Mark the paths of all parts as seen; sorts only once."""
         self._sort_in([b"".join(map(_digest, paths)) for paths in parts])
 
     def are_new(self, paths: Sequence[str]) -> list[bool]:
-        """For each path whether it was not seen before."""
+        """For each path, whether it was not seen before."""
         digests = [_digest(path) for path in paths]
         high, low = _halves(b"".join(digests))
         at = np.searchsorted(self._high, high)
         known = np.zeros(len(digests), np.bool_)
-        while True:  # once; again only for hashes that have one half in common
+        while True:  # once, except for hashes that share one half
             inside = at < len(self._high)
             same = inside.copy()
             same[inside] = self._high[at[inside]] == high[inside]

@@ -1,14 +1,14 @@
-"""Writing one file aside: by the driver alone, by the workers in parts that are joined, or from whole files.
+"""Writes one staged file: by the driver alone, by the workers in parts that are joined, or from files.
 
 Small batches, which is most of them, come to the driver as Arrow and are written there: no task starts
-Python, no commit protocol runs. Large ones are written by the workers where they are computed, so that
-neither the driver's memory nor its one core limits them, and the parts are joined: lines by copying
+Python, no commit protocol runs. Large ones are written by the workers where they are computed, so
+neither the driver's memory nor its single core limits them, and the parts are joined: lines by copying
 bytes, Parquet by copying row groups.
 
 Invariants:
 
 1. Both ways write the same rows, in the order of Spark's partitions, in the same encoding.
-2. Parts of failed or repeated task attempts are never joined: only what a task's result names is.
+2. Parts of failed or repeated task attempts are never joined: only parts that a task's result names are.
 
 Called by the file sink.
 """
@@ -29,6 +29,7 @@ from drivetrain.connectors.files.file_formats import lines_of
 from drivetrain.connectors.files.output_ownership import refusals_named
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.file_locations import locate
+from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.session.spark_errors import embedded
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _PART_SCHEMA = "partition int, path string, rows long, bytes long"
 
 @dataclass(frozen=True)
 class Target:
-    """What to write: `header` comes first; `compression` is gzip, a Parquet codec or none."""
+    """The file's place and format: `header` comes first; `compression` is gzip, a Parquet codec or none."""
 
     uri: str
     format: str
@@ -52,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Staged:
-    """What was written aside."""
+    """A staged file."""
 
     path: str
     rows: int
@@ -67,12 +68,13 @@ def stage_table(table: pa.Table, target: Target, path: str) -> Staged:
 
 def stage_parts(df: DataFrame, target: Target, directory: str) -> list[Staged]:
     """Let Spark's workers write a batch as parts in the hidden `directory`, in the order of partitions."""
-    written = df.mapInArrow(_part_writer(target, directory), _PART_SCHEMA).collect()
+    with computing():
+        written = df.mapInArrow(_part_writer(target, directory), _PART_SCHEMA).collect()
     return [Staged(row.path, row.rows, row.bytes) for row in sorted(written, key=lambda row: row.partition)]
 
 
 def join_parts(parts: list[Staged], target: Target, path: str) -> None:
-    """Join the parts of one batch to the hidden file `path`."""
+    """Join the parts of one batch into the hidden file `path`."""
     filesystem, _ = locate(target.uri)
     paths = [part.path for part in parts]
     with refusals_named(path):
@@ -86,7 +88,7 @@ def join_parts(parts: list[Staged], target: Target, path: str) -> None:
 
 
 def join_files(paths: list[str], header_bytes: int, target: Target, path: str) -> None:
-    """Join whole files of the same columns, each with a header of so many bytes, to the file `path`."""
+    """Join complete files with the same columns, and with headers of so many bytes, into the file `path`."""
     filesystem, _ = locate(target.uri)
     with refusals_named(path):
         if target.format == "parquet":
@@ -200,7 +202,7 @@ def _write(batches: Iterator[pa.RecordBatch], schema: pa.Schema, target: Target,
 
 
 def _utc(schema: pa.Schema) -> pa.Schema:
-    """Instants carry the session's zone in Spark's Arrow; files say UTC wherever they were written."""
+    """The schema with instants in UTC: in Spark's Arrow they have the session's zone."""
     fields = [
         field.with_type(pa.timestamp("us", tz="UTC"))
         if pa.types.is_timestamp(field.type) and field.type.tz is not None

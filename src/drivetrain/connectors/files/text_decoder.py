@@ -1,6 +1,6 @@
-"""Text files: one message per line, no parser at all.
+"""Text files: one message per line, without a parser.
 
-The line breaks are taken out of the block with one mask, and what is left *is* the data of an Arrow
+The line breaks are removed from the block with one mask, and the remaining bytes *are* the data of an Arrow
 string column, whose offsets follow from the positions of the breaks. Arrow then checks the UTF-8.
 LF and CRLF end a line; the break is not part of the message; an empty line is an empty message.
 

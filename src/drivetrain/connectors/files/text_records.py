@@ -1,19 +1,19 @@
-"""Records: blocks of text as Arrow batches, with the records that cannot be read set apart.
+"""Records: blocks of text as Arrow batches, with the records that cannot be read separated.
 
-The problem: a native parser is fast because it converts a whole block, and says little when it fails:
+The problem: a native parser is fast because it converts a whole block, but its errors are vague:
 one bad value among fifty thousand lines, without the line. Checking every line first would cost more
 than parsing.
 
 The design: a decoder converts a whole block or raises. Only when it raises is the block cut in two at
-a record end and each half tried again, down to the single records that fail; those are explained by
-the decoder, slowly and precisely. k bad records among n cost about k log n small conversions.
+a record end and each half tried again, down to the single records that fail; the decoder explains
+those, slowly and precisely. k bad records among n cost about k log n small conversions.
 
 Invariants:
 
-1. What a record becomes does not depend on the block, split or batch it is in: a decoder accepts a
+1. The result for a record does not depend on its block, split or batch: a decoder accepts a
    block only if it gives one row for every record that is not blank.
 2. Rows keep the order of the file, bad ones included.
-3. Nothing is dropped silently: a record becomes a row, a bad record, or is blank.
+3. No record is dropped silently: it becomes a row or a bad record, or is blank.
 
 Called by the file reader. `Decoder` is implemented for text, CSV and JSON lines.
 """
@@ -32,12 +32,12 @@ from drivetrain.errors import InputError
 
 
 class UndecodableError(Exception):
-    """A block has a record that cannot be read; `Decoder.explain` will say which and why."""
+    """A block has a record that cannot be read; `Decoder.explain` finds which and why."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one record cannot be read; `column` and `expected` when a single column is the culprit."""
+    """Why one record cannot be read; `column` and `expected` if a single column is the cause."""
 
     problem: str
     column: str | None = None
@@ -73,7 +73,7 @@ class Decoder(Protocol):
         ...
 
     def explain(self, record: bytes) -> Explanation:
-        """Why `decode` refuses this single record."""
+        """The reason why `decode` refuses this single record."""
         ...
 
 
@@ -102,7 +102,7 @@ def _parse(decoder: Decoder, data: bytes, ends: Ends, start: int) -> Iterator[pa
 
 
 def record_starts(ends: Ends) -> Ends:
-    """Where the records begin whose ends are given."""
+    """The starts of the records with these ends."""
     starts = np.empty_like(ends)
     starts[0] = 0
     starts[1:] = ends[:-1] + 1
@@ -128,7 +128,7 @@ def require_utf8(data: bytes) -> None:
 
 
 def explain_encoding(record: bytes) -> Explanation | None:
-    """Where a record stops being UTF-8, or None when it is."""
+    """Where a record stops being UTF-8; None if all of it is."""
     try:
         record.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,11 +1,11 @@
-"""Timestamps and dates out of text, a column at a time.
+"""Converts text to timestamps and dates, a column at a time.
 
-The problem: Arrow's native conversion takes timestamps *with* a zone for one type and *without* for
+The problem: Arrow's native conversion accepts timestamps *with* a zone for one type and *without* for
 another, at most six decimals, and nothing else; files mix them.
 
-The design: try the conversion that fits most columns whole (it runs at tens of millions per second),
-then the other, and only for a mixed column split it by a pattern. Where a zone is missing, UTC is
-meant. Decimals past the microsecond are cut off, as Spark does.
+The design: try the conversion that fits most columns first (it runs at tens of millions per second),
+then the other, and only a mixed column is split by a pattern. A missing zone means
+UTC. Decimals past the microsecond are truncated, as in Spark.
 
 Called by the JSON and CSV decoders, which read temporal columns as text first.
 """
@@ -23,7 +23,7 @@ _UTC = pa.timestamp("us", tz="UTC")
 
 
 def is_temporal(target: pa.DataType) -> bool:
-    """True for the column types that are read as text and converted here."""
+    """Whether columns of this type are read as text and converted here."""
     return pa.types.is_timestamp(target) or pa.types.is_date32(target)
 
 
@@ -31,7 +31,7 @@ def to_temporal(texts: pa.Array, target: pa.DataType, pattern: str | None) -> pa
     """Convert strings to dates or timestamps; raises ArrowInvalid when one of them is neither.
 
     `target` is date32, or timestamp in microseconds with the zone UTC (an instant) or without (the
-    wall clock as written, which must then carry no zone). `pattern` is a `strptime` pattern for
+    wall clock as written, which must then have no zone). `pattern` is a `strptime` pattern for
     timestamps, or None for ISO 8601.
     """
     if texts.null_count == len(texts):

@@ -1,7 +1,7 @@
-"""Avro messages: the user's schema as Arrow's, and bytes as values, by `fastavro`.
+"""Avro messages: converts the user's schema to Arrow's, and bytes to values, by `fastavro`.
 
-A message is the bare binary of one record, written with the very schema that is given: Avro's bytes do not
-say with which. Unions are those with null. Names of enumerations are text, fixed bytes are binary.
+A message is the bare binary of one record, written with exactly the given schema: Avro's bytes do not
+name their schema. Unions are those with null. Names of enumerations are text, fixed bytes are binary.
 
 Called by `binary_values` and the sink's `value_encoder`, on Spark's workers.
 """
@@ -47,7 +47,7 @@ class AvroFormat:
     confluent: bool = False
 
     def schema(self) -> pa.Schema:
-        """The record's fields as columns; raises ValueError for what is no record, or has no counterpart."""
+        """The record's fields as columns; raises ValueError for schemas without a counterpart."""
         record = self._parsed()
         if not isinstance(record, dict) or record.get("type") != "record":
             raise ValueError("it is not the schema of a record")
@@ -66,7 +66,7 @@ class AvroFormat:
             stream = io.BytesIO(without_header(value) if self.confluent else value)
             try:
                 row: Any = schemaless_reader(stream, parsed, None)
-            except Exception as error:  # fastavro raises what the bytes make it stumble over: many classes
+            except Exception as error:  # fastavro raises many classes of errors for bytes that do not fit
                 raise ValueError(
                     f"{type(error).__name__}: {error}" if str(error) else "it ends too early"
                 ) from error
@@ -77,7 +77,7 @@ class AvroFormat:
         return decode
 
     def encoder(self) -> Callable[[Mapping[str, Any]], bytes]:
-        """A function from the fields, as Arrow gives them, to a message; it raises ValueError (no values)."""
+        """A function from the fields, as Arrow values, to a message; its ValueError has no values in it."""
         from fastavro import schemaless_writer
 
         parsed: Any = self._parsed()
@@ -88,7 +88,7 @@ class AvroFormat:
             stream = io.BytesIO()
             try:
                 schemaless_writer(stream, parsed, {name: unshaped(row[name], kind) for name, kind in fields})
-            except Exception as error:  # noqa: BLE001 - fastavro raises what values make it stumble over
+            except Exception as error:  # noqa: BLE001 - fastavro raises many classes for values that do not fit
                 nulls = [name for name, _ in fields if row[name] is None and name not in optional]
                 why = f"null in {', '.join(nulls)}, which the schema does not allow" if nulls else None
                 raise ValueError(why or f"a field does not fit its type ({type(error).__name__})") from None
@@ -111,7 +111,7 @@ class AvroFormat:
 
 
 def shaped(value: Any, kind: pa.DataType) -> Any:
-    """A value as Arrow takes it: mappings as pairs, identifiers as text, through all levels."""
+    """A value in Arrow's form: mappings as pairs, identifiers as text, through all levels."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -124,7 +124,7 @@ def shaped(value: Any, kind: pa.DataType) -> Any:
 
 
 def unshaped(value: Any, kind: pa.DataType) -> Any:
-    """A value that Arrow gave as mappings are meant, through all levels; the opposite of `shaped`."""
+    """A value from Arrow with mappings restored, through all levels; the opposite of `shaped`."""
     if value is None:
         return None
     if pa.types.is_map(kind):

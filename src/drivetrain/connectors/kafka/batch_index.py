@@ -1,21 +1,21 @@
-"""What a Kafka source notes of every batch, so that a replay from a moment is exact for any disorder.
+"""Records timestamps of every batch of a Kafka source, so that replays are exact for any disorder.
 
-The problem: where a message stands in its partition says nothing of when it happened, and Kafka can look up
-only its own timestamps. So a replay would have to read everything, or to trust that both are alike.
+The problem: the offset of a message does not tell when it happened, and Kafka can look up only its own
+timestamps. So a replay would have to read everything, or to assume that both are alike.
 
 The design: `core.replay.offset_index` on an `OffsetStore`, fed with the largest timestamps that Spark
-computes for the clock anyway. A batch is noted after it ran and before Spark commits it, so one that ran
-twice is noted twice, and is the same. What cannot be written (a full disk, brokers that are away) stops no
-batch: it is written with the next picture, or is a gap if the process dies before.
+computes for the clock anyway. A batch is recorded after it ran and before Spark commits it, so one that ran
+twice is recorded twice, identically. A record that cannot be written (a full disk, unreachable brokers) stops
+no batch: it is written with the next picture, or is a gap if the process dies before.
 
-It belongs to the application, not to one of its lives: a replay begins a new life, and the index goes on.
-Starting over makes a new one. Facts about another event time, or about a topic that was replaced, count for
-nothing.
+The index belongs to the application, not to one of its lives: a replay begins a new life, and the index
+continues. Starting over makes a new one. Facts about another event time, or about a topic that was replaced,
+are ignored.
 
 Invariants:
 
-1. What `start` says, no message at or after the moment lies before; see `core.replay.offset_index`.
-2. A life that a replay began sees no message before its moment; it notes none of them as older than that.
+1. No message at or after the moment is before the offset of `start`; see `core.replay.offset_index`.
+2. A life that a replay began sees no message before its moment; it records none of them as older than that.
 
 Called by the Kafka source's adapter.
 """
@@ -37,7 +37,7 @@ RECORDS = 256
 """After how many batches a picture is written."""
 _STEPS = 256
 _ALL_STEPS = 24_000
-"""So that a picture is a message that every broker takes."""
+"""Limits a picture to a message that every broker accepts."""
 
 Offsets = Mapping[Partition, int]
 
@@ -51,11 +51,11 @@ class KafkaIndex:
         self._topics = dict(topics)
         self._core = OffsetIndex(max(4, min(_STEPS, _ALL_STEPS // max(1, partitions))))
         self._loaded = False
-        self._appended: int | None = None  # since the picture of this process; None: there is none
+        self._appended: int | None = None  # records since this process's picture; None: there is none
         self._failed = False
 
     def renew(self, first: Offsets) -> None:
-        """Begin a new index: the application takes what is at these offsets and behind."""
+        """Begin a new index: the application takes the messages from these offsets on."""
         self._core = OffsetIndex(self._core.limit)
         self._loaded = True
         for partition, offset in first.items():
@@ -63,9 +63,9 @@ class KafkaIndex:
         self._write(self._picture())
 
     def start(self, partition: Partition, from_ms: int) -> int | None:
-        """Where a replay of a partition begins; None when nothing is known of it.
+        """The offset at which a replay of a partition begins; None if unknown.
 
-        Raises the error of the store, when it cannot be read.
+        Raises the error of the store if it cannot be read.
         """
         self._load()
         return self._core.start(partition, from_ms)
@@ -73,30 +73,30 @@ class KafkaIndex:
     def took(
         self, before: Offsets, at: Offsets, newest_ms: Mapping[Partition, int | None], floor_ms: int | None
     ) -> None:
-        """A batch took what lies between two offsets; see `newest_of`. `floor_ms` is invariant 2."""
-        told: dict[str, dict[str, list[int | None]]] = {}
+        """Record a batch between two offsets; see `newest_of`. `floor_ms` is the moment of invariant 2."""
+        took: dict[str, dict[str, list[int | None]]] = {}
         try:
             self._load()
         except (OSError, DrivetrainError) as error:
-            self._tell(error)
+            self._warn(error)
             return
         for partition, end in at.items():
             start, ms = before.get(partition, 0), newest_ms.get(partition)
             if floor_ms is not None:
                 ms = max(floor_ms, NOTHING_MS if ms is None else ms)
             if start <= end and self._core.took(partition, start, end, ms):
-                told.setdefault(partition[0], {})[str(partition[1])] = [start, end, ms]
-        if told or self._failed:
-            self._write({"took": told})
+                took.setdefault(partition[0], {})[str(partition[1])] = [start, end, ms]
+        if took or self._failed:
+            self._write({"took": took})
 
     def replaced(self, topic: str, id: str) -> None:
-        """A topic is another one: what was known of it is not true any more."""
+        """Note that a topic was replaced: its records are no longer true."""
         self._topics[topic] = id
         self._core.forget(topic)
         self._appended = None
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._store.close()
 
     def _load(self) -> None:
@@ -128,7 +128,7 @@ class KafkaIndex:
 
     def _write(self, record: Record) -> None:
         try:
-            # Behind what another process has left, perhaps half a record, nothing can be appended.
+            # Another process may have left half a record, after which nothing can be appended.
             if self._appended is None or self._failed or self._appended >= RECORDS:
                 self._store.replace(self._picture())
                 self._appended = 0
@@ -137,18 +137,18 @@ class KafkaIndex:
                 self._appended += 1
             self._failed = False
         except (OSError, DrivetrainError) as error:
-            self._tell(error)
+            self._warn(error)
 
-    def _tell(self, error: Exception) -> None:
+    def _warn(self, error: Exception) -> None:
         if not self._failed:
             log.warning("the offset index cannot be kept; replays may begin earlier than needed: %s", error)
         self._failed = True
 
 
 def newest_of(newest: Newest | None, numbers: Mapping[Partition, int]) -> dict[Partition, int | None]:
-    """The newest timestamp of each partition in a batch, or one that is not older; None: it had none.
+    """The newest timestamp of each partition in a batch, or an upper bound; None: it had no messages.
 
-    `newest` is what was observed, `numbers` the partitions' numbers (`PART`).
+    `newest` are the observed timestamps, `numbers` the partitions' numbers (`PART`).
     """
     if newest is None or not (newest.is_partitioned or newest.newest_ms is not None):
         return dict.fromkeys(numbers, UNKNOWN_MS)

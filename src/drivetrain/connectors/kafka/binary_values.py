@@ -1,11 +1,11 @@
 """Avro and Protobuf messages in one Arrow function.
 
-The problem: PySpark has neither format without a package of Java's, and what the packages do with a message
-that does not parse cannot be told message by message.
+The problem: PySpark has neither format without a Java package, and the packages cannot report single messages
+that do not parse.
 
-The design: a format is a plain object that is sent to Spark's workers: it names the columns, and makes a
-function from bytes to a mapping by column, or raises ValueError with the reason. Around it one Arrow
-function: it passes on the other columns as they are, adds those of the message and the reason.
+The design: a format is a plain object that is sent to Spark's workers. It names the columns, and makes a
+function from bytes to a mapping by column, which raises ValueError with the reason. One Arrow
+function around it passes on the other columns unchanged, and adds those of the message and the reason.
 
 Invariants:
 
@@ -36,14 +36,14 @@ Decode = Callable[[bytes], Mapping[str, Any]]
 
 
 class Format(Protocol):
-    """What a binary format says; frozen, of plain values, so that it can be sent."""
+    """A binary format; frozen, of plain values, so that it can be sent."""
 
     def schema(self) -> pa.Schema:
-        """The columns of a message; raises ValueError when the format's own schema is none."""
+        """The columns of a message; raises ValueError when the format's own schema is invalid."""
         ...
 
     def decoder(self) -> Decode:
-        """A function that makes a mapping by column of a message's bytes; made where it is used."""
+        """A function from a message's bytes to a mapping by column; called where it is used."""
         ...
 
 
@@ -98,7 +98,7 @@ class _Decoding:
             rows.append(row)
             reasons.append(why)
         found = pa.array(rows, own)
-        # Flattened, a null struct has null fields.
+        # After flattening, a null struct has null fields.
         columns = [*batch.columns, *found.flatten(), pa.array(reasons, pa.string())]
         taken = [column.cast(field.type) for column, field in zip(columns, self.target, strict=True)]
         return pa.RecordBatch.from_arrays(taken, schema=self.target)

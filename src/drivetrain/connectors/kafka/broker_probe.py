@@ -1,4 +1,4 @@
-"""Whether a Kafka broker is there at all: told within seconds, before Spark is started.
+"""Checks within seconds, before Spark is started, whether a Kafka broker listens.
 
 Called by `kafka.connector`.
 """

@@ -1,16 +1,16 @@
-"""One set of Kafka settings for two clients, better defaults, and keeping secrets out of what is told.
+"""One set of Kafka settings for two clients, better defaults, and no secrets in messages.
 
 The problem: users know Kafka's settings by the names of Kafka's own (Java) clients, and Spark's connector
 takes these. The transactional producer is librdkafka, which has other names for some of them, and other
 forms for keys and certificates.
 
-The design: settings are given in Kafka's names only. Those that librdkafka calls the same are passed on as
-they are; a table translates the others; user and password are taken out of the login module's line. What
-has no counterpart (Java's key stores) is an error that says what to give instead.
+The design: settings are given only in Kafka's names. Those with the same name in librdkafka are passed on
+unchanged; a table translates the others; user and password are extracted from the login module's line. A
+setting without a counterpart (Java's key stores) is an error that names the alternative.
 
 Invariants:
 
-1. Both clients get the same settings, or an error says which one cannot be had.
+1. Both clients get the same settings, or an error names the one that is not supported.
 2. `Secrets.scrubbed` leaves no value of a secret setting in a text.
 
 Called by the Kafka sink and source. Source: Kafka's producer configuration, and librdkafka's
@@ -45,21 +45,21 @@ READING = {
     "max.partition.fetch.bytes": str(4 * 2**20),
     "receive.buffer.bytes": "-1",
 }
-"""What Spark's connector reads with unless the user says otherwise. Kafka's own defaults suit a consumer that
-handles one message after the other: with 500 messages a poll, a task of Spark's waits as long as it reads."""
+"""Spark's connector reads with these settings by default. Kafka's own defaults suit a consumer that handles
+one message after the other: with 500 messages per poll, a Spark task waits as long as it reads."""
 _SENT_TOGETHER_BYTES = 256 * 2**10
 LINGER_MS = 10
-"""How long a request waits to be full. At the end of a batch Spark sends what is left without waiting."""
+"""How long a request waits to be full. At the end of a batch Spark sends the rest without waiting."""
 _SHORTEST = 3
-"""Shorter values are no secrets, and to replace them would make any text unreadable."""
+"""Shorter values are not secret, and replacing them would make any text unreadable."""
 
 
 def for_librdkafka(options: Mapping[str, str], where: str) -> dict[str, str]:
-    """Kafka's settings in librdkafka's names; raises `OutputError` for what it cannot do."""
-    told: dict[str, str] = {}
+    """Kafka's settings in librdkafka's names; raises `OutputError` for unsupported ones."""
+    translated: dict[str, str] = {}
     for name, value in options.items():
         if name == "sasl.jaas.config":
-            told.update(_login(value, where))
+            translated.update(_login(value, where))
         elif name in ("ssl.truststore.location", "ssl.keystore.location"):
             kind = "truststore" if "truststore" in name else "keystore"
             if options.get(f"ssl.{kind}.type", "JKS").upper() != "PEM":
@@ -70,37 +70,37 @@ def for_librdkafka(options: Mapping[str, str], where: str) -> dict[str, str]:
                     remedy="convert it with keytool and openssl; Kafka's own clients read PEM too",
                 )
             if kind == "truststore":
-                told["ssl.ca.location"] = value
+                translated["ssl.ca.location"] = value
             else:
-                told.update({"ssl.certificate.location": value, "ssl.key.location": value})
+                translated.update({"ssl.certificate.location": value, "ssl.key.location": value})
         elif name == "ssl.endpoint.identification.algorithm":
-            told[name] = value or "none"
+            translated[name] = value or "none"
         elif name in _RENAMED:
             new = _RENAMED[name]
             if new is not None:
-                told[new] = value
+                translated[new] = value
         else:
-            told[name] = value
-    return told
+            translated[name] = value
+    return translated
 
 
 def sending(limit_bytes: int, linger_ms: int = LINGER_MS) -> dict[str, str]:
-    """What Spark's connector sends with unless the user says otherwise, where a message may have this size.
+    """The default settings with which Spark's connector sends, if a message may have this size.
 
-    A batch comes at once, so requests may be large, and wait a moment to be. Kafka's own defaults send 16 KiB
-    at a time.
+    A batch comes at once, so requests may be large, and wait a moment to fill up. Kafka's own defaults send
+    16 KiB at a time. at a time.
     """
     together = max(1, min(_SENT_TOGETHER_BYTES, limit_bytes))
     return {"batch.size": str(together), "linger.ms": str(linger_ms), "send.buffer.bytes": "-1"}
 
 
 def for_spark(options: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's settings as Spark's connector takes them."""
+    """Kafka's settings in the form of Spark's connector."""
     return {f"kafka.{name}": value for name, value in options.items()}
 
 
 class Secrets:
-    """The values among settings that nobody may read, whether they were written out or referred to."""
+    """The secret values among settings, whether given literally or by reference."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         values = {value for name, value in options.items() if is_hidden(name)}
@@ -109,7 +109,7 @@ class Secrets:
         self._values = sorted((v for v in values if len(v) >= _SHORTEST), key=len, reverse=True)
 
     def scrubbed(self, text: str) -> str:
-        """The text without them."""
+        """The text without the secrets."""
         for value in self._values:
             text = text.replace(value, "***")
         return scrubbed(text)

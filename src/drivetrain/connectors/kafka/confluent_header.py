@@ -1,6 +1,6 @@
 """The header that Confluent's serializers put before a message: a zero, a schema's number, perhaps an index.
 
-The schema is the user's own: no registry is asked, and the number is not looked at.
+The user gives the schema: no registry is queried, and the number is ignored.
 
 Called by the binary formats, on Spark's workers; JSON is decoded by Spark itself, in the same way. Source:
 Confluent's wire format.
@@ -13,14 +13,14 @@ NO_HEADER = "it does not begin with Confluent's header: a zero and four bytes"
 
 
 def without_header(value: bytes) -> bytes:
-    """The message behind the header; raises ValueError when there is none."""
+    """The message after the header; raises ValueError if there is none."""
     if len(value) < HEADER_BYTES or value[0] != 0:
         raise ValueError(NO_HEADER)
     return value[HEADER_BYTES:]
 
 
 def without_index(value: bytes) -> bytes:
-    """What follows the path to a message's type in its file, which Protobuf's header has as well."""
+    """The bytes after the path to a message's type in its file, which Protobuf's header also has."""
     count, at = _number(value, 0)
     for _ in range(count):
         _, at = _number(value, at)

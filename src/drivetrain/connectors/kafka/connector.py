@@ -1,4 +1,4 @@
-"""Kafka, as the registry knows it."""
+"""The connector of Kafka."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What a Kafka source asks of the brokers besides reading: which topics and offsets there are.
+"""Queries Kafka's brokers for a source: which topics and offsets there are.
 
-The problem: Spark's connector says of a missing topic, a refused login or a topic that was deleted and
-created again in between either nothing or a page of Java, and only once the query runs.
+The problem: for a missing topic, a refused login or a topic that was deleted and created again meanwhile,
+Spark's connector reports either nothing or a page of Java, and only once the query runs.
 
-The design: Kafka's own administration client, in Spark's Java process, where the connector has put it: so it
-takes the very settings that the connector takes. Each call has a bound; what it reports is translated here
-into who must act: the user (`InputError`) or nobody yet (`UnavailableError`).
+The design: Kafka's own administration client, in Spark's Java process, which has it from the connector: so it
+takes the same settings as the connector. Each call has a time limit; this module classifies its errors
+by who must act: the user (`InputError`) or nobody yet (`UnavailableError`).
 
 Invariants:
 
-1. Nothing here changes a topic; `make_compacted` makes one. The offsets of a consumer group are changed by
-   `commit` alone.
+1. Nothing here changes a topic; `make_compacted` creates one. Only `commit` changes the offsets of a consumer
+   group.
 2. No call takes longer than `timeout_ms`; no error carries a secret.
 
 Called by the Kafka source's adapter, from the thread that compiles, runs batches or polls, one at a time.
@@ -48,14 +48,14 @@ _REFUSED = (
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is now; `id` is another one after it was deleted and created again."""
+    """A topic as it is now; its `id` changes when it is deleted and created again."""
 
     id: str
     partitions: int
 
 
 class KafkaAdmin:
-    """One administration client, made when it is first asked; see the module's docstring."""
+    """One administration client, created at its first use; see the module docstring."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class KafkaAdmin:
             futures = client.describeTopics(listed).topicNameValues()
             for name in wanted:
                 try:
-                    told = self._get(futures[name])
+                    described = self._get(futures[name])
                 except Py4JJavaError as error:
                     if "UnknownTopicOrPartitionException" in _classes(error):
                         continue
                     raise
-                found[name] = Topic(told.topicId().toString(), told.partitions().size())
+                found[name] = Topic(described.topicId().toString(), described.partitions().size())
             return found
 
     def offsets(
@@ -104,7 +104,7 @@ class KafkaAdmin:
     ) -> dict[Partition, int]:
         """The offsets of partitions that exist: the first, the next to come, or the first at or after a time.
 
-        Where every message is older than the time (ms since the epoch) it is the next one.
+        If all messages are older than the time (ms since the epoch), it is the next one to come.
         """
         wanted = list(partitions)
         found = self._list_offsets(wanted, at)
@@ -127,8 +127,8 @@ class KafkaAdmin:
             options = package.ListOffsetsOptions(
                 level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
             )
-            told = self._get(client.listOffsets(asked, options).all())
-            return {p: int(told[self._java(p)].offset()) for p in wanted}
+            listed = self._get(client.listOffsets(asked, options).all())
+            return {p: int(listed[self._java(p)].offset()) for p in wanted}
 
     def sizes(self) -> dict[Partition, int]:
         """The bytes that the brokers keep of each partition, as stored (perhaps compressed)."""
@@ -147,7 +147,7 @@ class KafkaAdmin:
     def make_compacted(self, topic: str) -> None:
         """Create a topic of one partition that keeps the newest value of each key.
 
-        Raises `InputError` for one that exists and does not.
+        Raises `InputError` if the topic exists and is not compacted.
         """
         package = getattr(self._jvm, _ADMIN)
         with self._asking() as client:
@@ -165,8 +165,8 @@ class KafkaAdmin:
             resource = self._jvm.org.apache.kafka.common.config.ConfigResource
             asked = self._jvm.java.util.ArrayList()
             asked.add(resource(getattr(resource.Type, "TOPIC"), topic))  # noqa: B009 - a Java constant
-            told = next(iter(self._get(client.describeConfigs(asked).all()).values()))
-            policy = str(told.get("cleanup.policy").value())
+            described = next(iter(self._get(client.describeConfigs(asked).all()).values()))
+            policy = str(described.get("cleanup.policy").value())
         if policy != "compact":
             raise InputError(
                 "the topic for offsets is not compacted, so Kafka would delete offsets",
@@ -177,27 +177,27 @@ class KafkaAdmin:
             )
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> str | None:
-        """Begin to commit offsets to a consumer group; returns what went wrong the time before, if it did.
+        """Begin to commit offsets to a consumer group; returns the error of the previous commit, if any.
 
-        Does not wait, neither for Kafka nor for another call here: what nobody relies on may hold up nothing.
-        Another call means a batch, behind which there is the next time.
+        Waits neither for Kafka nor for another call here: these commits are optional and must not delay
+        anything. A concurrent call means that a batch is running, after which there is another commit.
         """
         if not self._lock.acquire(blocking=False):
             return None
         try:
             with self._asking() as client:
-                told = self._failed_commit()
+                error = self._failed_commit()
                 asked = self._jvm.java.util.HashMap()
                 for partition, offset in offsets.items():
                     place = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset)
                     asked.put(self._java(partition), place)
                 self._pending = client.alterConsumerGroupOffsets(group, asked).all()
-                return told
+                return error
         finally:
             self._lock.release()
 
     def _failed_commit(self) -> str | None:
-        """What went wrong with the last commit, if it did and that is known by now."""
+        """The error of the last commit, if it is known by now."""
         if self._pending is None or not self._pending.isDone():
             return None
         try:
@@ -207,7 +207,7 @@ class KafkaAdmin:
         return None
 
     def close(self) -> None:
-        """Close the connection; what was begun may be lost."""
+        """Close the connection; a commit under way may be lost."""
         with self._lock:
             client, self._client = self._client, None
             if client is not None:
@@ -221,7 +221,7 @@ class KafkaAdmin:
         return self._java_class("org.apache.kafka.common.TopicPartition")(*partition)
 
     def _java_class(self, name: str) -> Any:
-        """A class of Java's; to look one up is a question to Java for each part of its name."""
+        """A Java class, cached; looking one up takes a call to Java for each part of its name."""
         if name not in self._classes:
             self._classes[name] = functools.reduce(getattr, name.split("."), self._jvm)
         return self._classes[name]
@@ -238,7 +238,7 @@ class KafkaAdmin:
                     self._client = self._connected()
                 yield self._client
             except Py4JJavaError as error:
-                raise self.meant(error) from None  # its text may hold secrets
+                raise self.meant(error) from None  # its text may contain secrets
 
     def _connected(self) -> Any:
         settings = self._jvm.java.util.Properties()
@@ -253,20 +253,20 @@ class KafkaAdmin:
         return getattr(self._jvm, _ADMIN).AdminClient.create(settings)
 
     def meant(self, error: Py4JJavaError) -> DrivetrainError:
-        """What an error of one of Kafka's clients means to the user, without secrets."""
-        told = self._secrets.scrubbed(_message(error))
+        """The user's error for an exception of one of Kafka's clients, without secrets."""
+        text = self._secrets.scrubbed(_message(error))
         classes = _classes(error)
         if any(name in classes for name in _REFUSED):
             return InputError(
                 "Kafka refuses this source",
                 where=self._where,
-                got=told,
+                got=text,
                 remedy="check the options (security.protocol, sasl.*, ssl.*) and the rights of this user",
             )
         return UnavailableError(
             "no answer from Kafka",
             where=self._where,
-            got=told,
+            got=text,
             remedy="check the address, that the broker runs, and that its advertised.listeners are reachable",
         )
 
@@ -282,7 +282,7 @@ def _classes(error: Py4JJavaError) -> str:
 
 
 def _message(error: Py4JJavaError) -> str:
-    """What the innermost exception says, on one line."""
+    """The text of the innermost exception, on one line."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()

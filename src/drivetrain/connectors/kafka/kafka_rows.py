@@ -1,20 +1,20 @@
-"""Rows as Kafka takes them: key, value, headers, topic and partition, made by Spark's own generated code.
+"""Rows in Kafka's form: key, value, headers, topic and partition, made by Spark's own generated code.
 
 The problem: the two ways to send (Spark's connector, the transactional producer) must send the same bytes to
-the same partitions. So all that depends on the declaration is computed before that choice, as columns:
+the same partitions. So everything that depends on the declaration is computed before that choice, as columns:
 
     key binary, value binary, headers array<struct<key: string, value: binary>>, topic string, partition int
 
-of which headers, topic and partition are there only when they are said.
+of which headers, topic and partition exist only if they are declared.
 
-What Kafka would refuse is found here too, row by row: a missing topic, a partition that the topic does not
-have, a message above the limit of its size. Such a row fails the batch before a message of it is sent, with
-an error that names topic, key and limit; never the value, which may be large and nobody else's business.
+Rows that Kafka would refuse are detected here too: a missing topic, a partition that the topic does not
+have, a message above the size limit. Such a row fails the batch before any of its messages is sent, with
+an error that names topic, key and limit; never the value, which may be large or confidential.
 
 Invariants:
 
 1. The result has one row for each row, in the same order.
-2. An error carries no value of a message but its key, cut short.
+2. An error contains no part of a message except its key, truncated.
 
 Called by the Kafka sink.
 """
@@ -60,22 +60,22 @@ _JSON = {
 _HEADERS = "array<struct<key: string, value: binary>>"
 _REFUSED = re.compile(r"⟦kafka:([A-Za-z0-9+/=\s]+)⟧")
 _KEY_BYTES = 64
-"""As much of a key as an error shows, each byte as a character: keys need not be text."""
+"""How much of a key an error shows, each byte as a character: keys need not be text."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the target takes: the bytes of a message, and the partitions of the one topic, if it is one."""
+    """The target's limits: the bytes of a message, and the partitions of its topic if it has only one."""
 
     message_bytes: int
     partitions: int | None
 
 
 class KafkaRows:
-    """Makes the batches of one sink: columns are worked out once, as long as batches and limits are alike.
+    """Makes the batches of one sink; its columns are reused as long as schema and limits stay the same.
 
-    Each column is dozens of calls into Java, and each question about a type a plan that Spark analyses: more
-    than all else that a small batch costs.
+    Each column takes dozens of calls into Java, and each query for a type is a plan that Spark analyses: more
+    than everything else in a small batch costs.
     """
 
     def __init__(self, sink: KafkaSink) -> None:
@@ -98,14 +98,14 @@ class KafkaRows:
 
 
 def refused(text: str, sink: KafkaSink) -> OutputError | None:
-    """The error for a row that was refused here, found in what Spark reported of it."""
+    """The error for a row that was refused here, extracted from Spark's report."""
     found = _REFUSED.search(text)
     if found is None:
         return None
-    told = json.loads(base64.b64decode("".join(found[1].split())))
-    key = "none" if told.get("key") is None else repr(told["key"])
-    where = f"{told.get('topic') or sink.topic or sink.name} at {sink.bootstrap}"
-    what, limit = told["what"], told.get("limit")
+    refusal = json.loads(base64.b64decode("".join(found[1].split())))
+    key = "none" if refusal.get("key") is None else repr(refusal["key"])
+    where = f"{refusal.get('topic') or sink.topic or sink.name} at {sink.bootstrap}"
+    what, limit = refusal["what"], refusal.get("limit")
     if what == "topic":
         return OutputError(
             "a message has no topic",
@@ -119,14 +119,14 @@ def refused(text: str, sink: KafkaSink) -> OutputError | None:
             "a message names a partition that the topic does not have",
             where=where,
             expected=f"0 to {limit - 1}, or null for Kafka's own choice",
-            got=f"{told['got']}, in the message with key {key}",
+            got=f"{refusal['got']}, in the message with key {key}",
             remedy="correct the column, or add partitions to the topic",
         )
     return OutputError(
         "a message is too large for the topic",
         where=where,
         expected=f"at most {limit:,} bytes (max.message.bytes of the topic, or max.request.size in options)",
-        got=f"{told['got']:,} bytes, in the message with key {key}",
+        got=f"{refusal['got']:,} bytes, in the message with key {key}",
         remedy="raise max.message.bytes of the topic, or make the messages smaller; if they are compressed, "
         "max.request.size in options says how large they may be before that",
     )
@@ -152,7 +152,7 @@ class _Columns:
         self._second = [checked if name == "value" else F.col(name) for name in names]
 
     def of(self, df: DataFrame, batch_id: int) -> DataFrame:
-        """The batch; one pass to make the columns, one to look at them, so nothing is computed twice."""
+        """The batch; one pass makes the columns, another checks them, so nothing is computed twice."""
         turns = [self._turn(batch_id)] if self.sink.partitioner == "round robin" else []
         return df.select(*self._first, *turns).select(*self._second)
 
@@ -202,7 +202,7 @@ class _Columns:
         return encoded(record, kind, self.sink)
 
     def _bytes(self, column: SparkColumn, kind: DataType | None = None) -> SparkColumn:
-        kind = kind or self._type(column)  # each question is a plan that Spark analyses
+        kind = kind or self._type(column)  # each query for a type is a plan that Spark analyses
         if isinstance(kind, BinaryType):
             return column
         if _nested(kind):
@@ -245,14 +245,14 @@ class _Columns:
         return column.cast("int")
 
     def _turn(self, batch_id: int) -> SparkColumn:
-        """The partition by turns: the row's number within Spark's, from another start in every batch."""
+        """The partition by turns: the row's number within Spark's partition, with a new start per batch."""
         count = self.limits.partitions
         if count is None:
             raise self._wrong("one topic for round robin", f"topic_column={self.sink.topic_column!r}")
         turn = F.pmod(F.monotonically_increasing_id() + F.lit(batch_id), F.lit(count))
         return turn.cast("int").alias("partition")
 
-    # -- what Kafka would refuse -------------------------------------------------------------------
+    # -- rows that Kafka would refuse --------------------------------------------------------------
 
     def _checked(self, names: list[str]) -> SparkColumn:
         limit, count = self.limits.message_bytes, self.limits.partitions
@@ -269,10 +269,10 @@ class _Columns:
         return value
 
     def _refusal(self, names: list[str], what: str, got: SparkColumn, limit: int) -> SparkColumn:
-        """An expression that raises what `refused` reads."""
+        """An expression that raises the text that `refused` reads."""
         key = F.decode(F.substring("key", 1, _KEY_BYTES), "ISO-8859-1")
         topic = F.col("topic") if "topic" in names else F.lit(self.sink.topic)
-        told = F.to_json(
+        refusal = F.to_json(
             F.struct(
                 F.lit(what).alias("what"),
                 got.alias("got"),
@@ -281,7 +281,7 @@ class _Columns:
                 topic.alias("topic"),
             )
         )
-        packed = F.concat(F.lit("⟦kafka:"), F.base64(told.cast("binary")), F.lit("⟧"))
+        packed = F.concat(F.lit("⟦kafka:"), F.base64(refusal.cast("binary")), F.lit("⟧"))
         return F.raise_error(packed).cast("binary")
 
     def _wrong(self, expected: str, got: str) -> OutputError:

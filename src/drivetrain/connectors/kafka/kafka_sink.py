@@ -1,24 +1,24 @@
 """The Kafka sink: messages to a topic, at least once or exactly once.
 
-The problem: Spark may run a batch again after a crash, and what was sent to Kafka stays there. Spark's own
-connector sends again.
+The problem: Spark may run a batch again after a crash, and messages sent to Kafka stay there. Spark's own
+connector sends them again.
 
-The design. *At least once*: that connector, as it is, fed with the columns of `kafka_rows`. *Exactly once*: a
-batch is prepared in the sink's outbox, and committed as one Kafka transaction that also holds the batch's
-number, by one producer in the driver (`transactional_producer`; docs/decisions/0018 says why one).
-`core.checkpoint.publication` decides what a batch that comes again finds.
+The design. *At least once*: that connector, unchanged, with the columns of `kafka_rows`. *Exactly once*: a
+batch is prepared in the sink's outbox, and committed as one Kafka transaction that also contains the batch's
+number, by one producer in the driver (`transactional_producer`; docs/decisions/0018 explains why only one).
+`core.checkpoint.publication` decides what to do with a repeated batch.
 
     write = stage → prepare (durable, unseen) → note "begun" → transaction → note "published" → drop the batch
 
 What if we die here: before the transaction is committed, Kafka aborts it; when the sink is opened again, or
-after transaction_timeout. Between the commit and the note, the marker in Kafka says that it was committed.
-Before a batch is dropped it is known to be published, and whoever opens the sink next drops it.
+after transaction_timeout. Between the commit and the note, the marker in Kafka proves that it was committed.
+A batch is dropped only once it is known to be published; the next opening drops what is left.
 
 Invariants:
 
-1. A read_committed reader sees a batch whole or not at all, once, whatever is killed.
+1. A read_committed reader sees a batch completely or not at all, once, whichever process is killed.
 2. Every batch that Spark commits was published before.
-3. Nobody publishes who was not told by the brokers, after fencing all others, what was published.
+3. A producer publishes only after it has fenced all others and the brokers have reported what was published.
 
 Called by the engine. Source: Kafka's transactions; the two-phase commit of Apache Flink's Kafka sink.
 """
@@ -46,6 +46,7 @@ from drivetrain.connectors.kafka.transactional_producer import TransactionalProd
 from drivetrain.connectors.outbox import Outbox, PreparedBatch
 from drivetrain.core.checkpoint.publication import NONE, Marker, Publication, foreign
 from drivetrain.errors import DrivetrainError, InternalError, OutputError, UnavailableError
+from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.session.spark_errors import recovered
 
 if TYPE_CHECKING:
@@ -57,11 +58,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("drivetrain.kafka")
 
 _MARK_AGAIN_S = 3600.0
-"""A marker that is younger has not expired: Kafka keeps them for a week unless told otherwise."""
+"""A younger marker has not expired: Kafka keeps them for a week by default."""
 _BUFFER_BYTES = 32 * 2**20
 _REALTIME_LINGER_MS = 1
 """In real-time mode, where messages come one by one: without it, each is a request, and brokers and tasks are
-busy with those. So they are late by a millisecond, and not by much more under load."""
+busy with those. So messages are delayed by a millisecond, and not by much more under load."""
 _NEW_WAY = ("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
 
 
@@ -90,7 +91,7 @@ class _KafkaWriter:
         return self._made.made(df, self._target.limits(), batch_id)
 
     def meant(self, error: Exception) -> DrivetrainError | None:
-        """What an error of Spark's means, if it is about Kafka."""
+        """The user's error for one of Spark's, if it is about Kafka."""
         text = f"{error}"
         return refused(text, self._sink) or recovered(text) or self._refused_by_kafka(text)
 
@@ -123,28 +124,29 @@ class AtLeastOnceKafka(_KafkaWriter):
         self._written = Path(context.state_dir) / "written"
 
     def validate(self) -> None:
-        """Raise unless the brokers answer and the topic is there, or may be created."""
+        """Raise unless the brokers answer and the topic exists, or may be created."""
         self._target.check()
 
     def check_fresh(self) -> None:
-        """Raise `OutputError` when something was sent, and the sink does not say that this is fine."""
+        """Raise `OutputError` when something was sent, unless the sink allows that."""
         if self._sink.on_fresh == "refuse" and self._written.exists():
             raise self._refuse_fresh()
 
     def fresh(self) -> None:
-        """Forget that something was sent."""
+        """Delete the record that something was sent."""
         self._written.unlink(missing_ok=True)
 
     def write(self, df: DataFrame, batch_id: int) -> int:
-        """Send the rows of a batch and return how many they were; a batch that comes again is sent again."""
+        """Send the rows of a batch and return their number; a repeated batch is sent again."""
         rows = self._rows(df, batch_id)
         self._note_written()
         counted = Observation()
-        # Spark 4.3 writes to Kafka the old way unless told otherwise, which never tells what was observed.
+        # By default Spark 4.3 writes to Kafka through its V1 API, which never reports observations.
         rows.sparkSession.conf.set(*_NEW_WAY)
         try:
             writer = rows.observe(counted, F.count(F.lit(1)).alias("n")).write.format("kafka")
-            writer.options(**self._settings()).mode("append").save()
+            with computing():
+                writer.options(**self._settings()).mode("append").save()
         except Exception as error:
             meant = self.meant(error)
             if meant is None:
@@ -153,10 +155,10 @@ class AtLeastOnceKafka(_KafkaWriter):
         try:
             return int(counted.get["n"])
         except Py4JJavaError:
-            return 0  # Spark saw that there were no rows, and did not count them
+            return 0  # Spark found no rows, and did not count them
 
     def stream(self, df: DataFrame) -> DataStreamWriter:
-        """What writes the rows of a streaming `df` as they come; the caller starts it."""
+        """The writer that sends the rows of a streaming `df` as they come; the caller starts it."""
         self._note_written()
         settings = self._settings(_REALTIME_LINGER_MS)
         return self._rows(df, 0).writeStream.format("kafka").options(**settings)
@@ -177,10 +179,10 @@ class AtLeastOnceKafka(_KafkaWriter):
             **self._target.options,
             "bootstrap.servers": self._sink.bootstrap,
         }
-        told = for_spark(given)
+        settings = for_spark(given)
         if self._sink.topic is not None and self._sink.topic_column is None:
-            told["topic"] = self._sink.topic
-        return told
+            settings["topic"] = self._sink.topic
+        return settings
 
 
 class ExactlyOnceKafka(_KafkaWriter):
@@ -198,14 +200,14 @@ class ExactlyOnceKafka(_KafkaWriter):
     # -- before anything runs ----------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Raise unless the topic is there, or may be created, and what we published there is this state's."""
+        """Raise unless the topic exists, or may be created, and our results in it belong to this state."""
         self._target.check()
         marker, note = self._marker(), self._outbox.publication()
         if marker is not None and (note is None or note.token != marker.token):
             raise foreign(self._sink.name)
 
     def check_fresh(self) -> None:
-        """Raise `OutputError` when something was published, and the sink does not say that this is fine."""
+        """Raise `OutputError` when something was published, unless the sink allows that."""
         if self._sink.on_fresh == "append":
             return
         marker, note = self._marker(), self._outbox.publication()
@@ -214,8 +216,8 @@ class ExactlyOnceKafka(_KafkaWriter):
             raise self._refuse_fresh()
 
     def fresh(self) -> None:
-        """Begin another publication, whose results come after those that are there."""
-        # The mark in Kafka last: as long as it is there, a state that is gone is noticed.
+        """Begin a new publication, whose results come after the existing ones."""
+        # The marker in Kafka last: while it exists, a lost state is detected.
         self._outbox.forget()
         self._known = None
         self._target.forget_marker()
@@ -233,15 +235,15 @@ class ExactlyOnceKafka(_KafkaWriter):
             return 0
         staged = self._staged(df, batch_id)
         if not staged.rows:
-            return 0  # nothing to see, and the same again after a crash
+            return 0  # nothing to publish, and the same again after a crash
         for earlier in self._outbox.batches():
-            if earlier < batch_id:  # of a life of the application that a replay has ended: see core.replay
+            if earlier < batch_id:  # of a life that a replay has ended: see core.replay
                 self._outbox.drop(earlier)
         self._outbox.prepare(staged)
         return self.commit(batch_id)
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
-        """Keep the rows of a batch durably until they are committed or aborted; how many they are."""
+        """Keep the rows of a batch durably until they are committed or aborted; returns their number."""
         if self._is_published(batch_id):
             return 0
         staged = self._staged(df, batch_id)
@@ -249,7 +251,7 @@ class ExactlyOnceKafka(_KafkaWriter):
         return staged.rows
 
     def prepared(self) -> list[int]:
-        """The batches that wait to be committed, growing."""
+        """The batches that wait to be committed, in increasing order."""
         return self._outbox.batches()
 
     def commit(self, batch_id: int) -> int:
@@ -270,15 +272,15 @@ class ExactlyOnceKafka(_KafkaWriter):
         return batch.rows
 
     def abort(self, batch_id: int) -> None:
-        """Forget a prepared batch that was not published."""
+        """Drop a prepared batch that was not published."""
         if batch_id <= self._opened().published:
             raise InternalError(f"batch {batch_id} is aborted, and is published", where=self._sink.name)
         self._outbox.drop(batch_id)
 
-    # -- how ---------------------------------------------------------------------------------------
+    # -- implementation ----------------------------------------------------------------------------
 
     def _is_published(self, batch_id: int) -> bool:
-        """Whether it is, as far as can be known without asking; `commit` asks."""
+        """Whether it is, as far as known without asking the brokers; `commit` asks them."""
         known = self._known or self._outbox.publication()
         return known is not None and batch_id <= known.published
 
@@ -295,7 +297,7 @@ class ExactlyOnceKafka(_KafkaWriter):
             raise meant from None
 
     def _opened(self) -> Publication:
-        """What is published; takes over from whoever published before when that is not known."""
+        """The published state; takes over from an earlier producer if it is not known."""
         if self._known is not None and self._producer.is_open:
             return self._known
         note = self._outbox.begin()
@@ -326,7 +328,7 @@ class ExactlyOnceKafka(_KafkaWriter):
             self._mark(known)
         begun = known.began(batch.batch)
         self._outbox.keep(begun)
-        self._known = None  # whatever happens now, it is the brokers who know
+        self._known = None  # until the transaction has ended, only the brokers know
         marker = Marker(begun.token, batch.batch)
         sent = self._producer.publish(lambda: self._outbox.messages(batch), marker)
         if sent != batch.rows:
@@ -364,4 +366,4 @@ _JAVA = (
         "check that they run; the same command continues where it stopped, and sends the batch again",
     ),
 )
-"""What Java's client says, in order: a signature in Spark's report, what it means, what to do."""
+"""Errors of Java's client, in order: a signature in Spark's report, the meaning, the remedy."""

@@ -1,20 +1,19 @@
-"""The Kafka source: Spark's connector, with places that stay, an end, checks, and messages that are decoded.
+"""The Kafka source: Spark's connector, with fixed start and end, checks, and decoded messages.
 
-The problem: Spark's connector reads well and fast; but it takes "latest" anew if a process dies before its
-first batch, has no end, does not see that a topic was replaced, and gives bytes.
+The problem: Spark's connector reads well and fast; but it resolves "latest" again if a process dies before
+its first batch, has no end, does not notice that a topic was replaced, and delivers bytes.
 
-The design: the connector reads. Where it begins is found out beforehand and given as offsets
-(`start_and_end`); an end is a filter by partition and offset, and the engine stops the query when the offsets
-have passed it. The batch's size is the connector's number of messages, from the limit in bytes by what the
-brokers say a message takes on average. Transactions that were not committed are not read, unless the user
-says so.
+The design: the connector reads. Its start is resolved beforehand and passed as offsets (`start_and_end`); an
+end is a filter by partition and offset, and the engine stops the query when the offsets have passed it. The
+connector limits a batch by its number of messages, which follows from the limit in bytes and the brokers'
+average size of a message. By default, transactions that were not committed are not read.
 
 Invariants:
 
-1. A batch that runs again has the messages it had: its offsets are in Spark's log before it runs.
-2. With an end, no message at or behind it is delivered, and the source is finished when all before it were.
+1. A batch that runs again has the same messages: its offsets are in Spark's log before it runs.
+2. With an end, no message at or after it is delivered, and the source is finished when all before it were.
 3. From a time on, no message before it is delivered, and none at or after it is missed.
-4. A replay misses no message at or after its moment that the brokers still have, and says what they have not.
+4. A replay misses no message at or after its moment that the brokers still have, and reports missing ones.
 
 Called by `kafka.connector`.
 """
@@ -56,7 +55,7 @@ log = logging.getLogger("drivetrain.kafka")
 
 OPEN_TIMEOUT_MS = 20_000
 _MESSAGE_BYTES = 1024
-"""What a message is taken to have where the brokers cannot say: an empty topic, or no right to ask."""
+"""The assumed size of a message if the brokers cannot report it: an empty topic, or missing rights."""
 
 
 def open_kafka(source: Kafka, context: SourceContext) -> OpenedKafka:
@@ -118,7 +117,7 @@ def _index(
     options: Mapping[str, str],
     topics: Mapping[str, Topic],
 ) -> KafkaIndex | None:
-    """The index for replays, None where nothing is replayed: without an event time that is a column."""
+    """The index for replays; None if no replay can use it: without an event time column."""
     if context.replay_column is None or context.lasting_dir is None:
         return None
     store: OffsetStore
@@ -141,7 +140,7 @@ def _places(
     *,
     started: bool,
 ) -> Places:
-    """The places of an earlier start, or those of now, written down."""
+    """The places of an earlier start, or the current ones, saved."""
     places = Places.load(context.state_dir)
     partitions = partitions_of(topics)
     if places is None:
@@ -160,7 +159,7 @@ def _places(
         return places
     changed = places.know(topics)
     new = [p for p in partitions if p not in places.first]
-    if new and not started:  # added between a start that came to nothing and this one
+    if new and not started:  # added between a start that failed and this one
         places.first.update(admin.offsets(new, "earliest"))
         changed = True
     if changed:
@@ -175,11 +174,11 @@ def _replayed(
     index: KafkaIndex,
     first: Mapping[Partition, int],
 ) -> dict[Partition, int]:
-    """Where a replay begins: by the index, else where the source begins; raises what the brokers have not."""
+    """The start of a replay: by the index, else the source's; raises an error for deleted messages."""
     from_ms = context.replay_from_ms
     assert from_ms is not None, "a replay"
     known = {p: index.start(p, from_ms) for p in first}
-    begins = {p: offset if (told := known[p]) is None else told for p, offset in first.items()}
+    begins = {p: offset if (indexed := known[p]) is None else indexed for p, offset in first.items()}
     earliest = admin.offsets(first, "earliest")
     gone = [(p, offset, earliest[p]) for p, offset in sorted(begins.items()) if offset < earliest[p]]
     if gone:
@@ -193,20 +192,20 @@ def _replayed(
         log.warning(
             "%s: the replay goes without messages that were deleted: %s", source.name, gone_text(gone)
         )
-    # Of its own timestamps Kafka knows it to the message, but nothing of those that it has deleted.
+    # Kafka finds its own timestamps to the message, but not those of messages that it has deleted.
     exact = offsets_for(admin, first, from_ms) if is_kafka_time(source, context.replay_column) else {}
     return {p: max(offset, earliest[p], exact.get(p, 0)) for p, offset in begins.items()}
 
 
 def _disorder_ms(source: Kafka) -> int:
-    """How much later than Kafka's timestamp a message's own time may be."""
+    """How much later than Kafka's timestamp a message's own timestamp may be."""
     if source.event_time is None or is_kafka_time(source, source.event_time):
         return 0
     return milliseconds(source.max_disorder or "0 s", "max_disorder")
 
 
 def _until(df: DataFrame, places: Places) -> DataFrame:
-    """The connector's rows, none at or behind the end."""
+    """The connector's rows before the end."""
     return df if places.end is None else df.where(F.col("offset") < by_partition(places.end, 0))
 
 

@@ -1,13 +1,13 @@
-"""What the bytes of a Kafka message mean, as Spark expressions; Avro and Protobuf in one Arrow function.
+"""Decodes the bytes of Kafka messages with Spark expressions; Avro and Protobuf in one Arrow function.
 
-The problem: a value that does not parse must not become a null that nobody notices, and an error must name
+The problem: a value that does not parse must not become a null without notice, and an error must name
 the message: its topic, partition and offset.
 
 The design: the connector's columns get hidden names (`__k_value`, …), so that the schema may use any. A
-format gives its columns, and a reason, which is null for a message that is well. Text and JSON are Spark's
-own expressions; its JSON parser says through the column for corrupt records which messages did not fit the
-schema. Under the policy `fail` each column raises the reason, marked, in place of a value; `bad_message`
-finds the mark in what Spark reports. Under `dead_letter` the reason goes to `BAD_COLUMN`, and the columns are
+format has its columns, and a reason, which is null for a valid message. Text and JSON are Spark's
+own expressions; its JSON parser marks messages that do not fit the schema in the column for corrupt
+records. Under the policy `fail` each column raises the reason, marked, in place of a value; `bad_message`
+finds the mark in Spark's report. Under `dead_letter` the reason goes to `BAD_COLUMN`, and the columns are
 null.
 
 Invariants:
@@ -43,7 +43,7 @@ _PARSED, _RAW, _REASON = "__parsed", "__raw", "__reason"
 
 @dataclass(frozen=True)
 class Decoded:
-    """Messages under hidden names, the user's columns by name, why a message is bad, and its event time."""
+    """Messages under hidden names, the user's columns by name, the reason if bad, and the event time."""
 
     df: DataFrame
     columns: dict[str, Column]
@@ -51,7 +51,7 @@ class Decoded:
     time: Column
 
     def where(self, condition: Column) -> Decoded:
-        """Those of the messages that `condition`, on the hidden names, holds for."""
+        """The messages for which `condition`, on the hidden names, holds."""
         return replace(self, df=self.df.where(condition))
 
     def rows(self, source: Kafka, *more: Column) -> DataFrame:
@@ -60,14 +60,14 @@ class Decoded:
         if source.on_bad_record == "dead_letter":
             checked = [F.when(well, column).alias(name) for name, column in self.columns.items()]
             return self.df.select(*checked, F.when(~well, self._bad()).alias(BAD_COLUMN), *more)
-        told = F.to_json(
+        failure = F.to_json(
             F.struct(
                 *(F.col(HIDDEN + name).alias(name) for name in ("topic", "partition", "offset")),
                 self.reason.alias("reason"),
                 F.lit(0).alias("end"),
             )
         )
-        error = F.raise_error(F.concat(F.lit(_MARK), told))
+        error = F.raise_error(F.concat(F.lit(_MARK), failure))
         kinds = self.df.select(*(c.alias(n) for n, c in self.columns.items())).schema
         checked = [
             F.when(well, column).otherwise(error.cast(kinds[name].dataType)).alias(name)
@@ -88,7 +88,7 @@ class Decoded:
 
 
 def decoded(df: DataFrame, source: Kafka) -> Decoded:
-    """The connector's rows `df` as `source` says; raises `InputError` for a schema that is none."""
+    """The connector's rows `df`, decoded as `source` declares; raises `InputError` for an invalid schema."""
     df = df.select(*(F.col(name).alias(HIDDEN + name) for name in df.columns))
     value = F.col(f"{HIDDEN}value")
     if source.format in ("text", "raw"):
@@ -125,14 +125,15 @@ def decoded(df: DataFrame, source: Kafka) -> Decoded:
 
 
 def bad_message(text: str, where: str) -> InputError | None:
-    """The error of a message that could not be read, when Spark's words about a failed batch hold it."""
+    """The error of a message that could not be read, if Spark's report of a failed batch contains one."""
     found = _FOUND.search(text)
     if found is None:
         return None
-    told = json.loads(found[1])
+    failure = json.loads(found[1])
     return InputError(
-        f"a message cannot be read: {told['reason']}",
-        where=f"{where}, topic {told['topic']}, partition {told['partition']}, offset {told['offset']}",
+        f"a message cannot be read: {failure['reason']}",
+        where=f"{where}, topic {failure['topic']}, partition {failure['partition']}, "
+        f"offset {failure['offset']}",
         remedy="correct the format or the schema, or put such messages into the dead letters: "
         'on_bad_record="dead_letter"',
     )
@@ -143,7 +144,7 @@ def _not_utf8(text: Column, what: str) -> Column:
 
 
 def _without_header(value: Column) -> tuple[Column, Column]:
-    """What follows Confluent's header (see `confluent_header`), and why there is none."""
+    """The bytes after Confluent's header (see `confluent_header`), and the reason if there is none."""
     has_one = F.startswith(value, F.lit(b"\x00")) & (F.octet_length(value) >= HEADER_BYTES)
     reason = F.when(value.isNotNull() & ~has_one, F.lit(NO_HEADER))
     return F.substring(value, HEADER_BYTES + 1, 2**31 - 1), reason

@@ -1,19 +1,19 @@
-"""Where the offset index of a source is kept: a file beside the state, or a compacted Kafka topic.
+"""Stores the offset index of a source: in a file next to the state, or in a compacted Kafka topic.
 
-The problem: after every batch a few numbers must be kept, for as long as the application lives, at next to no
-cost, and where the user wants them: with the state, or where they survive the loss of the state.
+The problem: after every batch a few numbers must be stored, for the application's whole lifetime, at almost
+no cost, and where the user wants them: with the state, or where they survive its loss.
 
-The design: a log of records, the first of which is a whole picture; whoever writes replaces the log by a
-new picture once in a while. A file is appended to, and replaced in one step. In a topic each record has a
-key of its own, and the picture says which records it replaces: these are deleted by tombstones, and Kafka
-compacts the rest. The Java clients that Spark's connector brings do it, so they take the same settings.
+The design: a log of records, the first of which is a complete picture; the writer replaces the log with a new
+picture from time to time. A file is appended to, and replaced in one step. In a topic each record has its own
+key, and the picture has the numbers of the records it replaces: these are deleted by tombstones, and Kafka
+compacts the rest. The Java clients of Spark's connector do it, so they take the same settings.
 
-What if we die here: a record that was half written is not read, nor is what follows it. A record that Spark's
-own log outlived (which is not synced to disk either) is a gap, which the index knows to tell.
+What if we die here: a half-written record is not read, nor are records after it. If Spark's own log has a
+batch whose record is lost (neither is synced to disk), that is a gap, which the index detects.
 
 Invariants:
 
-1. `load` gives a picture and records that followed it, in the order in which they were written.
+1. `load` returns a picture and the records after it, in the order in which they were written.
 2. `replace` happens as a whole, or not at all.
 
 Called by `batch_index`. Source: the offset stores of Apache Gearpump (HDFS and Kafka).
@@ -44,23 +44,23 @@ _POLL_MS = 200
 
 
 class OffsetStore(Protocol):
-    """A log of records; errors are those of the place: `OSError` or `DrivetrainError`."""
+    """A log of records; raises the errors of its storage: `OSError` or `DrivetrainError`."""
 
     def load(self) -> list[Record]:
-        """The last picture and the records since, oldest first; empty when there is none."""
+        """The last picture and the records since, oldest first; empty if there is none."""
 
     def append(self, record: Record) -> None:
-        """One record more; only behind a picture that this object has written."""
+        """Append a record; only after a picture that this object has written."""
 
     def replace(self, picture: Record) -> None:
-        """A picture instead of everything so far."""
+        """Replace the whole log with a picture."""
 
     def close(self) -> None:
-        """Let go of what is held open."""
+        """Release its resources."""
 
 
 class FileStore:
-    """The log as a file in `directory`, which is made."""
+    """The log as a file in `directory`, which is created."""
 
     def __init__(self, directory: str) -> None:
         self._path = Path(directory, FILE)
@@ -75,11 +75,11 @@ class FileStore:
             return []
         for line in lines:
             if not line.endswith("\n"):
-                break  # half a record: whoever wrote it died
+                break  # half a record: its writer died
             try:
                 found.append(json.loads(line))
             except ValueError:
-                break  # the machine lost power: what follows may be anything
+                break  # the machine lost power: the rest may be anything
         return found
 
     def append(self, record: Record) -> None:
@@ -105,7 +105,7 @@ class FileStore:
 class TopicStore:
     """The log in the first partition of `topic`, under keys that begin with `name`.
 
-    The topic is made if it is missing, compacted. Raises `InputError` for one that is not compacted.
+    The topic is created if it is missing, compacted. Raises `InputError` for one that is not compacted.
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class TopicStore:
         for key, value in self._messages():
             if key.startswith(f"{self._name}/"):
                 newest[key.removeprefix(f"{self._name}/")] = value
-        told = newest.pop("picture", None)
-        if told is None:
+        latest = newest.pop("picture", None)
+        if latest is None:
             return []
-        picture = json.loads(told)
+        picture = json.loads(latest)
         after = int(picture["after"])
         records = {int(n): json.loads(v) for n, v in newest.items() if v is not None and int(n) >= after}
-        # Of those that the picture has replaced, some may not be deleted yet.
+        # Some of the records that the picture has replaced may not be deleted yet.
         self._written = sorted(int(n) for n, v in newest.items() if v is not None)
         self._next = max([after, *(n + 1 for n in self._written)])
         return [picture, *(records[n] for n in sorted(records))]
@@ -179,10 +179,10 @@ class TopicStore:
             if wait:
                 sent.get(60, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
         except Py4JJavaError as error:
-            raise self._admin.meant(error) from None  # its text may hold secrets
+            raise self._admin.meant(error) from None  # its text may contain secrets
 
     def _messages(self) -> list[tuple[str, str | None]]:
-        """Everything that is in the partition, oldest first."""
+        """All records in the partition, oldest first."""
         place = (self._topic, 0)
         kafka, found = self._jvm.org.apache.kafka, []
         end = self._admin.offsets([place], "latest")[place]

@@ -1,18 +1,18 @@
-"""An opened Kafka source: checks its topics before a batch, counts how far it is, commits to a group.
+"""An opened Kafka source: checks its topics before a batch, reports its position, commits to a group.
 
 The problem: a topic that is deleted and created again has the same name and other messages. Kafka deletes
-what is older than the retention, read or not. Spark notices the second when it reads, and the first only if
-the new topic is shorter; and what it says names no offsets.
+messages older than the retention, read or not. Spark notices the second when it reads, and the first only if
+the new topic is shorter; and its report names no offsets.
 
-The design: before a batch the ids of its topics are compared with those that were read from. When Spark
-reports that data was lost, the brokers are asked what they still have, so that the error can say what is
-missing. Under `on_data_loss="continue"` both are logged and counted, and reading goes on with what there is.
-After a batch its offsets are committed to the user's consumer group, for Kafka's tools to show; that may
-fail, and is said once.
+The design: before a batch the ids of its topics are compared with those of the topics read so far. When Spark
+reports that data was lost, the brokers are asked what they still have, so that the error can name the missing
+offsets. Under `on_data_loss="continue"` both are logged and counted, and reading continues with what is left.
+After a batch its offsets are committed to the user's consumer group, for Kafka's tools to show; a failure of
+that is reported once.
 
 Invariants:
 
-1. Under `fail`, no batch mixes messages of two topics of one name, and none leaves out messages in silence.
+1. Under `fail`, no batch mixes messages of two topics of one name, and none silently omits messages.
 2. The group's offsets are those of committed batches, never ahead of them.
 
 Made by `kafka_source`; called by the engine as an `OpenedSource`.
@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,13 +52,13 @@ _AWAY = re.compile(
 )
 _ERROR = re.compile(r"org\.apache\.kafka\.common\.(?:errors\.|config\.)?(\w+Exception):? ?([^\n]*)")
 _REMEDY = (
-    'start over with --fresh, or go on with what is still there: on_data_loss="continue"; to be spared it, '
+    'start over with --fresh, or continue with what is still there: on_data_loss="continue"; to avoid it, '
     "let the topic keep messages for longer than the application may be away"
 )
 
 
 class OpenedKafka(OpenedSource):
-    """One Kafka source while it runs; the rows `df` have the column `PART` where `is_partitioned`."""
+    """One Kafka source while it runs; the rows `df` have the column `PART` if `is_partitioned`."""
 
     reader = "kafka"
     how_read = "read by Spark's Kafka connector"
@@ -92,10 +93,10 @@ class OpenedKafka(OpenedSource):
         """How many messages were deleted before they were read, since the state began."""
         return self._places.lost
 
-    # -- how far -----------------------------------------------------------------------------------
+    # -- position ----------------------------------------------------------------------------------
 
     def position(self, offset: str | None) -> Position:
-        """Messages taken up to an end offset, counted by offsets, as far as the source goes."""
+        """Messages taken up to an end offset, as a difference of offsets, at most to the source's end."""
         at = offsets_of(json.loads(offset)) if offset else self._places.first
         first, end = self._places.first, self._places.end
         if end is None:
@@ -105,10 +106,19 @@ class OpenedKafka(OpenedSource):
         total = sum(max(0, n - first.get(p, 0)) for p, n in end.items())
         return Position(done, total, finished=all(at.get(p, first.get(p, 0)) >= n for p, n in end.items()))
 
+    def taken_of_partitions(self, before: str | None, offset: str | None) -> Mapping[int, int]:
+        """Messages by the number of their partition, counted by offsets; empty of a single partition."""
+        if offset is None or not self.partitions:
+            return {}
+        start = {**self._places.first, **(offsets_of(json.loads(before) or {}) if before else {})}
+        numbers = self._places.numbers
+        at = offsets_of(json.loads(offset))
+        return {numbers[p]: max(0, n - start.get(p, n)) for p, n in at.items() if p in numbers}
+
     # -- before a batch ----------------------------------------------------------------------------
 
     def check(self, offset: str | None) -> None:
-        """Raise `InputError` unless the topics of a batch up to `offset` are those that were read from."""
+        """Raise `InputError` unless the topics of a batch up to `offset` are those read so far."""
         if offset is None:
             return
         at = offsets_of(json.loads(offset))
@@ -118,10 +128,10 @@ class OpenedKafka(OpenedSource):
         for name in names:
             known, now = self._places.topics.get(name), found.get(name)
             if now is None:
-                self._tell_lost(f"the topic {name} was deleted", f"topic {name}")
+                self._report_lost(f"the topic {name} was deleted", f"topic {name}")
                 continue
             if known is not None and known != now.id:
-                self._tell_lost(f"the topic {name} was deleted and created again", f"topic {name}")
+                self._report_lost(f"the topic {name} was deleted and created again", f"topic {name}")
                 self._places.lost_below = {p: n for p, n in self._places.lost_below.items() if p[0] != name}
                 if self._index is not None:
                     self._index.replaced(name, now.id)
@@ -132,7 +142,7 @@ class OpenedKafka(OpenedSource):
         if self._source.on_data_loss == "continue":
             self._count_lost(at)
 
-    def _tell_lost(self, what: str, where: str) -> None:
+    def _report_lost(self, what: str, where: str) -> None:
         if self._source.on_data_loss == "fail":
             raise InputError(
                 what,
@@ -140,10 +150,10 @@ class OpenedKafka(OpenedSource):
                 expected="the topic that was read from so far",
                 remedy=_REMEDY,
             )
-        log.warning("%s: %s; going on with what there is", self._source.name, what)
+        log.warning("%s: %s; continuing with what is left", self._source.name, what)
 
     def _count_lost(self, at: dict[Partition, int]) -> None:
-        gone = [told for told in self._gone(at) if self._places.lose(*told)]
+        gone = [place for place in self._gone(at) if self._places.lose(*place)]
         if gone:
             self._places.save(self._state_dir)
             log.warning(
@@ -151,7 +161,7 @@ class OpenedKafka(OpenedSource):
             )
 
     def _gone(self, at: dict[Partition, int]) -> list[tuple[Partition, int, int]]:
-        """What of the batch up to `at` the brokers no longer have: partition, from, up to (exclusive)."""
+        """Missing offsets of the batch up to `at` in the brokers: partition, from, to (exclusive)."""
         before = self._start()
         topics = self._admin.topics({topic for topic, _ in at})
         there = [p for p in at if p[0] in topics and p[1] < topics[p[0]].partitions]
@@ -165,7 +175,7 @@ class OpenedKafka(OpenedSource):
         return found
 
     def _start(self) -> dict[Partition, int]:
-        """Where the running batch begins: by Spark's logs, where the last committed one ended."""
+        """Where the running batch begins: where, by Spark's logs, the last committed one ended."""
         if self._spark_log is not None:
             checkpoint = self._spark_log.parents[1]
             batch = committed(checkpoint)
@@ -179,30 +189,30 @@ class OpenedKafka(OpenedSource):
                 return offsets_of(json.loads(initial.read_text().splitlines()[-1]))
         return self._places.first
 
-    # -- when it failed ----------------------------------------------------------------------------
+    # -- after a failure ---------------------------------------------------------------------------
 
     def explain(self, text: str) -> DrivetrainError | None:
-        """What Spark's words about a failed batch mean, when they are about this source."""
+        """The error for Spark's report of a failed batch, if it is about this source."""
         bad = bad_message(text, self._source.name)
         if bad is not None:
             return bad
         if _LOST.search(text):
             return self._loss(text)
-        told = self._admin.scrubbed(text)
-        away = _AWAY.search(told)
-        if away is not None and "org.apache.kafka" in told:
+        report = self._admin.scrubbed(text)
+        away = _AWAY.search(report)
+        if away is not None and "org.apache.kafka" in report:
             return UnavailableError(
                 "Kafka did not answer",
                 where=self._source.name,
                 got=f"{away[1]}: {away[2].strip()[:300]}",
                 remedy="run the same command again when the broker is back: it continues where it stopped",
             )
-        found = _ERROR.search(told)
-        if found is not None or told != text:
+        found = _ERROR.search(report)
+        if found is not None or report != text:
             return UserError(
                 "Kafka cannot be read",
                 where=self._source.name,
-                got=f"{found[1]}: {found[2][:300]}" if found else told[:300],
+                got=f"{found[1]}: {found[2][:300]}" if found else report[:300],
                 remedy="check the source's options, and the rights of its user",
             )
         return None
@@ -218,25 +228,25 @@ class OpenedKafka(OpenedSource):
         except DrivetrainError as error:
             return error
         missing = sorted(set(self._places.topics) - set(topics))
-        told = gone_text(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
+        lost = gone_text(gone) or "; ".join(f"topic {name} was deleted" for name in missing)
         return InputError(
             "messages were deleted in Kafka before they were read",
             where=self._source.name,
-            got=told or found[0][:300],
+            got=lost or found[0][:300],
             remedy=_REMEDY,
         )
 
     # -- after a batch -----------------------------------------------------------------------------
 
     def ran(self, before: str | None, offset: str | None, newest: Newest | None) -> None:
-        """Note how new the messages of a batch were that began where `before` says; never fails."""
+        """Record the largest timestamps of a batch that began at `before`; never fails."""
         if self._index is None or offset is None:
             return
         at = offsets_of(json.loads(offset))
         begin = dict(self._places.first)
         if before is not None:
             begin = {**begin, **offsets_of(json.loads(before))}
-        unknown = len(self._places.numbers)  # those that were not there when the query was compiled
+        unknown = len(self._places.numbers)  # partitions found after the query was compiled
         numbers = {p: self._places.numbers.get(p, unknown) for p in at}
         floor_ms = None if self._replay_from_ms is None else self._replay_from_ms - 1
         self._index.took(begin, at, newest_of(newest, numbers), floor_ms)
@@ -248,20 +258,20 @@ class OpenedKafka(OpenedSource):
             self._index.close()
 
     def committed(self, offset: str | None) -> None:
-        """Tell Kafka how far the group has come, if the user named one; never fails."""
+        """Commit the offsets of the user's consumer group to Kafka, if there is one; never fails."""
         if self._source.group is None or offset is None:
             return
         try:
-            told = self._admin.commit(self._source.group, offsets_of(json.loads(offset)))
+            failure = self._admin.commit(self._source.group, offsets_of(json.loads(offset)))
         except DrivetrainError as error:
-            told = str(error)
-        if told is not None and not self._group_failed:
-            log.warning("offsets cannot be committed to the group %s: %s", self._source.group, told)
-        self._group_failed = told is not None
+            failure = str(error)
+        if failure is not None and not self._group_failed:
+            log.warning("offsets cannot be committed to the group %s: %s", self._source.group, failure)
+        self._group_failed = failure is not None
 
 
 def gone_text(gone: list[tuple[Partition, int, int]]) -> str:
-    """The first few of what is gone, in words; offsets inclusive."""
+    """The first few ranges of missing offsets as text; offsets inclusive."""
     parts = [
         f"topic {topic}, partition {partition}: offsets {start} to {upto - 1}"
         for (topic, partition), start, upto in gone[:5]

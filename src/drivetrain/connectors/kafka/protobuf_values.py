@@ -1,7 +1,7 @@
-"""Protobuf messages: a described message as Arrow's schema, and bytes as values, by Google's `protobuf`.
+"""Protobuf messages: converts a message's descriptor to Arrow's schema, and bytes to values, by `protobuf`.
 
-The description is a file that `protoc --descriptor_set_out` writes, so that no generated code must be where
-Spark's workers are. Fields that were not set are null where the format can tell, else their default. Names of
+The descriptor is a file that `protoc --descriptor_set_out` writes, so Spark's workers need no generated code.
+Fields that were not set are null if the format distinguishes that, else their default. Names of
 enumerations are text; `google.protobuf.Timestamp` is a timestamp; of a `oneof` the field that is set has a
 value.
 
@@ -42,7 +42,7 @@ class ProtobufFormat:
     confluent: bool = False
 
     def schema(self) -> pa.Schema:
-        """The message's fields as columns; raises ValueError when it is not described, or holds itself."""
+        """The message's fields as columns; raises ValueError if it is not described, or contains itself."""
         return pa.schema([(field.name, _arrow(field, ())) for field in self._descriptor().fields])
 
     def decoder(self) -> Callable[[bytes], Mapping[str, Any]]:
@@ -61,7 +61,7 @@ class ProtobufFormat:
         return decode
 
     def encoder(self) -> Callable[[Mapping[str, Any]], bytes]:
-        """A function from the fields, as Arrow gives them, to a message; it raises ValueError (no values)."""
+        """A function from the fields, as Arrow values, to a message; its ValueError has no values in it."""
         made = message_factory.GetMessageClass(self._descriptor())
 
         def encode(row: Mapping[str, Any]) -> bytes:
@@ -80,7 +80,7 @@ class ProtobufFormat:
         try:
             files.ParseFromString(self.descriptors)
             for file in files.file:
-                pool.Add(file)  # protoc writes a file behind those that it imports
+                pool.Add(file)  # protoc writes a file after those that it imports
             return pool.FindMessageTypeByName(self.name)
         except DecodeError as error:
             raise ValueError(f"this is not a set of descriptors: {error}") from error

@@ -1,33 +1,33 @@
-"""Where a Kafka source begins and ends: places as users say them, as offsets that stay.
+"""Where a Kafka source begins and ends: the user's places as fixed offsets.
 
 The problem: "latest" and "from 10 o'clock" mean other offsets a moment later, topics get partitions, and a
-process may die between looking and reading. What was meant at the first start must hold for the life of the
-state.
+process may die between resolving and reading. The meaning at the first start must hold for the lifetime of
+the state.
 
-The design: `Places` are found out once, written next to the checkpoint before anything is read, and from then
+The design: `Places` are resolved once, stored next to the checkpoint before anything is read, and from then
 on only extended, by partitions that were added and topics that newly match a pattern: they begin at their
-earliest message.
+oldest message.
 
-For the clock per partition each has a number. They are dense, in the order in which partitions were found,
-and written down. Partitions that appear while the plan stands have one number together, the next one: it
-tells the engine that there are more than it knows. It opens the source anew then, and each gets its own.
+Each partition has a number, for its clock. Numbers are dense, in the order in which partitions were found,
+and stored. Partitions that appear while the query runs share one number, the next one: it
+shows the engine that there are more than it knows. Then it opens the source again, and each gets its own.
 
 A time means every message at or after it, however disordered the topic is. Kafka finds the first offset whose
-*message timestamp* is not before a time, exactly. So with Kafka's timestamps that offset and a filter are all
-it takes; with an event time from a column, whose values may be later than Kafka's timestamps by the declared
-disorder at most, one looks that much earlier.
+*message timestamp* is not before a time, exactly. So with Kafka's timestamps that offset and a filter are
+enough; with an event time from a column, whose values may be later than Kafka's timestamps by at most the
+declared disorder, the search begins that much earlier.
 
-What if we die here: the file is replaced atomically before Spark's first batch; places found out but not used
-yet are used by the next start.
+What if we die here: the file is replaced atomically before Spark's first batch; the next start uses places
+that were resolved but not used yet.
 
 Invariants:
 
 1. A place, once written, never changes; a partition keeps its number; numbers are 0, 1, 2, …
-2. A topic's id is the one that was read from: another id means that the topic is another one.
+2. A topic's id is that of the topic that was read: another id means that the topic was replaced.
 3. An offset that was deleted before it was read is counted once, in whatever process, however often its batch
    runs.
 
-Called by the Kafka source's adapter. Where a replay begins is said by `batch_index`.
+Called by the Kafka source's adapter. The start of a replay comes from `batch_index`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FILE = "kafka.json"
 
 @dataclass
 class Places:
-    """What is known of a source's partitions: first and end offsets, topic ids, numbers, and what is gone.
+    """The stored facts about a source's partitions: first and end offsets, topic ids, numbers, and losses.
 
     `lost` counts messages that were deleted before they were read, up to the offsets in `lost_below`.
     """
@@ -65,25 +65,25 @@ class Places:
 
     @classmethod
     def load(cls, directory: str) -> Places | None:
-        """What was written there, or None."""
+        """The stored places, or None."""
         try:
-            told = json.loads(Path(directory, FILE).read_text())
+            content = json.loads(Path(directory, FILE).read_text())
         except FileNotFoundError:
             return None
-        end = None if told["end"] is None else offsets_of(told["end"])
+        end = None if content["end"] is None else offsets_of(content["end"])
         return cls(
-            offsets_of(told["first"]),
+            offsets_of(content["first"]),
             end,
-            told["topics"],
-            offsets_of(told["numbers"]),
-            told["lost"],
-            offsets_of(told["lost_below"]),
+            content["topics"],
+            offsets_of(content["numbers"]),
+            content["lost"],
+            offsets_of(content["lost_below"]),
         )
 
     def save(self, directory: str) -> None:
-        """Write it, durably, in one step."""
+        """Store them, durably, in one step."""
         Path(directory).mkdir(parents=True, exist_ok=True)
-        told = {
+        content = {
             "first": nested(self.first),
             "end": None if self.end is None else nested(self.end),
             "topics": self.topics,
@@ -91,7 +91,7 @@ class Places:
             "lost": self.lost,
             "lost_below": nested(self.lost_below),
         }
-        publish_bytes(pafs.LocalFileSystem(), str(Path(directory, FILE)), json.dumps(told).encode())
+        publish_bytes(pafs.LocalFileSystem(), str(Path(directory, FILE)), json.dumps(content).encode())
 
     def know(self, topics: Mapping[str, Topic]) -> bool:
         """Number the partitions that have no number yet; returns whether there were any."""
@@ -100,7 +100,7 @@ class Places:
         return bool(new)
 
     def lose(self, partition: Partition, start: int, upto: int) -> int:
-        """Count the offsets from `start` to `upto` (exclusive) as gone; returns how many had not been."""
+        """Count the offsets from `start` to `upto` (exclusive) as lost; returns how many are new."""
         new = max(0, upto - max(start, self.lost_below.get(partition, 0)))
         if new:
             self.lost += new
@@ -108,34 +108,34 @@ class Places:
         return new
 
     def number(self) -> Column:
-        """The number of a message's partition, of the columns `topic` and `partition`."""
+        """The number of a message's partition, from the columns `topic` and `partition`."""
         return by_partition(self.numbers, len(self.numbers))
 
 
 def by_partition(numbers: Mapping[Partition, int], otherwise: int) -> Column:
-    """The number of a message's partition, of the columns `topic` and `partition`; of others `otherwise`."""
+    """The number of a message's partition, from the columns `topic` and `partition`, or `otherwise`."""
     by_topic: dict[str, dict[int, int]] = {}
     for (topic, n), number in numbers.items():
         by_topic.setdefault(topic, {})[n] = number
     found = F.when(F.lit(False), F.lit(otherwise))
     for topic, known in sorted(by_topic.items()):
-        # An array, not a case for each: there may be hundreds of partitions, and each message asks.
+        # An array, not a case for each: there may be hundreds of partitions, and it runs per message.
         numbered = F.array(*(F.lit(known.get(n, otherwise)) for n in range(max(known) + 1)))
         found = found.when(F.col("topic") == topic, F.get(numbered, F.col("partition")))
     return F.coalesce(found, F.lit(otherwise))
 
 
 def offsets_of(parsed: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
-    """Offsets by partition, of Spark's JSON: by topic and partition."""
+    """Offsets by partition, from Spark's JSON: by topic and partition."""
     return {(topic, int(n)): int(offset) for topic, parts in parsed.items() for n, offset in parts.items()}
 
 
 def nested(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Spark writes them; the opposite of `offsets_of`."""
-    told: dict[str, dict[str, int]] = {}
+    """Offsets in Spark's form; the opposite of `offsets_of`."""
+    by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        told.setdefault(topic, {})[str(partition)] = offset
-    return told
+        by_topic.setdefault(topic, {})[str(partition)] = offset
+    return by_topic
 
 
 def partitions_of(topics: Mapping[str, Topic]) -> list[Partition]:
@@ -151,9 +151,9 @@ def is_kafka_time(source: Kafka, column: str | None) -> bool:
 def offsets_for(
     admin: KafkaAdmin, partitions: Iterable[Partition], time_ms: int, disorder_ms: int = 0
 ) -> dict[Partition, int]:
-    """From which offsets on no message at or after `time_ms` is missed; what is older must be filtered out.
+    """The offsets from which no message at or after `time_ms` is missed; older ones must be filtered out.
 
-    `disorder_ms` is how much later than Kafka's timestamp a message's own time may be: 0 when it is that one.
+    `disorder_ms` is how much later than Kafka's timestamp a message's own time may be: 0 if it is Kafka's.
     """
     return admin.offsets(partitions, max(0, time_ms - disorder_ms))
 

@@ -1,22 +1,21 @@
-"""What a Kafka sink asks of the brokers besides sending: is the topic there, what does it take, who
-published.
+"""Queries Kafka's brokers for a sink: does the topic exist, what are its limits, what was published.
 
-The problem: a sink that cannot work must be told before anything runs, within seconds, and with what to do
-about it. Kafka's client waits, retries and then says "timed out", whatever the reason was.
+The problem: a sink that cannot work must be reported before anything runs, within seconds, and with a
+remedy. Kafka's client waits, retries and then reports "timed out", whatever the reason was.
 
-The design: an administration client with bounded times. What it or a producer says is translated here, in one
-place, into who must act: the user (`OutputError`) or nobody yet (`UnavailableError`). The reason why a broker
-did not answer (a refused login, a certificate) reaches the client on another way, `note_error`, and is told
-instead of the time that passed.
+The design: an administration client with bounded times. Its errors and those of a producer are classified
+here, in one place, by who must act: the user (`OutputError`) or nobody yet (`UnavailableError`). The reason
+why a broker did not answer (a refused login, a certificate) reaches the client by another route,
+`note_error`, and is reported instead of the timeout.
 
-The marker of `core.checkpoint.publication` is an offset of a consumer group of the sink's own, on partition 0
+The marker of `core.checkpoint.publication` is an offset of the sink's own consumer group, on partition 0
 of its topic: batch n is offset n + 1, and the token is the offset's metadata. It can be written in a
-transaction, which is what Kafka has transactional offsets for; nobody consumes under that name.
+transaction, by means of Kafka's transactional offsets; no consumer uses that group.
 
 Invariants:
 
-1. Nothing here changes the topic, but `create` when it is asked for.
-2. No call takes longer than its time; no error carries a secret.
+1. Nothing here changes the topic, except `create`.
+2. No call takes longer than its time limit; no error contains a secret.
 
 Called by the Kafka sink's writers and its producer.
 """
@@ -37,17 +36,17 @@ from drivetrain.errors import DrivetrainError, MissingDependencyError, OutputErr
 log = logging.getLogger("drivetrain.kafka")
 _client_log = logging.getLogger("drivetrain.kafka.client")
 _client_log.addHandler(logging.NullHandler())
-"""Where the client library logs, for whoever listens; what matters of it arrives as an error."""
+"""The client library's log, for listeners; relevant parts of it are also reported as errors."""
 
 REACH_S = 20.0
-"""How long a broker may take to answer a question before anything has started."""
+"""How long a broker may take to answer a request before anything has started."""
 _LOOK_S = 0.2
 DEFAULT_MESSAGE_BYTES = 1_048_588
-"""Kafka's own default of max.message.bytes, where the topic's may not be read."""
+"""Kafka's own default of max.message.bytes, for when the topic's may not be read."""
 
 
 class KafkaTarget:
-    """The topic of one sink; opens a connection when it is first asked. `group` keeps the sink's marker."""
+    """The topic of one sink; connects at its first use. `group` keeps the sink's marker."""
 
     def __init__(self, sink: KafkaSink, options: Mapping[str, str], group: str) -> None:
         self.sink = sink
@@ -61,7 +60,7 @@ class KafkaTarget:
     # -- connections -------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, Any]:
-        """What every client of librdkafka is made with; raises `OutputError` for options it does not know."""
+        """The settings of every librdkafka client; raises `OutputError` for options that it does not know."""
         return {
             "bootstrap.servers": self.sink.bootstrap,
             "error_cb": self.note_error,
@@ -71,7 +70,7 @@ class KafkaTarget:
         }
 
     def made(self, client: Any, settings: Mapping[str, Any]) -> Any:
-        """A client with these settings; raises `OutputError` when it does not take them."""
+        """A client with these settings; raises `OutputError` when it refuses them."""
         from confluent_kafka import KafkaException
 
         try:
@@ -85,18 +84,18 @@ class KafkaTarget:
             ) from None
 
     def note_error(self, error: Any) -> None:
-        """What a client says beside its calls; a refused login is kept as the reason for what follows."""
+        """Note an error that a client reports outside its calls; a refused login explains later errors."""
         log.info("%s: %s", self.sink.name, self.secrets.scrubbed(str(error)))
         if error.name() in _REFUSED:
             self._refused = error
 
     def try_again(self) -> None:
-        """Forget what a broker refused before: a login may be allowed by now."""
+        """Forget an earlier refusal of a broker: a login may be allowed by now."""
         self._refused = None
 
     @property
     def is_refused(self) -> bool:
-        """Whether a broker refused to let us in: waiting does not help then."""
+        """Whether a broker refused the login or connection: waiting does not help then."""
         return self._refused is not None
 
     def admin(self) -> Any:
@@ -105,19 +104,19 @@ class KafkaTarget:
             self._admin = self.made(confluent_kafka().admin.AdminClient, self.settings())
         return self._admin
 
-    # -- questions ---------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise unless the brokers answer and the topic is there, or may be created."""
+        """Raise unless the brokers answer and the topic exists, or may be created."""
         if self.sink.topic is None:
-            self._asked(lambda: self.admin().list_topics(timeout=REACH_S))
+            self._answered(lambda: self.admin().list_topics(timeout=REACH_S))
         elif self.partitions() is None:
             if self.sink.create is None:
                 raise self._no_topic()
             self.create(only_check=True)
 
     def partitions(self) -> int | None:
-        """How many partitions the topic has; None when it is not there."""
+        """How many partitions the topic has; None if it does not exist."""
         kafka = confluent_kafka()
         assert self.sink.topic is not None
         topics = kafka.TopicCollection([self.sink.topic])
@@ -127,12 +126,12 @@ class KafkaTarget:
             return self._result(found[self.sink.topic])
 
         try:
-            return len(self._asked(ask, {"UNKNOWN_TOPIC_OR_PART"}).partitions)
+            return len(self._answered(ask, {"UNKNOWN_TOPIC_OR_PART"}).partitions)
         except LookupError:
             return None
 
     def create(self, *, only_check: bool = False) -> None:
-        """Create the topic unless it is there; with `only_check` ask whether that would be possible."""
+        """Create the topic unless it exists; with `only_check` only check whether that would be possible."""
         kafka = confluent_kafka()
         new = kafka.admin.NewTopic(self.sink.topic, num_partitions=self.sink.create, replication_factor=-1)
 
@@ -141,18 +140,18 @@ class KafkaTarget:
             return self._result(made[self.sink.topic])
 
         try:
-            self._asked(ask, {"TOPIC_ALREADY_EXISTS"})
+            self._answered(ask, {"TOPIC_ALREADY_EXISTS"})
         except LookupError:
             return
 
     def limits(self) -> Limits:
-        """What the topic takes now; the partitions only where one topic is all there is and they matter."""
+        """The topic's current limits; partitions only if there is a single topic and they matter."""
         counted = self.sink.partition is not None or self.sink.partitioner == "round robin"
         count = self.partitions() if counted and self.sink.topic and not self.sink.topic_column else None
         return Limits(self.message_bytes(), count)
 
     def message_bytes(self) -> int:
-        """The largest message: what the options say, else the topic's limit, else Kafka's default."""
+        """The largest message: from the options, else the topic's limit, else Kafka's default."""
         if "max.request.size" in self.options:
             return int(self.options["max.request.size"])
         if self._message_bytes is None:
@@ -170,17 +169,17 @@ class KafkaTarget:
             found = self.admin().describe_configs([asked], request_timeout=REACH_S)[asked]
             return int(self._result(found)["max.message.bytes"].value)
         except (KafkaException, KeyError, TimeoutError) as error:
-            # Not everybody may read a topic's settings; a message that is too large is refused later then.
+            # Not every user may read a topic's settings; a message that is too large is refused later then.
             log.info("%s: its limit cannot be read: %s", self.sink.name, error)
             return DEFAULT_MESSAGE_BYTES
 
     # -- the marker --------------------------------------------------------------------------------
 
     def marker(self, timeout_s: float = REACH_S, *, settled: bool = True) -> tuple[Marker | None, Any]:
-        """The marker, and the group as a producer takes it.
+        """The marker, and the group in the form that a producer takes.
 
-        With `settled` a transaction of the sink that is still open is waited for; without, as long as nobody
-        has fenced who began it, what was committed before counts: that tells whose results there are.
+        With `settled`, waits for a transaction of the sink that is still open. Without it, the last committed
+        marker counts, as long as no new producer has fenced the old one: that shows whose results there are.
         """
         kafka = confluent_kafka()
         settings = {
@@ -193,7 +192,7 @@ class KafkaTarget:
         try:
             asked = [kafka.TopicPartition(self.sink.topic, 0)]
             deadline = time.monotonic() + timeout_s
-            found = self._asked(lambda: consumer.committed(asked, timeout=timeout_s), until=deadline)[0]
+            found = self._answered(lambda: consumer.committed(asked, timeout=timeout_s), until=deadline)[0]
             if found.error is not None:
                 raise self.meaning_of(found.error)
             group = consumer.consumer_group_metadata()
@@ -215,44 +214,44 @@ class KafkaTarget:
             return self._result(gone[self.group])
 
         try:
-            self._asked(ask, {"GROUP_ID_NOT_FOUND"})
+            self._answered(ask, {"GROUP_ID_NOT_FOUND"})
         except LookupError:
             return
 
     # -- errors ------------------------------------------------------------------------------------
 
-    def _asked(self, ask: Any, absent: set[str] | None = None, until: float | None = None) -> Any:
-        """What `ask` returns; `LookupError` for the errors in `absent`, ours for all others."""
+    def _answered(self, ask: Any, absent: set[str] | None = None, until: float | None = None) -> Any:
+        """The result of `ask`; raises `LookupError` for the errors in `absent`, ours for all others."""
         from confluent_kafka import KafkaException
 
         while True:
             try:
                 return ask()
             except KafkaException as error:
-                told = error.args[0]
-                if told.name() in (absent or ()):
-                    raise LookupError(told.name()) from None
-                # Some errors that pass do not say so: a coordinator that is only just being made.
-                passes = told.retriable() or told.name() in _AWAY
+                cause = error.args[0]
+                if cause.name() in (absent or ()):
+                    raise LookupError(cause.name()) from None
+                # Some transient errors are not marked as such: a coordinator that is only just starting.
+                passes = cause.retriable() or cause.name() in _AWAY
                 if until is None or not passes or self.is_refused or time.monotonic() > until:
-                    raise self.meaning_of(told) from None
+                    raise self.meaning_of(cause) from None
                 time.sleep(0.2)
             except TimeoutError:
                 raise self._unreachable("no answer") from None
 
     def _result(self, future: Any) -> Any:
-        """What a question gives; not waited for when a broker does not let us in: the client would try on."""
+        """The result of a request; does not wait if a broker refuses us: the client would keep trying."""
         from confluent_kafka import KafkaException
 
         until = time.monotonic() + REACH_S + 5
         while not future.done() and time.monotonic() < until:
-            self.admin().poll(_LOOK_S)  # else the client does not say why it has no connection
+            self.admin().poll(_LOOK_S)  # otherwise the client does not report why it has no connection
             if self._refused is not None:
                 raise KafkaException(self._refused)
         return future.result(0)
 
     def meaning_of(self, error: Any) -> DrivetrainError:
-        """What a client's error means for the user; see the table at the end of this module."""
+        """The user's error for a client's error; see the table at the end of this module."""
         if self._refused is not None and error.name() in _AWAY:
             error = self._refused
         name, text = error.name(), self.secrets.scrubbed(error.str())

@@ -1,26 +1,25 @@
-"""Sending a batch and its marker to Kafka as one transaction.
+"""Sends a batch and its marker to Kafka as one transaction.
 
-The problem: thousands of messages on several partitions must become visible together, at most once,
-whatever dies; a process that lost its place must not send any more; and a broker that is away for a while
-is no reason to fail.
+The problem: thousands of messages on several partitions must become visible together, at most once, whichever
+process dies; a process that was replaced must not send any more; and a broker that is away for a while is no
+reason to fail.
 
-The design: one transactional producer in the driver. Its transactional id is the sink's, so that opening it
-fences whoever had it before and ends what that had begun; only then is the marker read, and only then is
-the marker the truth. A batch is: begin, produce, the marker's offset, commit. What goes wrong falls in
-three classes:
+The design: one transactional producer in the driver. Its transactional id is the sink's, so opening it fences
+an earlier producer and ends its transaction; only then is the marker read, because only then can it not
+change. A batch is: begin, produce, the marker's offset, commit. Errors fall into three classes:
 
-- the transaction is given up and tried again as a whole, until the time is over: brokers that were away. If
-  it cannot even be given up, the producer is closed and opened again: that ends the transaction, and the
-  marker says whether it was committed;
-- it is given up, and the error told: messages that Kafka does not take;
-- another process took over: the producer is closed, and the error told.
+- brokers that were away: the transaction is aborted and tried again as a whole, until the time is over. If
+  it cannot even be aborted, the producer is closed and opened again: that ends the transaction, and the
+  marker shows whether it was committed;
+- messages that Kafka does not accept: the transaction is aborted, and the error raised;
+- another process took over: the producer is closed, and the error raised.
 
 Invariants:
 
 1. After `publish` returns, the batch and its marker are committed.
-2. After it raises, the producer is closed; whether the batch is committed is known to the next `open`.
-3. At most one queue of messages is in memory, `QUEUE_BYTES` or two of the largest.
-4. No call to the client outlasts its time by more than `_GRACE_S`, so that `publish` ends.
+2. After it raises, the producer is closed; the next `open` finds out whether the batch is committed.
+3. At most one queue of messages is in memory: `QUEUE_BYTES`, or two of the largest messages.
+4. No call to the client exceeds its time by more than `_GRACE_S`, so `publish` ends.
 
 Called by the Kafka sink. Source: Kafka's transactions (KIP-98, KIP-447).
 """
@@ -40,12 +39,12 @@ from drivetrain.errors import DrivetrainError, OutputError, UnavailableError
 
 QUEUE_BYTES = 64 * 2**20
 CHUNK_ROWS = 5000
-"""Rows that are Python objects at the same time."""
+"""Rows that are converted to Python objects at the same time."""
 _SLICE_S = 5.0
 _GRACE_S = 5.0
 _PAUSE_S = 0.05
 _ABORT_S = 15.0
-"""How long to try to end a transaction before the producer is closed: opening another ends it as well."""
+"""How long to try to end a transaction before the producer is closed: opening a new one ends it as well."""
 _FENCED = (
     "_FENCED",
     "PRODUCER_FENCED",
@@ -72,7 +71,7 @@ class TransactionalProducer:
         return self._producer is not None
 
     def open(self) -> Marker | None:
-        """Take over from whoever published here before; what the marker says then."""
+        """Take over from an earlier publisher; returns the marker after that."""
         self._target.try_again()
         return self._open(self._deadline())
 
@@ -82,12 +81,12 @@ class TransactionalProducer:
             "linger.ms": 5,
             "compression.type": "none",
             # A client that bootstraps again when all brokers are away loses its coordinators with them
-            # (librdkafka 2.16): better it waits for those it knows. A new one bootstraps anyway.
+            # (librdkafka 2.16), so it waits for those it knows. A new client bootstraps anyway.
             "metadata.recovery.strategy": "none",
             **self._target.settings(),
             "transactional.id": self._id,
             "transaction.timeout.ms": self._sink.transaction_timeout_ms,
-            "partitioner": "murmur2_random",  # what Kafka's own clients do
+            "partitioner": "murmur2_random",  # as in Kafka's own clients
             "message.max.bytes": limit,
             "queue.buffering.max.kbytes": max(QUEUE_BYTES, 2 * limit) // 1024,
             "queue.buffering.max.messages": 200_000,
@@ -107,7 +106,7 @@ class TransactionalProducer:
         return marker
 
     def publish(self, batches: Callable[[], Iterable[Any]], marker: Marker) -> int:
-        """Send the messages, Arrow batches of `kafka_rows`, and the marker with them; how many they were.
+        """Send the messages, Arrow batches of `kafka_rows`, with the marker; returns their number.
 
         `batches` is called again for another try.
         """
@@ -134,12 +133,12 @@ class TransactionalProducer:
                 return rows
 
     def close(self) -> None:
-        """Let go of the producer: a transaction that is open ends by its timeout, or with the next `open`."""
+        """Release the producer: an open transaction ends by its timeout, or with the next `open`."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge(in_queue=True, in_flight=True, blocking=False)
 
-    # -- how ---------------------------------------------------------------------------------------
+    # -- implementation ----------------------------------------------------------------------------
 
     def _send(self, batches: Iterable[Any], deadline: float) -> int:
         produce, rows = self._producer.produce, 0
@@ -168,20 +167,20 @@ class TransactionalProducer:
         topics = columns.get("topic", nothing)
         partitions, headers = columns.get("partition", nothing), columns.get("headers", nothing)
         for i, (key, value) in enumerate(zip(columns["key"], columns["value"], strict=True)):
-            told = {"headers": [(h["key"], h["value"]) for h in headers[i]]} if headers[i] else {}
+            options = {"headers": [(h["key"], h["value"]) for h in headers[i]]} if headers[i] else {}
             partition = -1 if partitions[i] is None else partitions[i]
             topic = topics[i] or self._sink.topic
             try:
-                self._producer.produce(topic, value, key, partition, **told)
+                self._producer.produce(topic, value, key, partition, **options)
             except BufferError:
-                self._again(deadline, topic, value, key, partition, **told)
+                self._again(deadline, topic, value, key, partition, **options)
 
-    def _again(self, deadline: float, *message: Any, **told: Any) -> None:
-        """Produce when the queue has room again; a queue that never has is a broker that is away."""
+    def _again(self, deadline: float, *message: Any, **options: Any) -> None:
+        """Produce when the queue has space again; a queue that stays full means that a broker is away."""
         while True:
             self._producer.poll(0.1)
             try:
-                self._producer.produce(*message, **told)
+                self._producer.produce(*message, **options)
             except BufferError:
                 if time.monotonic() > deadline:
                     kafka = confluent_kafka()
@@ -199,9 +198,9 @@ class TransactionalProducer:
             self._refusal = (error, f"topic {message.topic()}, key {key!r}")
 
     def _send_marker(self, marker: Marker, wait_s: float) -> None:
-        """Put the marker into the transaction; raises when the client does not come back.
+        """Put the marker into the transaction; raises when the client's call does not return.
 
-        It may not, ever, when the group's coordinator went away: librdkafka#5456 and #5511.
+        It may never return when the group's coordinator went away: librdkafka#5456 and #5511.
         """
         sent: Future[None] = Future()
         send, position = self._producer.send_offsets_to_transaction, self._target.position(marker)
@@ -212,7 +211,7 @@ class TransactionalProducer:
             except Exception as error:  # noqa: BLE001 - raised to the caller
                 sent.set_exception(error)
 
-        # Nobody can end a thread that does not come back; one that is left behind is fenced.
+        # A thread that does not return cannot be ended; one that is left running is fenced.
         threading.Thread(target=work, name="kafka-marker", daemon=True).start()
         try:
             sent.result(wait_s + _GRACE_S)
@@ -221,14 +220,14 @@ class TransactionalProducer:
             raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from None
 
     def _give_up(self, error: Any, began_s: float, deadline: float) -> None:
-        """End the transaction, or else close the producer; raises what is not worth another try."""
+        """End the transaction, or else close the producer; raises errors that another try cannot solve."""
         lasted_s = time.monotonic() - began_s
         cause, place = self._refusal or (error, "")
-        told = self._target.meaning_of(cause)
-        if place and isinstance(told, OutputError):
-            told.got = f"{told.got or cause.name()} ({place})"
+        meaning = self._target.meaning_of(cause)
+        if place and isinstance(meaning, OutputError):
+            meaning.got = f"{meaning.got or cause.name()} ({place})"
         if error.fatal():
-            self.close()  # whatever it was, this producer is of no more use
+            self.close()  # this producer cannot be used any more
         elif error.name() not in _FENCED:
             try:
                 self._retried(self._producer.abort_transaction, min(deadline, time.monotonic() + _ABORT_S))
@@ -238,12 +237,12 @@ class TransactionalProducer:
         if error.name() in _FENCED:
             self.close()
             raise self._fenced(error, lasted_s) from None
-        if isinstance(told, OutputError) or time.monotonic() > deadline:
+        if isinstance(meaning, OutputError) or time.monotonic() > deadline:
             self.close()
-            raise told from None
+            raise meaning from None
 
     def _was_committed(self, marker: Marker, deadline: float) -> bool:
-        """Open again, which ends a transaction that is open, and ask the brokers for the marker."""
+        """Open again, which ends an open transaction, and ask the brokers for the marker."""
         while True:
             try:
                 found = self._open(deadline)
@@ -278,16 +277,16 @@ class TransactionalProducer:
         )
 
     def _retried(self, call: Callable[[float], Any], deadline: float) -> Any:
-        """Call again while the error is one that passes, until the time is over."""
+        """Call again while the error is transient, until the time is over."""
         kafka = confluent_kafka()
         while True:
             left_s = deadline - time.monotonic()
             try:
                 return call(min(_SLICE_S, max(left_s, 0.1)))
             except kafka.KafkaException as error:
-                told = error.args[0]
-                stuck = told.name() == "_CONFLICT"  # with a call that has not come back
-                if stuck or not told.retriable() or left_s <= 0 or self._target.is_refused:
+                cause = error.args[0]
+                stuck = cause.name() == "_CONFLICT"  # with a call that has not returned
+                if stuck or not cause.retriable() or left_s <= 0 or self._target.is_refused:
                     raise
                 time.sleep(min(_PAUSE_S, max(left_s, 0.0)))
 

@@ -1,10 +1,10 @@
-"""Values of Kafka messages as Avro or Protobuf: a record as bytes, in one Arrow function.
+"""Encodes values of Kafka messages as Avro or Protobuf: a record as bytes, in one Arrow function.
 
-The problem: PySpark has neither format without a package of Java's. The source decodes both in Python, with
-the same formats; a reader must get back what was given.
+The problem: PySpark has neither format without a Java package. The source decodes both in Python, with
+the same formats; a reader must get back the values that were written.
 
-The design: the format's schema says which columns a value has. Spark makes each the type that the schema
-says, so that what cannot fit is told when the query is compiled; the function only turns rows into bytes.
+The design: the format's schema determines the columns of a value. Spark casts each to the type in the
+schema, so type errors are reported when the query is compiled; the function only turns rows into bytes.
 
 Invariants:
 

@@ -1,4 +1,4 @@
-"""SQL databases, as the registry knows them."""
+"""The connector of SQL databases."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """PostgreSQL, for the SQL sinks.
 
-The problem: a server is elsewhere, wants a password, restarts, and rows must get there fast and once.
+The problem: a server is remote, requires a password, may restart, and must get each row fast and once.
 
-The design: each transaction has a connection of its own, so that nothing is left over from one that broke. It
-begins with an advisory lock on the application, which the server gives back however the process ends. Rows go
-by COPY as CSV, which Arrow writes and the server parses as the columns' own types. An update by key goes
-through a temporary table. A transaction whose commit was not answered is done again: the marks say whether it
-was committed.
+The design: each transaction has its own connection, so nothing is left over from one that broke. It begins
+with an advisory lock on the application, which the server releases however the process ends. Rows are sent by
+COPY as CSV, which Arrow writes and the server parses as the columns' own types. An update by key goes through
+a temporary table. A transaction whose commit was not answered is repeated: the marks show whether it was
+committed.
 
-Passwords come from the environment or libpq's password file whenever a connection is made; they are kept
-nowhere, and what the server says is told without them.
+Passwords come from the environment or libpq's password file whenever a connection is made; they are not
+stored anywhere, and the server's errors are reported without them.
 
 Called by the SQL sinks. Source: COPY and advisory locks as PostgreSQL's manual describes them.
 """
@@ -73,7 +73,7 @@ _TAKES: Mapping[str, frozenset[str]] = {
     "json": frozenset({"json", "string"}),
     "jsonb": frozenset({"json", "string"}),
 }
-"""What a column takes, by its type; one that is not here takes text: what it means, the server knows."""
+"""The kinds that a column accepts, by its type; other types accept text, which the server interprets."""
 _MARKS = f"""create table if not exists {MARKS} (
     application text not null, sink text not null, token text not null, batch bigint not null,
     txid bigint not null, rows bigint not null, published_at timestamptz not null,
@@ -89,7 +89,7 @@ _UNIQUE = """select array_agg(attname::text) from pg_index
 _DURABLE = """select set_config('synchronous_commit', 'on', true)
     where current_setting('synchronous_commit') = 'off'"""
 _PASSING = ("08", "53300", "57P01", "57P02", "57P03", "55P03", "40001", "40P01")
-"""The beginnings of SQLSTATEs after which trying again may help."""
+"""The beginnings of SQLSTATEs of errors that may pass."""
 _NOT_LET_IN = (
     "authentication failed",
     "no password supplied",
@@ -107,11 +107,11 @@ class PostgresqlSession(SqlSession):
         self._connection = connection
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        """Run one statement; its cursor."""
+        """Run one statement; returns its cursor."""
         return self._connection.execute(statement, values or None)
 
     def table(self, name: str) -> SqlTable | None:
-        """A table or view that is there, or None."""
+        """An existing table or view, or None."""
         found = self.execute(_COLUMNS, (identifier(name),)).fetchall()
         if not found:
             return None
@@ -126,7 +126,7 @@ class PostgresqlSession(SqlSession):
         return _TYPES[column.kind]
 
     def require_types(self, table: SqlTable, columns: tuple[BatchColumn, ...], where: str) -> None:
-        """Raise `OutputError` for a column whose values the table's column is not made for."""
+        """Raise `OutputError` for a column whose values do not fit the table's column."""
         text = frozenset({"string"})
         for column in columns:
             kind = table.columns[column.name].type
@@ -142,12 +142,12 @@ class PostgresqlSession(SqlSession):
                 )
 
     def create_marks(self) -> None:
-        """Make the table of marks; whoever makes it at the same time is waited for."""
+        """Create the table of marks; waits for a process that creates it at the same time."""
         self.execute("select pg_advisory_xact_lock(%s)", (_number(MARKS),))
         self.execute(_MARKS)
 
     def load(self, name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> int:
-        """Insert rows with these columns by COPY; how many they are."""
+        """Insert rows with these columns by COPY; returns their number."""
         names = ", ".join(map(identifier, columns))
         rows = 0
         with self._connection.cursor().copy(
@@ -159,7 +159,7 @@ class PostgresqlSession(SqlSession):
         return rows
 
     def stage(self, name: str, columns: Sequence[str]) -> None:
-        """Make the temporary table for upserting, with the types of the table."""
+        """Create the temporary table for upserting, with the types of the table."""
         names = ", ".join(map(identifier, columns))
         self.execute(
             f"create temp table {STAGE} on commit drop as "  # noqa: S608 - quoted names
@@ -182,7 +182,7 @@ class PostgresqlDatabase(SqlDatabase):
         """The application's only transaction in the database, from the lock to the commit."""
         with self._connect() as connection:
             connection.execute(f"set local lock_timeout = {int(self.timeout_ms)}")
-            connection.execute(_DURABLE)  # the outbox forgets what is committed
+            connection.execute(_DURABLE)  # the outbox deletes what is committed
             connection.execute("select pg_advisory_xact_lock(%s)", (_number(f"drivetrain:{application}"),))
             yield PostgresqlSession(connection)
 
@@ -194,41 +194,43 @@ class PostgresqlDatabase(SqlDatabase):
             yield PostgresqlSession(connection)
 
     def meaning(self, error: Exception) -> DrivetrainError | None:
-        """What the driver's or the server's error means."""
+        """The user's error for one of the driver or the server."""
         if not isinstance(error, self._driver.Error):
             return None
         state = getattr(error, "sqlstate", None) or ""
         text = self._scrubbed(" ".join(str(error).split()))
-        told: dict[str, Any] = {"where": self.where, "got": text}
+        details: dict[str, Any] = {"where": self.where, "got": text}
         if state == "53100":
             remedy = "free some space there; the same command continues where it stopped"
-            return DiskFullError("the database has no space left", remedy=remedy, **told)
+            return DiskFullError("the database has no space left", remedy=remedy, **details)
         if state.startswith("28") or (not state and any(sign in text for sign in _NOT_LET_IN)):
             remedy = (
                 "look at the user, and at where its password comes from: PGPASSWORD, libpq's password file, "
                 "or the environment variable that the address names"
             )
-            return OutputError("the database refuses the login", remedy=remedy, **told)
+            return OutputError("the database refuses the login", remedy=remedy, **details)
         if state == "3D000" or (not state and _is_not_there(text)):
             remedy = "create it, or correct the address"
-            return OutputError("there is no such database or user", remedy=remedy, **told)
+            return OutputError("there is no such database or user", remedy=remedy, **details)
         if state.startswith(_PASSING) or (not state and isinstance(error, self._driver.OperationalError)):
             remedy = "check that it runs, and who holds locks; the same command continues where it stopped"
-            return UnavailableError("the database does not answer", remedy=remedy, **told)
+            return UnavailableError("the database does not answer", remedy=remedy, **details)
         if state.startswith("23"):
-            remedy = "correct the table or the rows; the same command goes on with the batch that was refused"
-            return OutputError("a constraint of the table does not hold for the rows", remedy=remedy, **told)
+            remedy = "correct the table or the rows; the same command continues with the refused batch"
+            return OutputError(
+                "a constraint of the table does not hold for the rows", remedy=remedy, **details
+            )
         if state == "42501":
             remedy = (
                 'grant this user select, insert and update there (and delete, for on_fresh="empty"), and '
                 f"create in the schema, or create the tables beforehand: the sink's and {MARKS}"
             )
-            return OutputError("this user may not do that in the database", remedy=remedy, **told)
+            return OutputError("this user may not do that in the database", remedy=remedy, **details)
         remedy = "correct the cause that the database reports; the same command continues where it stopped"
-        return OutputError("the database refuses", remedy=remedy, **told)
+        return OutputError("the database refuses", remedy=remedy, **details)
 
     def require_values(self, messages: pa.RecordBatch) -> None:
-        """Raise `OutputError` for text with the character 0, which PostgreSQL does not have."""
+        """Raise `OutputError` for text with the character 0, which PostgreSQL cannot store."""
         for name in messages.schema.names:
             column = messages.column(name)
             if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
@@ -251,19 +253,19 @@ class PostgresqlDatabase(SqlDatabase):
         given.setdefault("application_name", "drivetrain")
         given["client_encoding"] = "UTF8"
         with self._driver.connect(**given) as connection:
-            # What another process committed while we waited for its lock must be seen.
+            # Commits of another process made while we waited for its lock must be visible.
             connection.isolation_level = self._driver.IsolationLevel.READ_COMMITTED
             yield connection
 
     def _parameters(self) -> dict[str, Any]:
-        """The address with passwords, as the driver takes it; raises `OutputError` when it is none."""
+        """The address with passwords, in the driver's form; raises `OutputError` if it is invalid."""
         url, references = set_apart(self._url)
         if is_reference(self._url):
             url = self._resolved(self._url)
         try:
             parsed = self._driver.conninfo.conninfo_to_dict(url)
         except self._driver.Error:
-            # What the driver says may repeat a password.
+            # The driver's message may repeat a password.
             raise OutputError(
                 "the address of the database cannot be read",
                 where=self.where,
@@ -290,13 +292,13 @@ class PostgresqlDatabase(SqlDatabase):
             ) from error
 
     def _group(self) -> str:
-        """Who is connected to what: sinks for which it is the same can share a transaction."""
+        """The server, database and user as text: sinks with the same can share a transaction."""
         try:
             given = self._parameters()
         except OutputError:
-            return f"postgresql:{self.where}"  # validate tells what is wrong
-        told = (f"{name}={given.get(name, '')}" for name in ("host", "hostaddr", "port", "dbname", "user"))
-        return f"postgresql:{' '.join(told)}"
+            return f"postgresql:{self.where}"  # validate reports the error
+        parts = (f"{name}={given.get(name, '')}" for name in ("host", "hostaddr", "port", "dbname", "user"))
+        return f"postgresql:{' '.join(parts)}"
 
     def _scrubbed(self, text: str) -> str:
         given = self._parameters()
@@ -322,12 +324,12 @@ def _is_not_there(text: str) -> bool:
 
 
 def _number(text: str) -> int:
-    """A number for an advisory lock, of 64 bits with a sign."""
+    """A signed 64-bit number for an advisory lock."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
 
 
 def _csv(batch: pa.RecordBatch, columns: Sequence[str]) -> bytes:
-    """Rows as COPY reads them: nothing between two commas is null, what is quoted is a value."""
+    """Rows in COPY's format: an empty field is null, a quoted one is a value."""
     table = pa.table({str(place): _text(batch.column(name)) for place, name in enumerate(columns)})
     out = io.BytesIO()
     pa_csv.write_csv(table, out, pa_csv.WriteOptions(include_header=False, quoting_style="all_valid"))
@@ -335,7 +337,7 @@ def _csv(batch: pa.RecordBatch, columns: Sequence[str]) -> bytes:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    """A column as Arrow writes it in a way that PostgreSQL reads."""
+    """A column converted so that Arrow writes it in a form that PostgreSQL reads."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", None if kind.tz is None else "UTC"))

@@ -1,10 +1,10 @@
-"""What a batch's columns are to a database: a few kinds of values.
+"""The columns of a batch for a database: a few kinds of values.
 
-The problem: Spark has types that databases have not, and each database has its own names. Whether a table
-fits must be known when the first batch comes, not when the transaction with it is to be committed.
+The problem: Spark has types that databases lack, and each database has its own names. Whether a table
+fits must be known when the first batch comes, not when its transaction is to be committed.
 
 The design: every column is of one of a dozen kinds. Arrays, maps and structs become JSON in Spark; everything
-else stays as it is until it is written. Each database says what it calls a kind (`sqlite`, `postgresql`).
+else is unchanged until it is written. Each database has its own names for kinds (`sqlite`, `postgresql`).
 
 Called by the SQL sinks.
 """
@@ -64,7 +64,7 @@ class BatchColumn:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table: its type as the database calls it, and whether a row must give it a value."""
+    """A column of a table: its type by the database's name, and whether a row must have a value for it."""
 
     name: str
     type: str
@@ -73,14 +73,14 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class SqlTable:
-    """A table that is there: its columns, and the sets of columns that are unique in it."""
+    """An existing table: its columns, and the sets of columns that are unique in it."""
 
     columns: dict[str, TableColumn]
     unique: list[frozenset[str]]
 
 
 def batch_columns(schema: T.StructType, where: str) -> tuple[BatchColumn, ...]:
-    """The columns of a batch; raises `OutputError` for a type that no database could take."""
+    """The columns of a batch; raises `OutputError` for a type that no database supports."""
     found = []
     for field in schema.fields:
         kind = _KINDS.get(field.dataType.typeName())
@@ -136,7 +136,7 @@ def require_fit(table: SqlTable, columns: tuple[BatchColumn, ...], key: tuple[st
 
 
 def require_key(table: SqlTable, key: tuple[str, ...], where: str) -> None:
-    """Raise `OutputError` unless the table knows that `key` tells rows apart; none need not be known."""
+    """Raise `OutputError` unless `key` is a unique key of the table; an empty one always passes."""
     if key and frozenset(key) not in table.unique:
         known = ["(" + ", ".join(sorted(columns)) + ")" for columns in table.unique]
         raise OutputError(

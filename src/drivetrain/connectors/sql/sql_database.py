@@ -1,24 +1,24 @@
-"""A database as the SQL sinks use it: one transaction at a time, whatever its make.
+"""A database for the SQL sinks: one transaction at a time, for any kind of database.
 
-The problem: two databases differ in how they connect, lock, load rows and name types; what a sink does with
-them does not.
+The problem: two databases differ in how they connect, lock, load rows and name types; a sink uses them in the
+same way.
 
-The design: a `SqlDatabase` runs work in a transaction that is the application's only one, and again after a
-connection was lost or a lock not given; the work must therefore be repeatable, which publishing is. A
-`SqlSession` is such a transaction: the statements that both databases understand are here, the rest in
+The design: a `SqlDatabase` runs work in a transaction that is the application's only one, and repeats it
+after a lost connection or a lock that was not granted; the work must therefore be repeatable, as publishing
+is. A `SqlSession` is such a transaction: statements that both databases understand are here, the others in
 `sqlite` and `postgresql`.
 
-Beside the rows there is one table, `drivetrain_published`:
+Besides the rows there is one table, `drivetrain_published`:
 
-    application, sink     whose results
-    token                 of which state: another one's are not taken for one's own
-    batch, txid           the last batch that was published, and the transaction that did it
-    rows, published_at    how many rows have been published altogether, and when the last
+    application, sink     the owner of the results
+    token                 the state that published them: those of another state are not our own
+    batch, txid           the last published batch, and the transaction that published it
+    rows, published_at    how many rows have been published in total, and when the last
 
 Invariants:
 
-1. At most one transaction of an application is under way in a database, in whatever process.
-2. Work is repeated only when none of it has happened, or when doing it twice is the same as once.
+1. At most one transaction of an application is under way in a database, across all processes.
+2. Work is repeated only if none of it has happened, or if doing it twice is the same as once.
 
 Called by the SQL sinks.
 """
@@ -52,7 +52,7 @@ _LONGEST_PAUSE_S = 2.0
 
 @dataclass(frozen=True)
 class Mark:
-    """How far a sink has published, as the database says: by which state, the last batch, rows altogether."""
+    """How far a sink has published, by the database: by which state, the last batch, the total of rows."""
 
     token: str
     batch: int
@@ -66,15 +66,15 @@ class SqlSession(ABC):
 
     @abstractmethod
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        """Run one statement; its cursor."""
+        """Run one statement; returns its cursor."""
 
     @abstractmethod
     def table(self, name: str) -> SqlTable | None:
-        """A table or view that is there, or None."""
+        """An existing table or view, or None."""
 
     @abstractmethod
     def type_of(self, column: BatchColumn) -> str:
-        """What a column of the batch is called in a table that is made for it."""
+        """The type of a batch's column in a table that is created for it."""
 
     @abstractmethod
     def require_types(self, table: SqlTable, columns: tuple[BatchColumn, ...], where: str) -> None:
@@ -82,20 +82,20 @@ class SqlSession(ABC):
 
     @abstractmethod
     def create_marks(self) -> None:
-        """Make the table of marks; it is missing."""
+        """Create the missing table of marks."""
 
     @abstractmethod
     def load(self, name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> int:
-        """Insert rows with these columns; how many they are."""
+        """Insert rows with these columns; returns their number."""
 
     @abstractmethod
     def stage(self, name: str, columns: Sequence[str]) -> None:
-        """Make the temporary table `STAGE` with these columns of a table, and `ORDER` to count rows up."""
+        """Create the temporary table `STAGE` with these columns of a table, and `ORDER` to number rows."""
 
     # -- tables ----------------------------------------------------------------------------------------
 
     def create(self, name: str, columns: tuple[BatchColumn, ...], key: tuple[str, ...]) -> None:
-        """Make a table for a batch's columns."""
+        """Create a table for a batch's columns."""
         lines = [
             f"{identifier(column.name)} {self.type_of(column)}{' not null' if column.name in key else ''}"
             for column in columns
@@ -105,7 +105,7 @@ class SqlSession(ABC):
         self.execute(f"create table if not exists {identifier(name)} ({', '.join(lines)})")
 
     def empty(self, name: str) -> None:
-        """Remove all rows of a table, if it is there."""
+        """Remove all rows of a table, if it exists."""
         if self.table(name) is not None:
             self.execute(f"delete from {identifier(name)}")  # noqa: S608 - a quoted name
 
@@ -119,9 +119,9 @@ class SqlSession(ABC):
         key: tuple[str, ...],
         newest: str | None,
     ) -> int:
-        """Insert rows, or replace those with the same key, which all of them have; how many rows there were.
+        """Insert rows, or replace those with the same key, which no row lacks; returns the number of rows.
 
-        Of several rows with a key the one with the largest `newest` counts, and of these the last.
+        Of several rows with a key the one with the largest `newest` counts, and among equals the last.
         """
         self.stage(name, columns)
         rows = self.load(STAGE, columns, batches)
@@ -154,7 +154,7 @@ class SqlSession(ABC):
         return {sink: Mark(token, batch, rows) for sink, token, batch, rows in found.fetchall()}
 
     def mark(self, application: str, sink: str, mark: Mark, txid: int) -> None:
-        """Note how far a sink has published."""
+        """Record how far a sink has published."""
         if self.table(MARKS) is None:
             self.create_marks()
         values = ", ".join([self.placeholder] * 6)
@@ -167,7 +167,7 @@ class SqlSession(ABC):
         )
 
     def unmark(self, application: str, sink: str) -> None:
-        """Forget that a sink has published."""
+        """Delete the record of what a sink has published."""
         if self.table(MARKS) is not None:
             self.execute(
                 f"delete from {MARKS} where application = {self.placeholder} and sink = {self.placeholder}",  # noqa: S608
@@ -190,18 +190,18 @@ class SqlDatabase(ABC):
 
     @abstractmethod
     def look(self) -> AbstractContextManager[SqlSession | None]:
-        """A transaction to read in, which changes nothing; None if there is no database yet."""
+        """A read-only transaction; None if there is no database yet."""
 
     @abstractmethod
     def meaning(self, error: Exception) -> DrivetrainError | None:
-        """What a driver's error means, None for one that is none; `UnavailableError` if waiting may help."""
+        """The user's error for a driver's, None for other errors; `UnavailableError` if waiting may help."""
 
     @abstractmethod
     def require_values(self, messages: pa.RecordBatch) -> None:
-        """Raise `OutputError` for values that no column of this database takes."""
+        """Raise `OutputError` for values that no column of this database accepts."""
 
     def transacted(self, application: str, work: Callable[[SqlSession], Work]) -> Work:
-        """What `work` returns, done in one transaction, with patience for a database that is away or locked.
+        """The result of `work` in one transaction; retries while the database is away or locked.
 
         Raises `OutputError`, `DiskFullError`, or `UnavailableError` after the timeout.
         """
@@ -222,7 +222,7 @@ class SqlDatabase(ABC):
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def looked(self, work: Callable[[SqlSession], Work]) -> Work | None:
-        """What `work` returns, which only reads; None if there is no database yet. Raises as `transacted`."""
+        """The result of `work`, which only reads; None without a database. Raises as `transacted`."""
         try:
             with self.look() as session:
                 return None if session is None else work(session)
@@ -234,5 +234,5 @@ class SqlDatabase(ABC):
 
 
 def identifier(name: str) -> str:
-    """A name as SQL takes it, whatever is in it; that of a table may be `schema.table`."""
+    """A name quoted for SQL; that of a table may be `schema.table`."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))

@@ -1,24 +1,24 @@
 """The SQL sinks: rows in a database, once, together with those of all other sinks there.
 
-The problem: rows must not be seen before their transaction is committed, which is decided long after they are
-known, perhaps by a process that was started after the one that knew them had died.
+The problem: rows must not be visible before their transaction is committed. That is decided long after they
+are computed, perhaps in a process that was started after the one that computed them had died.
 
-The design: a batch waits in the sink's outbox, as Arrow files beside Spark's checkpoint. Publishing is one
+The design: a batch waits in the sink's outbox, as Arrow files next to Spark's checkpoint. Publishing is one
 transaction of the database: for each sink, the rows of the batches that are not published yet, and a mark
-with the number of the last one. The marks decide what is published, whoever asks.
+with the number of the last one. The marks alone determine what is published.
 
-What if we die here: before the database's commit nothing has happened; after it the batches still lie in the
-outbox, the mark says that they are published, and whoever publishes next removes them.
+What if we die here: before the database's commit nothing has happened; after it the batches are still in the
+outbox, the mark shows that they are published, and the next publication removes them.
 
-The table is looked at, or made, when a process prepares its first batch: what does not fit is told then. What
-a table refuses later (a constraint) stops the application; the batch waits, and is published when the cause
-is gone.
+The table is checked, or created, when a process prepares its first batch: mismatches are reported then. An
+error of the table later (a constraint) stops the application; the batch waits, and is published when the
+cause is removed.
 
 Invariants:
 
-1. A batch is published when its mark says so, and then all of it is.
-2. A batch leaves the outbox only when it is published, or aborted.
-3. Rows of another state of the application are never added to in silence (`append`).
+1. A batch is published, completely, exactly if its mark says so.
+2. A batch leaves the outbox only when it is published or aborted.
+3. A sink never silently adds to rows of another state of the application (`append`).
 
 Called by the engine. Source: the transactional outbox.
 """
@@ -62,7 +62,7 @@ def open_sql(sink: SqliteSink | PostgresqlSink, context: SinkContext) -> SqlSink
 
 
 class SqlSinkWriter:
-    """Writes the batches of one SQL sink; see the module's docstring."""
+    """Writes the batches of one SQL sink; see the module docstring."""
 
     guarantee: Guarantee = "exactly once"
 
@@ -77,7 +77,7 @@ class SqlSinkWriter:
     # -- before anything runs --------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Raise unless the database answers, its table can be ours, and what we published is this state's."""
+        """Raise unless the database answers, its table can be ours, and its results belong to this state."""
         self._database.looked(self._check)
         self._outbox.begin()
 
@@ -90,7 +90,7 @@ class SqlSinkWriter:
             raise self._no_table()
 
     def check_fresh(self) -> None:
-        """Raise `OutputError` when rows were published, and the sink does not say what to do about them."""
+        """Raise `OutputError` when rows were published, unless the sink says what to do with them."""
         if self._on_fresh() != "refuse":
             return
         marks = self._database.looked(lambda session: session.marks(self._context.app_id)) or {}
@@ -105,7 +105,7 @@ class SqlSinkWriter:
             )
 
     def fresh(self) -> None:
-        """Forget what was published, and remove the rows if the sink says so."""
+        """Forget what was published, and remove the rows if the sink is declared so."""
         self._outbox.forget()
         if self._database.looked(lambda session: True) is None:
             return  # there is no database yet
@@ -120,13 +120,13 @@ class SqlSinkWriter:
     # -- batches ---------------------------------------------------------------------------------------
 
     def write(self, df: DataFrame, batch_id: int) -> int:
-        """Publish the rows of a batch, and how many they are; 0 if it was published before."""
+        """Publish the rows of a batch and return their number; 0 if it was published before."""
         self.prepare(df, batch_id)
         id = self._context.sink_id
         return self.publish(batch_id, {id: batch_id}, {id: self})[id]
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
-        """Keep the rows of a batch unseen, in place of what was prepared under its id; how many they are."""
+        """Keep the rows of a batch unseen, replacing an earlier try; returns their number."""
         if self._fits != df.schema:
             self._fit(df.schema)
             self._fits = df.schema
@@ -138,7 +138,7 @@ class SqlSinkWriter:
                 raise ours from error
             raise
         for messages in self._outbox.messages(staged):
-            # What is refused later, when the transaction is to be committed, can no longer be made otherwise.
+            # An error at the commit of the transaction would come too late to compute other rows.
             require_keys(messages, self._sink.key, self._sink.name)
             self._database.require_values(messages)
         if staged.rows:
@@ -148,17 +148,17 @@ class SqlSinkWriter:
         return staged.rows
 
     def prepared(self) -> list[int]:
-        """The batches that wait, growing."""
+        """The prepared batches, in increasing order."""
         return self._outbox.batches()
 
     def abort(self, batch_id: int) -> None:
-        """Forget a prepared batch."""
+        """Drop a prepared batch."""
         self._outbox.drop(batch_id)
 
     def publish(
         self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
     ) -> dict[str, int]:
-        """Insert what all `sinks` have prepared up to their last batches, and say so, in one transaction."""
+        """Insert and mark the prepared batches of all `sinks` up to their last ones, in one transaction."""
         group = {id: sink for id, sink in cast("Mapping[str, SqlSinkWriter]", sinks).items() if id in last}
         waiting = {
             id: [batch for batch in sink.prepared() if batch <= last[id]] for id, sink in group.items()
@@ -179,10 +179,10 @@ class SqlSinkWriter:
                 group[id]._outbox.drop(batch)
         return shown
 
-    # -- how -------------------------------------------------------------------------------------------
+    # -- implementation --------------------------------------------------------------------------------
 
     def _insert(self, session: SqlSession, batches: list[int], marks: Mapping[str, Mark], txid: int) -> int:
-        """Insert the batches that are not published yet, and mark the last; how many rows they have."""
+        """Insert the batches that are not published yet, and mark the last; returns their number of rows."""
         published = self._published(marks)
         shown, done = 0, published.batch
         for id in batches:
@@ -214,7 +214,7 @@ class SqlSinkWriter:
         try:
             yield from self._outbox.messages(batch)
         except MessageLossError as error:
-            # Not a loss of a channel's, which its fragment would mend by running again.
+            # Not a loss of a channel, which its fragment would repair by running again.
             raise OutputError(
                 f"batch {batch.batch} waits to be published, and is damaged",
                 where=error.where,
@@ -248,7 +248,7 @@ class SqlSinkWriter:
         return self._sink.on_fresh or ("keep" if self._sink.mode == "upsert" else "refuse")
 
     def _fit(self, schema: StructType) -> None:
-        """See that the table takes such rows, or make it; raises `OutputError`."""
+        """Check that the table accepts such rows, or create it; raises `OutputError`."""
         sink = self._sink
         columns = batch_columns(schema, sink.name)
         require_columns(columns, (*sink.key, *([sink.newest] if sink.newest else [])), sink.name)

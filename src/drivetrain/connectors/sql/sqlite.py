@@ -1,12 +1,13 @@
 """SQLite, for the SQL sinks.
 
-The problem: one process at a time can write a SQLite database, readers may hold it up, and it has five types.
+The problem: only one process at a time can write a SQLite database, readers may block it, and it has five
+types.
 
-The design: a transaction begins with `begin immediate`, which waits for other writers and then is the only
-one. A database that is made here is set to write-ahead logging, with which readers and the writer do not wait
-for each other; one that is there keeps its settings. Values that SQLite has no type for become text that
-sorts as they do: instants in ISO 8601 and UTC, dates and times likewise. Decimals are exact text. A
-floating-point NaN is null, which is SQLite's own way with it.
+The design: a transaction begins with `begin immediate`, which waits for other writers and then excludes
+them. A database that is created here uses write-ahead logging, so readers and the writer do not wait
+for each other; an existing one keeps its settings. Values that SQLite has no type for become text that
+sorts in their order: instants in ISO 8601 and UTC, dates and times likewise. Decimals are exact text. A
+floating-point NaN is null, as usual in SQLite.
 
 Called by the SQL sinks.
 """
@@ -53,11 +54,11 @@ class SqliteSession(SqlSession):
         self._connection = connection
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement; its cursor."""
+        """Run one statement; returns its cursor."""
         return self._connection.execute(statement, values)
 
     def table(self, name: str) -> SqlTable | None:
-        """A table or view that is there, or None."""
+        """An existing table or view, or None."""
         infos = self.execute(
             "select name, type, [notnull], dflt_value, pk from pragma_table_info(?)", (name,)
         )
@@ -85,14 +86,14 @@ class SqliteSession(SqlSession):
         return _TYPES.get(column.kind, "text")
 
     def require_types(self, table: SqlTable, columns: tuple[BatchColumn, ...], where: str) -> None:
-        """Any column takes any value."""
+        """Does nothing: any column accepts any value."""
 
     def create_marks(self) -> None:
-        """Make the table of marks."""
+        """Create the table of marks."""
         self.execute(_MARKS)
 
     def load(self, name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> int:
-        """Insert rows with these columns; how many they are."""
+        """Insert rows with these columns; returns their number."""
         names = ", ".join(map(identifier, columns))
         marks = ", ".join("?" * len(columns))
         statement = f"insert into {identifier(name)} ({names}) values ({marks})"  # noqa: S608 - quoted names
@@ -104,7 +105,7 @@ class SqliteSession(SqlSession):
         return rows
 
     def stage(self, name: str, columns: Sequence[str]) -> None:
-        """Make the temporary table for upserting; columns without a type keep values as they are."""
+        """Create the temporary table for upserting; its columns have no types, so values are unchanged."""
         names = ", ".join(map(identifier, columns))
         self.execute(f"create temp table {STAGE} ({identifier(ORDER)} integer primary key, {names})")
 
@@ -124,7 +125,7 @@ class SqliteDatabase(SqlDatabase):
         with closing(self._connect("rwc")) as connection:
             if made:
                 connection.execute("pragma journal_mode = wal")
-            connection.execute("pragma synchronous = full")  # the outbox forgets what is committed
+            connection.execute("pragma synchronous = full")  # the outbox deletes what is committed
             connection.execute("begin immediate")
             try:
                 yield SqliteSession(connection)
@@ -135,7 +136,7 @@ class SqliteDatabase(SqlDatabase):
 
     @contextmanager
     def look(self) -> Iterator[SqlSession | None]:
-        """A transaction to read in; None if the file is missing, when its directory must be writable."""
+        """A read-only transaction; None if the file is missing, but then its directory must be writable."""
         if not os.path.exists(self._path):
             self._probe(os.path.dirname(self._path))
             yield None
@@ -146,30 +147,32 @@ class SqliteDatabase(SqlDatabase):
             yield SqliteSession(connection)
 
     def meaning(self, error: Exception) -> DrivetrainError | None:
-        """What SQLite's error means."""
+        """The user's error for one of SQLite."""
         if not isinstance(error, sqlite3.Error):
             return None
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        told: dict[str, Any] = {"where": self.where, "got": str(error)}
+        details: dict[str, Any] = {"where": self.where, "got": str(error)}
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             remedy = "check which process keeps it locked; the same command continues where it stopped"
-            return UnavailableError("another process has locked the database", remedy=remedy, **told)
+            return UnavailableError("another process has locked the database", remedy=remedy, **details)
         if code == sqlite3.SQLITE_FULL:
             remedy = "free some space there; the same command continues where it stopped"
-            return DiskFullError("no space left to write", remedy=remedy, **told)
+            return DiskFullError("no space left to write", remedy=remedy, **details)
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return unwritable(self._path, error)
         if code == sqlite3.SQLITE_NOTADB:
             remedy = "choose another path, or remove the file"
-            return OutputError("the file is not a SQLite database", remedy=remedy, **told)
+            return OutputError("the file is not a SQLite database", remedy=remedy, **details)
         if isinstance(error, sqlite3.IntegrityError):
-            remedy = "correct the table or the rows; the same command goes on with the batch that was refused"
-            return OutputError("a constraint of the table does not hold for the rows", remedy=remedy, **told)
+            remedy = "correct the table or the rows; the same command continues with the refused batch"
+            return OutputError(
+                "a constraint of the table does not hold for the rows", remedy=remedy, **details
+            )
         remedy = "correct the cause that the database reports; the same command continues where it stopped"
-        return OutputError("the database refuses", remedy=remedy, **told)
+        return OutputError("the database refuses", remedy=remedy, **details)
 
     def require_values(self, messages: pa.RecordBatch) -> None:
-        """Any value can be written."""
+        """Does nothing: any value can be written."""
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"file:{_for_uri(self._path)}?mode={mode}"
@@ -188,7 +191,7 @@ def _for_uri(path: str) -> str:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column as SQLite takes them."""
+    """The values of a column in SQLite's form."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = pc.strftime(column.cast(pa.timestamp("us", "UTC")), "%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
-"""Looks at a fragment's input channel: how far behind is the fragment, and what does the channel keep?
+"""Looks at a fragment's input channel: how large is the fragment's lag, and how much does the channel keep?
 
-Design: `core.channel.channel_lag` keeps the account; this brings it what has changed on disk since the last
-look: one probe for a newer entry, one for the oldest, and a reading of each new entry, once.
+Design: `core.channel.channel_lag` keeps the account; this module feeds it the changes on disk since the last
+look: one probe for a newer entry, one for the oldest, and each new entry, read once.
 
 Called by `query_progress`, from the thread that polls.
 """
@@ -17,7 +17,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 
 
 class ChannelWatch:
-    """The channel `id` between two fragments, seen from the subscriber; `store` is the subscriber's."""
+    """The channel `id` between two fragments, from the subscriber's side; `store` is the subscriber's."""
 
     def __init__(self, id: str, producer: str, subscriber: str, store: ChannelStore) -> None:
         self._id = id
@@ -29,14 +29,14 @@ class ChannelWatch:
 
     @property
     def newest_taken_ms(self) -> int | None:
-        """The largest timestamp of what the subscriber has taken, as of the last look."""
+        """The largest timestamp that the subscriber has taken, as of the last look."""
         return None if self._lag is None else self._lag.newest_taken_ms
 
     def look(self, position: int | None, clock_ms: int | None) -> ChannelProgress:
-        """The channel now, for a subscriber at `position` (None: it has taken nothing) with that clock."""
+        """The channel now, for a subscriber with that clock, at `position` (None: it has taken nothing)."""
         lag = self._learn(0 if position is None else position)
         if position is not None:
-            lag.take(min(position, lag.end))  # a log that somebody cut short is its reader's to report
+            lag.take(min(position, lag.end))  # its reader reports a log that was cut short
         lag.trim(min(self._store.oldest(), lag.position))
         return ChannelProgress(
             self._id,
@@ -62,7 +62,7 @@ class ChannelWatch:
             except MessageLossError:
                 if number >= position:
                     raise
-                lag.trim(number + 1)  # it was taken: nobody needs it, and nobody repairs it
+                lag.trim(number + 1)  # the subscriber has taken it, so it is neither needed nor repaired
                 continue
             lag.add(_size(entry))
             self._clock_ms = known_clock(entry.clock_ms)

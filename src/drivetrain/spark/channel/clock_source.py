@@ -1,22 +1,21 @@
 """The clock stream: a Spark source whose offset is a clock and whose rows are punctuations.
 
-Problem: rows of a plain source (files, Kafka) cannot carry the application's clock, and Spark's own
-watermark only follows the rows of one query: it never ends a stream and never moves while a source
-is idle.
+Problem: rows of a plain source (files, Kafka) cannot carry the application's clock. Spark's own watermark
+follows only the rows of one query: it never ends a stream and never moves while a source is idle.
 
-Design: the engine publishes the clock in a small file, replaced atomically. This source reads it on
-Spark's driver, in the process that plans offsets: no task in Python. When the clock has moved it
-delivers one row with the new clock. Spark keeps the offset in its checkpoint, so a replayed batch
-sees the clock it saw before. The first row of a restarted query repeats the clock if it has not moved:
-see `drivetrain.spark.channel.source`, whose offsets have a `life` for the same reason.
+Design: the engine publishes the clock in a small file, replaced atomically. This source reads it on Spark's
+driver, in the process that plans offsets, so no Python task is needed. When the clock has moved, the source
+delivers one row with the new clock. Spark keeps the offset in its checkpoint, so a replayed batch sees the
+same clock as before. The first row of a restarted query repeats the clock if it has not moved: see
+`drivetrain.spark.channel.source`, whose offsets have a `life` for the same reason.
 
 Invariants:
 
-1. The clock that Spark has seen never moves back: not when the file does, not through a restart.
+1. The clock that Spark has seen never moves back, neither with the file nor through a restart.
 2. A change of the clock is one row, whatever the number of changes in between.
 3. A published clock survives a power cut.
 
-Called by `clocked` (`union_clock`); the engine publishes.
+Called by `clocked` (`union_clock`); the engine publishes the clock.
 
 Source: Apache Gearpump's clock service.
 """
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 def publish_clock(path: str | os.PathLike[str], clock_ms: int) -> int:
     """Publish a clock for the sources that read `path`; returns the clock that is published now.
 
-    A clock below the published one is ignored: a clock never moves back. One publisher a path.
+    A clock below the published one is ignored: a clock never moves back. One publisher per path.
     """
     path = os.fspath(path)
     published = read_clock(path)
@@ -92,7 +91,7 @@ class ClockReader(SimpleDataSourceStreamReader):
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._told = False
+        self._has_repeated = False
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - the name is Spark's
         """Where a new query starts: before any clock."""
@@ -101,10 +100,10 @@ class ClockReader(SimpleDataSourceStreamReader):
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
         """The clock, if it is above `start`, or if this is a restart and `start` had one."""
         published_ms = read_clock(self._path)
-        told, self._told = self._told, True
+        has_repeated, self._has_repeated = self._has_repeated, True
         if published_ms is not None and published_ms > start["clock"]:
             return iter([_row(published_ms)]), {**start, "clock": published_ms}
-        if told or start["clock"] == NO_CLOCK_MS:
+        if has_repeated or start["clock"] == NO_CLOCK_MS:
             return iter([]), start
         return iter([_row(start["clock"])]), {**start, "life": start["life"] + 1}
 

@@ -1,28 +1,28 @@
 """Make Spark's event time follow Drivetrain's clock.
 
-Problem: Spark derives a watermark from the largest timestamp that a query has read. Behind another
+Problem: Spark derives a watermark from the largest timestamp that a query has read. Downstream of another
 query that fires windows too early or too late; with an idle or finished source it never fires.
 
 Design: punctuation rows carry the clock through the query's one `withWatermark`, and are filtered
 out right after it.
 
-- A channel's reader delivers `__wm` itself: 1970 in data, the clock in one punctuation a batch.
+- A channel's reader delivers `__wm` itself: 1970 in data, the clock in one punctuation per batch.
 - A plain source is united with the clock stream (`clock_source`).
 
-`__wm` and Spark's watermark count as `watermark` says; `__ts` does not. Stateful operators make their event
-time column of it (`event_time`).
+`__wm` and Spark's watermark use the scale of `watermark`; `__ts` does not. Stateful operators derive their
+event time column from `__ts` (`event_time`).
 
 Spark's optimizer must not remove punctuations before the watermark has seen them. It moves any
 predicate below a watermark unless the predicate uses the watermark's column or is not deterministic,
 and it merges filters: the user's `v > 3`, or the `ts is not null` that a window adds, would land below
-and drop the punctuation, whose data columns are null. So the filter that takes punctuations out is
-declared non-deterministic (it asks for the partition's number, and only in punctuations): nothing
-passes through such a filter, and it passes through nothing.
+and drop the punctuation, whose data columns are null. So the filter that removes punctuations is declared
+non-deterministic (it evaluates the partition's number, and only for punctuations): the optimizer moves no
+predicate past such a filter, nor the filter past a predicate.
 
 Invariants:
 
-1. Behind `with_channel_clock` the watermark after a batch is exactly that of the last entry's clock.
-2. Behind `union_clock` or `with_end` it is that of the larger of the published clock and, if
+1. After `with_channel_clock` the watermark after a batch is exactly that of the last entry's clock.
+2. After `union_clock` or `with_end` it is that of the larger of the published clock and, if
    `data_moves_clock`, the largest timestamp minus the disorder.
 3. No punctuation row leaves these functions.
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 EVENT_TIME = {"spark.watermarkDelayMs": 0}
-"""The metadata of an event time column of Spark's."""
+"""The metadata of a Spark event time column."""
 
 
 def with_channel_clock(df: DataFrame, lag_ms: int = 0) -> DataFrame:
@@ -58,9 +58,9 @@ def with_channel_clock(df: DataFrame, lag_ms: int = 0) -> DataFrame:
 def event_time(
     df: DataFrame, name: str, timestamp: str = TS, later_us: int = 0, delay_ms: int = 0
 ) -> DataFrame:
-    """`df` with a column `name` that is `timestamp` as event time: window, deduplicate or join on it.
+    """`df` with a column `name`, which is `timestamp` as event time for windows, deduplication and joins.
 
-    It is `later_us` later; `delay_ms` is the delay that Spark finds with it.
+    The column is `later_us` later than `timestamp`; `delay_ms` is the watermark delay in its metadata.
     """
     column = on_watermark_scale(F.col(timestamp), later_us)
     return df.withColumn(name, column).withMetadata(name, dict.fromkeys(EVENT_TIME, delay_ms))
@@ -84,7 +84,7 @@ def union_clock(
     spark.dataSource.register(ClockSource)
     clock = spark.readStream.format(ClockSource.name()).option("path", clock_path).load()
     delay_ms = disorder_ms if data_moves_clock else 0
-    ahead = F.timestamp_millis(F.col(WM) + F.lit(delay_ms))  # Spark takes the delay off again
+    ahead = F.timestamp_millis(F.col(WM) + F.lit(delay_ms))  # Spark subtracts the delay again
     nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
     punctuation = clock.select(*nothing, ahead.alias(WM), F.lit(True).alias(PUNCT))
     data_wm = moving_watermark(F.col(ts_col)) if data_moves_clock else F.timestamp_millis(F.lit(0))
@@ -94,12 +94,12 @@ def union_clock(
 
 
 def with_end(df: DataFrame, ts_col: str, disorder_ms: int) -> DataFrame:
-    """The rows of a plain source whose last batch says that the input ends (`__punct`), with its clock.
+    """The rows of a plain source whose last batch marks the end of the input (`__punct`), with its clock.
 
-    `ts_col` is the timestamp column, null in the row that says the end. Behind it the watermark is the
-    largest timestamp minus `disorder_ms`, and the final clock at the end, without a clock stream.
+    `ts_col` is the timestamp column, null in the end's row. The resulting watermark is the largest timestamp
+    minus `disorder_ms`, and the final clock at the end, without a clock stream.
     """
-    end = F.timestamp_millis(F.lit(END_WATERMARK_MS + disorder_ms))  # Spark takes the delay off again
+    end = F.timestamp_millis(F.lit(END_WATERMARK_MS + disorder_ms))  # Spark subtracts the delay again
     marked = df.withColumn(WM, F.when(F.col(PUNCT), end).otherwise(moving_watermark(F.col(ts_col))))
     clocked = marked.withWatermark(WM, f"{disorder_ms} milliseconds").where(_is_data())
     return clocked.drop(WM, PUNCT)

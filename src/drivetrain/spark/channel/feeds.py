@@ -1,14 +1,13 @@
 """Where source-end ingestion gets its rows: a Python iterable, or lines from a TCP socket.
 
-Problem: such sources cannot be asked for the same rows twice by position, and they block whoever
-reads them.
+Problem: such sources cannot deliver the same rows again from a position, and they block their reader.
 
-Design: a feed is opened once, told how many rows are stored already, and yields one row after the
-other in a thread of the ingestion's. `close` makes a blocked read return where that is possible.
+Design: a feed is opened once, with the number of rows that are already stored, and yields one row after the
+other in an ingestion thread. `close` makes a blocked read return where that is possible.
 
 Invariants:
 
-1. `open(skip)` yields row number `skip` first if the feed can repeat itself, else whatever is next.
+1. `open(skip)` yields row number `skip` first if the feed can repeat its rows, else whatever comes next.
 2. The end of the iterator is the end of the stream: nothing will ever follow.
 
 Called by: `drivetrain.spark.channel.ingest`.
@@ -35,12 +34,12 @@ _RECEIVE_BYTES = 1 << 16
 
 
 class Feed(Protocol):
-    """A stream of rows that is read once. `ends_on_close`: after `close` the iterator ends by itself."""
+    """A stream of rows that is read once. `ends_on_close`: after `close` the iterator ends without help."""
 
     ends_on_close: bool
 
     def open(self, skip: int) -> Iterator[Any]:
-        """Yield the rows behind the first `skip`, as far as this feed can tell them apart."""
+        """Yield the rows after the first `skip`, as far as this feed can repeat them."""
 
     def close(self) -> None:
         """Make a blocked read return, if possible; the iterator may then end or raise."""
@@ -59,14 +58,14 @@ class IterableFeed:
         return itertools.islice(iter(self._rows), skip, None)
 
     def close(self) -> None:
-        """A generator that waits cannot be interrupted: its thread ends with the process."""
+        """Does nothing: a waiting generator cannot be interrupted; its thread ends with the process."""
 
 
 class SocketFeed:
     """The lines of a TCP server, as text without their line ends; UTF-8.
 
-    Waits up to `connect_timeout_ms` for the server to be there. The server closing the connection is
-    the end of the stream; losing it in any other way raises UnavailableError.
+    Waits up to `connect_timeout_ms` for the server. The stream ends when the server closes the connection;
+    losing the connection in any other way raises UnavailableError.
     """
 
     ends_on_close = True
@@ -79,11 +78,11 @@ class SocketFeed:
 
     @property
     def where(self) -> str:
-        """The server, as people write it."""
+        """The server as `host:port`."""
         return f"{self._address[0]}:{self._address[1]}"
 
     def open(self, skip: int) -> Iterator[str]:
-        """The lines from now on: a socket does not repeat what it said, so `skip` counts for nothing."""
+        """The lines from now on: a socket does not repeat lines, so `skip` only numbers them."""
         pending = b""
         number = skip
         with self._connect() as self._socket:

@@ -1,22 +1,21 @@
 """Source-end store: write a source that cannot replay into a channel, and read it from there.
 
-Problem: a socket or a Python generator says everything once. A batch that Spark replays needs the
-same rows again, a crash must not lose what arrived, and a slow application must slow the source down
-instead of filling the disk.
+Problem: a socket or a Python generator delivers everything once. A batch that Spark replays needs the same
+rows again, a crash must not lose received rows, and a slow application must slow the source down instead of
+filling the disk.
 
-Design: two threads in the driver. One pulls rows, since a source blocks as it likes. The other turns
-what was pulled into segments and entries: when enough rows or bytes are there, or after a short
-wait. The batch id of an entry is the number of rows stored up to it, so a restart knows how many rows
-to skip from the last entry alone, however much was trimmed.
+Design: two threads in the driver. One pulls rows, since a source may block at any time. The other stores the
+pulled rows as segments and entries, when there are enough rows or bytes, or after a short wait. The batch id
+of an entry is the number of rows stored up to it, so after a restart the last entry alone gives the number of
+rows to skip, however much was trimmed.
 
 Invariants:
 
-1. Rows are stored in the order in which they came, each once.
+1. Rows are stored in the order of their arrival, each once.
 2. The clock after an entry is the largest timestamp stored minus the disorder, never less than before.
-3. The end of the feed, and only that, appends the final clock. A stored final clock ends the stream
-   for good.
+3. Only the end of the feed appends the final clock. A stored final clock ends the stream for good.
 4. While more than `unread_bytes` are unread, nothing is appended and the feed is not read further.
-5. An error in either thread is kept until the engine asks; rows pulled before it are stored.
+5. An error in either thread is kept until the engine calls `raise_error`; rows pulled before it are stored.
 
 Called by: the engine, for iterable and socket sources.
 
@@ -50,9 +49,9 @@ _BLOCKED_S = 0.02
 class IngestLimits:
     """When an entry is written, and when the source must wait.
 
-    An entry is written at `rows` rows or about `bytes` bytes, or `wait_ms` after the last one.
-    `unread_bytes` bounds what is stored and not read. `idle_ms`: with arrival time, the clock moves
-    on after so long without a row.
+    An entry is written at `rows` rows or about `bytes` bytes, or `wait_ms` after the last one. `unread_bytes`
+    bounds the bytes that are stored and not read. `idle_ms`: with arrival time, the clock moves on after so
+    long without a row.
     """
 
     rows: int = 20_000
@@ -69,11 +68,11 @@ def _arrival_ms() -> int:
 class Ingest:
     """Stores the rows of a feed in a channel until it ends or `stop` is called.
 
-    `schema` is the Arrow schema of the data columns, without `__ts`. A row is a tuple or mapping of
-    them; with a single column it may be the bare value. `event_time_ms` gives a row's timestamp
-    (default: when it is stored); `disorder_ms` says how late a row may come. `position` says which
-    entry the slowest subscriber reads next (default: from the positions recorded in the channel).
-    `index` names the column whose values the timestamps of segments are (default: `__ts`).
+    `schema` is the Arrow schema of the data columns, without `__ts`. A row is a tuple or mapping of them;
+    with a single column it may be the bare value. `event_time_ms` returns a row's timestamp (default: the
+    time of storing); `disorder_ms` is how late a row may come. `position` returns the entry that the slowest
+    subscriber reads next (default: from the positions recorded in the channel). `index` names the column that
+    gives segments their range of timestamps (default: `__ts`).
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Ingest:
     # -- the engine's side ---------------------------------------------------------------------
 
     def start(self) -> None:
-        """Continue behind what the channel holds; returns at once."""
+        """Continue after the channel's last entry; returns at once."""
         last = self._store.last()
         if last is not None:
             self._stored = max(0, self._store.last_batch())
@@ -133,21 +132,21 @@ class Ingest:
 
     @property
     def stored(self) -> int:
-        """How many rows the channel has been given, over all runs."""
+        """How many rows the channel has received, over all runs."""
         return self._stored
 
     @property
     def finished(self) -> bool:
-        """True when the feed has ended and its final clock is stored."""
+        """Whether the feed has ended and its final clock is stored."""
         return self._finished.is_set()
 
     def raise_error(self) -> None:
-        """Raise what went wrong in a thread, if anything; the engine calls it between batches."""
+        """Raise the error of a thread, if there is one; the engine calls it between batches."""
         if self._error is not None:
             raise self._error
 
     def wait_finished(self, timeout_s: float) -> bool:
-        """Wait for the final clock; False if it is not there after the timeout. Raises what went wrong."""
+        """Wait for the final clock; False if it is not stored within the timeout. Raises a thread's error."""
         deadline = time.monotonic() + timeout_s
         while not self._finished.wait(_BLOCKED_S):
             self.raise_error()
@@ -156,7 +155,7 @@ class Ingest:
         return True
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Store what was pulled, and end both threads. A feed that blocks for good is left behind.
+        """Store the pulled rows, and end both threads. A feed that blocks for good is abandoned.
 
         Raises UnavailableError if the rows cannot be stored within the timeout.
         """
@@ -188,7 +187,7 @@ class Ingest:
                     break
             else:
                 self._ended = not self._stopping.is_set()
-        except Exception as error:  # noqa: BLE001 - kept, and raised by the writer behind the rows before it
+        except Exception as error:  # noqa: BLE001 - kept; the writer raises it after the rows before it
             if not self._stopping.is_set():
                 self._pulled.append(_Failure(error))
         finally:
@@ -202,7 +201,7 @@ class Ingest:
                 self._news.wait(_BLOCKED_S)
 
     def _enough(self) -> int:
-        """How many rows make an entry: learned from the size of the rows so far."""
+        """How many rows make an entry, estimated from the size of the rows so far."""
         if self._row_bytes <= 0:
             return self._limits.rows
         return max(1, min(self._limits.rows, int(self._limits.bytes / self._row_bytes)))
@@ -220,7 +219,7 @@ class Ingest:
             self._feed.close()
 
     def _write_some(self) -> bool:
-        """Wait for enough rows or time, store them; False when there is nothing more to do."""
+        """Wait for enough rows or time, then store them; False when nothing is left to do."""
         with self._news:
             if not (self._pulled or self._ended or self._stopping.is_set()):
                 self._news.wait(self._limits.wait_ms / 1000)
@@ -230,7 +229,7 @@ class Ingest:
                 if left_s <= 0:
                     break
                 self._news.wait(left_s)
-        ended = self._ended  # before taking rows: the last row is pulled before the end is said
+        ended = self._ended  # read before taking rows: the last row is pulled before `_ended` is set
         rows = [self._pulled.popleft() for _ in range(min(len(self._pulled), self._enough()))]
         with self._news:
             self._news.notify_all()
@@ -245,7 +244,7 @@ class Ingest:
         return not self._stopping.is_set() or self._pulling_still()
 
     def _pulling_still(self) -> bool:
-        """When stopping: True while a feed that ends by itself is still handing out what it has."""
+        """When stopping: whether a feed that ends on close still delivers rows."""
         pull = self._threads[0]
         pull.join(self._limits.wait_ms / 1000)
         return bool(self._pulled) or (pull.is_alive() and self._feed.ends_on_close)
@@ -285,7 +284,7 @@ class Ingest:
         return reached_ms if self._clock_ms is None else max(self._clock_ms, reached_ms)
 
     def _move_idle_clock(self) -> None:
-        # Only arrival time goes on by itself; a timestamp in the rows says nothing about silence.
+        # Only arrival time advances without rows; event times from the rows are unknown in a silence.
         if not self._by_arrival or self._clock_ms is None:
             return
         reached_ms = self._now_ms() - self._disorder_ms
@@ -298,7 +297,7 @@ class Ingest:
     # -- back-pressure -------------------------------------------------------------------------
 
     def _wait_read(self) -> None:
-        """Wait until few enough bytes are unread. Stopping stores the rest all the same: it is little."""
+        """Wait until few enough bytes are unread. When stopping, the small rest is stored at once."""
         while self._unread_bytes >= self._limits.unread_bytes and not self._stopping.is_set():
             position = self._position()
             while self._unread and self._unread[0][0] < position:
@@ -317,6 +316,6 @@ class Ingest:
 
 @dataclass(frozen=True)
 class _Failure:
-    """What the feed raised, queued behind the rows that came before it."""
+    """The feed's exception, queued after the rows before it."""
 
     error: BaseException

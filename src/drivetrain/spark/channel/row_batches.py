@@ -1,14 +1,14 @@
 """Rows of Python values as Arrow batches with an event time.
 
-Problem: a source hands out rows one by one, of whatever shape its author found natural, and one of
-ten thousand may not fit the declared type: the error must name that row, and not lose the others.
+Problem: a source yields rows one by one, in various shapes, and one of ten thousand may not fit the declared
+type. The error must name that row, and the other rows must not be lost.
 
-Design: convert a batch column by column, which is fast. Only if that fails, look for the row.
+Design: convert a batch column by column, which is fast. Only if that fails, search for the row.
 
 Invariants:
 
 1. A batch holds the declared columns, in order, and `__ts`.
-2. A bad row is reported alone; what came before it is converted.
+2. A bad row is reported alone; the rows before it are converted.
 
 Called by: source-end ingestion.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RowBatches:
-    """Converts rows of `schema` (Arrow, without `__ts`), stamped by `event_time_ms`.
+    """Converts rows of `schema` (Arrow, without `__ts`), with timestamps from `event_time_ms`.
 
     A row is a mapping, a tuple or list, or with a single column the bare value. `where` names the
     source in errors.
@@ -42,13 +42,13 @@ class RowBatches:
     def converted(self, rows: Sequence[Any], before: int) -> tuple[Any | None, InputError | None]:
         """The rows as one batch; if one of them is bad, those before it and the error.
 
-        `before` is how many rows the source gave earlier, for the number in the error.
+        `before` is how many rows the source delivered earlier, for the row number in the error.
         """
         if not rows:
             return None, None
         try:
             return self._batch(rows), None
-        except Exception:  # noqa: BLE001 - whatever the user's function raises; found again below
+        except Exception:  # noqa: BLE001 - anything from the user's function; `_first_bad` finds its row
             bad, error = self._first_bad(rows, before)
             return (self._batch(rows[:bad]) if bad else None), error
 
@@ -58,7 +58,7 @@ class RowBatches:
                 self._batch(rows[index : index + 1])
             except Exception as error:  # noqa: BLE001 - reported with the row that caused it
                 return index, self._bad_row(rows[index], before + index + 1, error)
-        # Each fits alone but not beside the first: a mixture of mappings and sequences.
+        # Each row converts alone but not with the first: a mixture of mappings and sequences.
         kind = type(rows[0])
         index = next((index for index, row in enumerate(rows) if type(row) is not kind), 0)
         mixed = TypeError(f"a {type(rows[index]).__name__} among rows that begin with a {kind.__name__}")
@@ -81,7 +81,7 @@ class RowBatches:
         if isinstance(first, dict):
             columns = [[row.get(name) for row in rows] for name in names]
         elif isinstance(first, (tuple, list)):
-            # zip would drop the values of a longer row, and the rows behind a shorter one
+            # zip would drop the values of a longer row, and the rows after a shorter one
             if any(len(row) != len(names) for row in rows):
                 raise ValueError(f"expected {len(names)} values")
             columns = [list(column) for column in zip(*rows, strict=True)]

@@ -1,27 +1,26 @@
 """Read a channel as a Spark stream.
 
-Problem: a subscriber must get each entry's messages exactly once and in batches that it can bear,
-must stop at a checkpoint's barrier, and must learn the producer's clock even when nothing else comes.
+Problem: a subscriber must get each entry's messages exactly once and in batches of bounded size, must stop at
+a checkpoint's barrier, and must learn the producer's clock even when no messages come.
 
 Design: the offset is a position in the log, with the clock there: `{"entry": n, "clock": ms, "life": k}`.
-Spark's driver asks a process of ours how far the next batch may go; tasks then map segment files and
-hand Arrow batches to Spark. Each batch ends in one punctuation row that carries the clock of its last
-entry.
+Spark's driver asks one of our processes how far the next batch may go; tasks then map segment files and
+pass Arrow batches to Spark. Each batch ends in one punctuation row that carries the clock of its last entry.
 
-After a restart Spark knows the watermark of the query but not what each of its inputs had said: an
-input that stays silent, because it is idle or has ended, would hold the others back for good. So a
-reader that finds nothing new when it starts says its clock once more. The offset must differ for Spark
-to make a batch of that: `life` counts such starts.
+After a restart Spark knows the watermark of the query but not the clock of each input. An input that stays
+silent, because it is idle or has ended, would hold the others back for good. So a reader that finds nothing
+new when it starts repeats its clock once. The offset must change for Spark to run a batch for that: `life`
+counts such starts.
 
 Invariants:
 
 1. The rows of a batch depend on its two offsets only, so a replay delivers the same rows.
 2. A batch holds exactly one punctuation row: data columns null, `__punct` true, and `__ts` and `__wm`
-   the clock of the last entry at its end, `__wm` as `watermark_of` has it. In data `__wm` is 1970 and
+   the clock of the last entry at its end, `__wm` on the scale of `watermark_of`. In data `__wm` is 1970 and
    `__punct` false.
-3. A batch that is planned while a barrier is not released ends in front of it, or before.
-4. A batch never ends with a barrier: one with state costs its time also when it is empty, and a barrier says
-   nothing that what follows it could not bring along.
+3. A batch that is planned while a barrier is not released ends before that barrier.
+4. A batch never ends with a barrier: even an empty batch of a stateful fragment takes time, and the next
+   batch can carry the barrier's clock.
 5. A position is recorded only for entries whose batch Spark has finished.
 
 Called by: Spark; the engine loads it and hands it to `with_channel_clock`.
@@ -64,12 +63,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASK_BYTES = 256 << 10
-"""A batch is read with one more task for each so many bytes, up to the option `tasks`."""
+"""A batch is read with one more task per this many bytes, up to the option `tasks`."""
 
 
 @dataclass
 class ChannelPartition(InputPartition):
-    """What one task reads: some segments, and in one of the tasks the batch's punctuation."""
+    """The input of one task: some segments, and in one of the tasks the batch's punctuation."""
 
     segments: tuple[Segment, ...]
     clock_ms: int | None
@@ -77,7 +76,7 @@ class ChannelPartition(InputPartition):
 
 @contextmanager
 def packing_losses() -> Iterator[None]:
-    """Pack a loss of messages so that it comes through Spark as what it is."""
+    """Pack a message loss so that Spark's error can be unpacked to it."""
     try:
         yield
     except MessageLossError as error:
@@ -91,8 +90,8 @@ class ChannelSource(DataSource):
 
     Options: `uri`; `subscriber` (records its position in the channel; needed for trimming and
     back-pressure); `maxRows` and `maxBytes` per batch (an entry is never split); `tasks`, the most
-    tasks a batch is read with (default 2); `released`, a file with the round of the last released barrier:
-    with it a batch ends in front of a barrier that is not released yet; `limit`, a file with the share of
+    tasks per batch (default 2); `released`, a file with the round of the last released barrier: with it a
+    batch ends before a barrier that is not released yet; `limit`, a file with the share of
     `maxBytes` that the next batch may take; `start`, the position of a new query (default: the oldest entry).
     """
 
@@ -125,7 +124,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._store: ChannelStore | None = None
         self._recorded = -1
         self._stop_at: int | None = None
-        self._told = False
+        self._has_repeated = False
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks get a copy of the reader; they need no log.
@@ -149,17 +148,17 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @packing_losses()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """How far the next batch may go. `start` was finished by Spark, so it is the position."""
+        """How far the next batch may go. Spark has finished `start`, so it is the position."""
         position = start["entry"]
         self._record(position)
         end = self._log().length()
         if self._stop_at is not None:
             end = min(end, max(self._stop_at, position))
         reached = self._batch_end(position, end, is_limited=not isinstance(limit, ReadAllAvailable))
-        told, self._told = self._told, True
+        has_repeated, self._has_repeated = self._has_repeated, True
         if reached > position:
             return {"entry": reached, "clock": self._log().entry(reached - 1).clock_ms, "life": start["life"]}
-        if told or start["clock"] == NO_CLOCK_MS:
+        if has_repeated or start["clock"] == NO_CLOCK_MS:
             return start
         return {**start, "life": start["life"] + 1}
 
@@ -169,7 +168,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"entry": self._log().length(), "clock": NO_CLOCK_MS, "life": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - the name is Spark's
-        """Stop at what is there now."""
+        """Stop at the current end of the log."""
         self._stop_at = self._log().length()
 
     @packing_losses()
@@ -177,7 +176,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spread the segments of the entries over at most `tasks` partitions of similar size."""
         entries = self._log().entries(start["entry"], end["entry"])
         if len(entries) != end["entry"] - start["entry"]:
-            # They were there when the batch was planned; their producer may be about to append them again.
+            # They existed when the batch was planned; their producer may be about to append them again.
             raise MessageLossError(
                 "the channel does not contain the entries that a batch was planned to take",
                 where=self._uri,
@@ -196,11 +195,11 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def commit(self, end: dict[str, int]) -> None:
-        """Spark will not ask below `end` again."""
+        """Spark will not ask for anything below `end` again."""
         self._record(end["entry"])
 
     def stop(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: the reader holds nothing open."""
 
     def _batch_end(self, position: int, end: int, *, is_limited: bool) -> int:
         released = self._released()
@@ -242,7 +241,7 @@ class ChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in tasks ------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The Arrow batches of one partition, verified; raises a loss of messages, packed for Spark."""
+        """The verified Arrow batches of one partition; raises a message loss, packed for Spark."""
         assert isinstance(partition, ChannelPartition)
         files = ChannelFiles(self._uri)
         with packing_losses():
@@ -285,7 +284,7 @@ def _column(batch: Any, field: Any, segment: Segment) -> Any:
     if column.type.equals(field.type):
         return column
     try:
-        return column.cast(field.type)  # a nested type whose parts may be null now, or a wider number
+        return column.cast(field.type)  # a nested type whose parts are now nullable, or a wider number
     except pa.ArrowException as error:
         raise _mismatch(batch, field, segment) from error
 
@@ -301,9 +300,9 @@ def _mismatch(batch: Any, field: Any, segment: Segment) -> InputError:
 
 
 def _shares(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
-    """Largest first onto the least loaded: at most `tasks` shares, at least one, none empty but that.
+    """Give the largest first to the least loaded: 1 to `tasks` shares, none empty if there are segments.
 
-    A task in Python costs some 20 ms before it reads a byte, so little is read by one.
+    A Python task costs some 20 ms before it reads a byte, so one task reads a small batch.
     """
     worth = -(-sum(segment.bytes for segment in segments) // TASK_BYTES)
     shares: list[list[Segment]] = [[] for _ in range(max(1, min(tasks, len(segments), worth)))]
@@ -316,7 +315,7 @@ def _shares(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
 
 
 def channel_schema(data: StructType) -> StructType:
-    """The schema of a channel's stream: the data columns (with or without `__ts`), then ours."""
+    """The schema of a channel's stream: the data columns (with or without `__ts`), then Drivetrain's own."""
     kept = [StructField(field.name, field.dataType) for field in data if field.name != TS]
     own = [
         StructField(TS, TimestampType()),

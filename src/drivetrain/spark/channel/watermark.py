@@ -1,20 +1,20 @@
-"""Spark's watermark and Drivetrain's clock: the one as the other.
+"""Conversion between Spark's watermark and Drivetrain's clock.
 
 Problem: Spark's watermark starts at 1970 and never goes below, so messages from before 1970 would be late.
-And it is computed from timestamps: one of 9999-12-31, which means "no end", would end the stream.
+Spark also computes it from timestamps: one of 9999-12-31, which means "no end", would end the stream.
 
-Design: inside of a query event time is counted from the year 1 instead: Spark's watermark is the clock plus
-`SHIFT_MS`, and so are the event time columns of stateful operators (`on_watermark_scale`). Whoever reads the
-watermark takes the shift off again. The end of a stream is a watermark beyond every window and every delay.
+Design: inside a query, event time is counted from the year 1 instead: Spark's watermark is the clock plus
+`SHIFT_MS`, and so are the event time columns of stateful operators (`on_watermark_scale`). Readers of the
+watermark subtract the shift. The end of a stream is a watermark beyond every window and every delay.
 
 Invariants:
 
 1. The watermark of a clock is the clock plus the shift; that of the final clock is above those of all
-   timestamps, whatever lateness is taken off.
-2. No watermark that data moves is the final clock's, and timestamps that mean "no end" move none.
+   timestamps, even after any allowed lateness is subtracted.
+2. Data never move the watermark to that of the final clock, and timestamps that mean "no end" do not move it.
 
-Called by: the sources that carry a clock, `clocked`, the compilers of stateful operators, and whoever reads
-a watermark.
+Called by: the sources that carry a clock, `clocked`, the compilers of stateful operators, and readers of a
+watermark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SHIFT_MS: Final = -NO_CLOCK_MS
 END_WATERMARK_MS: Final = LAST_MS + SHIFT_MS + 10_000 * 366 * 86_400_000
-"""The watermark of the final clock: ten thousand years beyond, which is room for any lateness."""
+"""The watermark of the final clock: ten thousand years beyond, which leaves space for any lateness."""
 
 _CYCLE_MS: Final = 146_097 * 86_400_000  # of the calendar: 400 years
 _REPORTED: Final = re.compile(r"\+?(\d{4,})(-.*)")
@@ -47,7 +47,7 @@ def watermark_of(clock_ms: int) -> int:
 
 
 def clock_of(watermark_ms: int) -> int | None:
-    """The clock for a watermark of Spark's (ms), None while there is none.
+    """The clock for one of Spark's watermarks (ms); None while there is none.
 
     >>> clock_of(0), clock_of(watermark_of(-1)), clock_of(watermark_of(FINAL_CLOCK_MS)) == FINAL_CLOCK_MS
     (None, -1, True)
@@ -60,14 +60,14 @@ def clock_of(watermark_ms: int) -> int | None:
 
 
 def on_watermark_scale(timestamp: Column, later_us: int = 0) -> Column:
-    """A timestamp column as Spark's watermark counts, and `later_us` later."""
+    """A timestamp column on the scale of Spark's watermark, `later_us` later."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     return F.timestamp_micros(F.unix_micros(timestamp) + F.lit(SHIFT_MS * 1000 + later_us))
 
 
 def moving_watermark(timestamp: Column) -> Column:
-    """What a timestamp column adds to the watermark: nothing if it means "no end"."""
+    """By how far a timestamp column moves the watermark: not at all if it means "no end"."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     micros = F.unix_micros(timestamp)
@@ -76,14 +76,14 @@ def moving_watermark(timestamp: Column) -> Column:
 
 
 def parse_watermark(text: str) -> int:
-    """A watermark (ms) from how Spark's reports tell it, in years that Python's dates do not have.
+    """Parse a watermark from Spark's reports, to ms; its year may be beyond those of Python's dates.
 
     >>> parse_watermark("1970-01-01T00:00:01.500Z"), parse_watermark("+11969-01-01T00:00:00.000Z") > LAST_MS
     (1500, True)
     """
     found = _REPORTED.fullmatch(text)
     if found is None:
-        raise InternalError(f"Spark told a watermark as {text!r}")
+        raise InternalError(f"Spark reported a watermark as {text!r}")
     year, rest = int(found[1]), found[2]
     cycles = max(0, (year - 9600) // 400)
     moment = datetime.fromisoformat(f"{year - 400 * cycles:04d}{rest}")

@@ -1,18 +1,18 @@
 """Write a batch DataFrame into a channel's segment files, on Spark's executors or in the driver.
 
-Problem: tasks are retried and run twice by speculation; each attempt may leave files, and exactly one
-copy of the messages must count. And a task in Python costs more than all else that a small batch does.
+Problem: Spark retries tasks and runs some twice by speculation. Each attempt may leave files, and exactly one
+copy of the messages must count. And a Python task costs more than everything else in a small batch.
 
-Design: every attempt writes files under names of its own and returns their descriptions as rows of
-the job's result. Spark gives the driver the rows of exactly one attempt per partition; the files of
-the others are orphans that no log entry names.
+Design: every attempt writes files under its own names and returns their descriptions as rows of the job's
+result. Spark gives the driver the rows of exactly one attempt per partition; the files of the others are
+orphans that no log entry names.
 
-A small batch comes to the driver as Arrow instead, and is one segment: see `small_batches`.
+A small batch comes to the driver as Arrow instead, and becomes one segment: see `small_batches`.
 
 Invariants:
 
 1. A partition without rows makes no file.
-2. Columns have the Arrow types that the channel reader will declare, so that reading converts nothing.
+2. Columns have the Arrow types that the channel reader will declare, so reading converts nothing.
 
 Called by: the engine, in `foreachBatch`, before `ChannelStore.append`.
 """
@@ -28,6 +28,7 @@ from drivetrain.core.channel.channel_log import Segment
 from drivetrain.errors import InternalError
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import SEGMENTS, write_segment
+from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.small_batches import SmallBatches, conform
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from drivetrain.runtime.channel.store import ChannelStore
 
 SEGMENT_BYTES = 32 << 20
-"""A segment is closed when it holds this many bytes of Arrow data: readers verify a whole one at once."""
+"""A segment is closed when it holds this many bytes of Arrow data: readers verify a whole segment at once."""
 
 DRIVER_BYTES = 4 << 20
-"""A batch goes through the driver when its segments seem to take at most this many bytes."""
+"""A batch goes through the driver when its segments are expected to take at most this many bytes."""
 
 _DESCRIPTION = "path string, rows long, bytes long, crc32 long, min_ts_ms long, max_ts_ms long"
 _ARROW_DESCRIPTION = pa.schema(
@@ -61,8 +62,8 @@ def write_segments(
 ) -> list[Segment]:
     """Write the rows of a batch `df` as segments in `folder` and describe them, in partition order.
 
-    `df` has the data columns and `__ts` (a timestamp without nulls). One Spark job; two when a batch turns
-    out too large for the driver, where `small` has batches come. The segments do not count until
+    `df` has the data columns and `__ts` (a timestamp without nulls). Runs one Spark job; two when a batch
+    that `small` expects to be small is too large for the driver. The segments do not count until
     `store.append(batch_id, …)` names them.
     """
     if TS not in df.columns:
@@ -75,7 +76,8 @@ def write_segments(
         segments = [write_segment(store.files, stem, batches, folder)] if table.num_rows else []
     else:
         write = _partition_writer(store.files, stem, schema, folder)
-        described = df.mapInArrow(write, _DESCRIPTION).collect()
+        with computing():
+            described = df.mapInArrow(write, _DESCRIPTION).collect()
         segments = [Segment(**row.asDict()) for row in described]
     if small is not None:
         small.wrote(sum(segment.bytes for segment in segments))

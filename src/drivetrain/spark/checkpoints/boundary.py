@@ -1,15 +1,15 @@
-"""A query between two of its batches: what a checkpoint needs to know of it.
+"""A query between two of its batches, where a checkpoint can be taken.
 
-Problem: Spark runs a batch, notes in its log that it is committed, plans the next, and only then calls
-back. A snapshot must be of a batch that is committed, and before anything of the next has run.
+Problem: Spark runs a batch, records in its log that it is committed, plans the next, and only then calls
+back. A snapshot must be of a committed batch, before anything of the next has run.
 
-Design: batches run while they hold the query's `turn`. Who takes it and waits until the last batch is in
-Spark's commit log is between two batches: Spark may have planned the next, whose run waits for the turn. A
-batch that was planned before a crash and not committed runs first: outputs may have it already.
+Design: batches run while they hold the query's `turn`. A thread that takes the turn and waits until the last
+batch is in Spark's commit log is between two batches: Spark may have planned the next, whose run waits for
+the turn. A batch that was planned before a crash and not committed runs first: outputs may already have it.
 
 Invariants:
 
-1. `between_batches` yields True only at a boundary, and no batch runs until it is left.
+1. `between_batches` yields True only at a boundary, and no batch runs until the context is left.
 
 Called by `participation`.
 """
@@ -42,7 +42,7 @@ class QueryBoundary:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the query has come to its end."""
+        """Whether the query has finished."""
         return self._query.state is FragmentState.FINISHED
 
     @property
@@ -52,7 +52,7 @@ class QueryBoundary:
 
     @contextmanager
     def between_batches(self, wait_s: float) -> Iterator[bool]:
-        """Stay between two batches; False when that could not be had in `wait_s` (0: at once)."""
+        """Stay between two batches; yields False if that is impossible within `wait_s` (0: at once)."""
         query = self._query
         deadline = time.monotonic() + wait_s
         if not query.turn.acquire(timeout=wait_s):
@@ -66,20 +66,20 @@ class QueryBoundary:
         finally:
             query.turn.release()
             if must_run and wait_s:
-                time.sleep(_REST_S)  # the batch wants the turn, and locks are not fair
+                time.sleep(_REST_S)  # the batch needs the turn, and locks are not fair
 
     @property
     def last_number(self) -> int:
-        """By which number sinks know the last batch."""
+        """The number under which sinks know the last batch."""
         final = 1 if self.is_finished and self._query.has_final_batch else 0
         return self._query.branches.first_batch + self._query.batch_id + final
 
     def barriers(self) -> dict[str, Command]:
-        """The barriers that the query stands right in front of, by channel: of several the newest."""
+        """The barriers directly ahead of the query, by channel; the newest if there are several."""
         found: dict[str, Command] = {}
         for channel, position in self.positions()[1].items():
             store = self._query.readers[channel]
-            with suppress(MessageLossError, TrimmedError):  # for the reader to find
+            with suppress(MessageLossError, TrimmedError):  # the reader reports them
                 for number in range(position, store.length()):
                     barrier = store.entry(number).barrier
                     if barrier is None:
@@ -88,7 +88,7 @@ class QueryBoundary:
         return found
 
     def positions(self) -> tuple[dict[str, str], dict[str, int]]:
-        """Behind the last batch: the offsets of sources, and in channels the entries that come next."""
+        """The positions after the last batch: the offsets of sources, and for channels the next entries."""
         sources: dict[str, str] = {}
         channels: dict[str, int] = {}
         for id, offset in self._query.inputs.by_id(list(self._query.inputs.offsets)):

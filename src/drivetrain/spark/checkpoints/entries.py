@@ -1,8 +1,8 @@
-"""The entries of channels that a snapshot stands behind, kept in the snapshot itself.
+"""The last entries that a fragment took from its channels, kept in its snapshot.
 
-Problem: who goes on elsewhere from a snapshot has no channels. Of each it needs one entry, the last that the
-fragment has taken: by it producer and consumer agree on numbers, batches and the clock. In the channel
-itself it is deleted as soon as nobody in the running application needs it.
+Problem: an application that starts elsewhere from a snapshot has no channels. It needs one entry of each, the
+last that the fragment has taken: with it producer and consumer agree on numbers, batches and the clock. The
+channel itself deletes the entry as soon as the running application does not need it.
 
 Design: a file in the fragment's directory, written between two batches, just before the directory is saved.
 
@@ -10,7 +10,7 @@ Invariants:
 
 1. In a snapshot, the entry of each channel is the one before the snapshot's position in it.
 
-Called by `participation` (notes) and `from_savepoint` (reads).
+Called by `participation` (writes) and `from_savepoint` (reads).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE: Final = "entries.json"
 
 
 def note_entries(directory: Path, positions: Mapping[str, int], readers: Mapping[str, ChannelStore]) -> None:
-    """Note the entry before each position, by channel; raises what reading an entry raises."""
+    """Store the entry before each position, by channel; raises what reading an entry raises."""
     if readers:
         found = {id: readers[id].entry(position - 1) for id, position in positions.items() if position > 0}
         (directory / _FILE).write_bytes(msgspec.json.encode(found))
@@ -37,7 +37,7 @@ def note_entries(directory: Path, positions: Mapping[str, int], readers: Mapping
 def noted_entries(directory: Path) -> dict[str, Entry]:
     """The entries by channel; none in a fragment that reads no channel, or has read nothing."""
     try:
-        told = (directory / _FILE).read_bytes()
+        content = (directory / _FILE).read_bytes()
     except FileNotFoundError:
         return {}
-    return msgspec.json.decode(told, type=dict[str, Entry])
+    return msgspec.json.decode(content, type=dict[str, Entry])

@@ -1,21 +1,22 @@
-"""An application begins with what a savepoint holds.
+"""Starts an application from a savepoint.
 
-Problem: another directory, another machine, another number of cores, perhaps a changed graph; and the
-application that was saved may have gone on, and published under the numbers that this one would use.
+Problem: the application starts in another directory, on another machine or with another number of cores,
+perhaps with a changed graph. Meanwhile the saved application may have continued, and published under the
+batch numbers that this one would use.
 
-Design: `opened` reads all of the savepoint before anything is touched. `bring_into` lays it out as if the
-application had run here: snapshots, from which the fragments' directories are made as in a restore
-(`restoring`), in each channel the one entry that its reader has taken last, the stores of sources, the notes
-of sinks, and a committed transaction. It belongs to a new life (`core.replay.replay`), so outputs never take
-a batch for one that the saved application has published since.
+Design: `OpenedSavepoint` verifies all of the savepoint before anything is written. `bring_into` lays it out
+as if the application had run here: snapshots, from which the fragments' directories are made as in a restore
+(`restoring`), the last entry that each channel's reader has taken, the stores of sources, the notes of sinks,
+and a committed transaction. It belongs to a new life (`core.replay.replay`), so outputs never mistake a batch
+for one that the saved application has published since.
 
-What if we die here: the directory is marked as being cleared until the life has begun; the next start finds
-it empty.
+What if we die here: the directory stays marked as being cleared until the life has begun; the next start
+clears it.
 
 Invariants:
 
-1. Nothing is written before all of the savepoint has been read and found whole.
-2. The new life has begun only when all of it is there.
+1. Nothing is written before all of the savepoint has been read and verified.
+2. The new life begins only when all of it is there.
 
 Called by `execution`.
 """
@@ -50,13 +51,13 @@ if TYPE_CHECKING:
     from drivetrain.spark.connector.sink import SinkWriter
 
 _LIFE: Final = 1
-"""Transactions of a directory that is new count lives from here."""
+"""The first life of transactions in a new directory."""
 
 
 class OpenedSavepoint:
-    """A savepoint at `place` that was found whole; raises SavepointError when it is not.
+    """A complete savepoint at `place`; raises SavepointError if it is damaged or incomplete.
 
-    Raises UserError when others than `writers` can write there.
+    Raises UserError when users other than `writers` can write there.
     """
 
     def __init__(self, place: str | Path, writers: Writers = Writers.OWNER) -> None:
@@ -65,7 +66,7 @@ class OpenedSavepoint:
         self.manifest: Final[Manifest] = verified(self.place)
 
     def require_fits(self, plan: Plan, rundir: RunDirectory, *, fresh: bool) -> None:
-        """Raise unless this application can go on from here: SavepointError, UserError if it has a state."""
+        """Raise unless this application can start from here: SavepointError; UserError if it has a state."""
         if not fresh and rundir.started:
             raise UserError(
                 "the application already has a state here",
@@ -84,11 +85,11 @@ class OpenedSavepoint:
                 "processor must be unchanged",
             )
 
-    def told(self, spark_partitions: int) -> str:
-        """What people should know of going on from here."""
+    def notice(self, spark_partitions: int) -> str:
+        """A notice for the user: where the application starts from, and what cannot change."""
         saved = self.manifest
         text = (
-            f"goes on from the savepoint {self.place}: checkpoint {saved.record.txid} of {saved.app_id}, "
+            f"continues from the savepoint {self.place}: checkpoint {saved.record.txid} of {saved.app_id}, "
             f"made {moment_text(saved.made_at_ms)}"
         )
         fixed = {id: n for id, n in saved.shuffle_partitions.items() if n != spark_partitions}
@@ -98,7 +99,7 @@ class OpenedSavepoint:
         return text
 
     def bring_into(self, plan: Plan, rundir: RunDirectory) -> None:
-        """Lay everything out in an empty directory, for the life that it speaks of."""
+        """Lay everything out in an empty directory, for the savepoint's new life."""
         with writing("what the savepoint holds", rundir.path):
             self._bring_into(plan, rundir)
 
@@ -118,7 +119,7 @@ class OpenedSavepoint:
             snapshots.place(fragment.id, record.round).mkdir(parents=True, exist_ok=True)
             snapshots.restore(fragment.id, record.round, own)
             for channel, entry in noted_entries(own).items():
-                # Its messages are in the fragment, its barrier is past.
+                # The fragment has its messages, and its barrier is past.
                 store = ChannelStore(rundir.channel(channel))
                 store.put_back(msgspec.structs.replace(entry, segments=(), barrier=None))
                 store.record_position(fragment.id, entry.number + 1)
@@ -149,12 +150,12 @@ class OpenedSavepoint:
 
 
 def abort_others(sinks: Mapping[str, SinkWriter]) -> None:
-    """Forget what the saved application has prepared in these sinks and not published: it is made again."""
+    """Drop batches that the saved application prepared in these sinks and did not publish: they run again."""
     for sink in sinks.values():
         abort_after(sink, None)
 
 
 def _difference(shape: Mapping[str, list[str]], other: Mapping[str, list[str]], where: str) -> str:
-    """What a shape has and the other has not."""
-    told = [f"{id}: {', '.join(parts)}" for id, parts in shape.items() if other.get(id) != parts]
-    return f"{'; '.join(told)} {where}" if told else "the rest is the same"
+    """The parts of the state that a shape has and the other lacks, as text."""
+    differences = [f"{id}: {', '.join(parts)}" for id, parts in shape.items() if other.get(id) != parts]
+    return f"{'; '.join(differences)} {where}" if differences else "the rest is the same"

@@ -1,9 +1,9 @@
-"""What a fragment's part in checkpoints hears, from whatever thread, until it takes it.
+"""A queue of events for a fragment's participation in checkpoints, filled by any thread.
 
-Problem: news come while a step is taken; who waits for them in a thread of its own must not take them apart
-from the step.
+Problem: events arrive while a step runs; the thread that waits for them must leave handling them to the
+step.
 
-Design: a queue, and what `wait` has found in it.
+Design: a queue, and the events that `wait` has taken from it.
 
 Called by `participation`.
 """
@@ -26,38 +26,38 @@ class Ran:
 
 @dataclass(frozen=True)
 class Look:
-    """There may be a barrier in a channel, or the end has come."""
+    """There may be a barrier in a channel, or the end was reached."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A command came as a word."""
+class Received:
+    """A command came as a message."""
 
     input: str
     command: Command
 
 
-News: TypeAlias = Ran | Look | Heard
+News: TypeAlias = Ran | Look | Received
 
 
 class Inbox:
-    """The news of one attempt; `put` from any thread."""
+    """The events of one attempt; `put` from any thread."""
 
     def __init__(self) -> None:
         self._queue: Final[queue.SimpleQueue[News]] = queue.SimpleQueue()
         self._found: Final[deque[News]] = deque()
 
     def put(self, news: News) -> None:
-        """Keep it until it is taken."""
+        """Queue an event until a step takes it."""
         self._queue.put(news)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is something to take, or for so long."""
+        """Wait until there is an event to take, at most for the timeout."""
         with suppress(queue.Empty):
             self._found.append(self._queue.get(timeout=timeout_s))
 
     def take(self) -> News | None:
-        """The oldest, if there is any."""
+        """The oldest event, if there is any."""
         if self._found:
             return self._found.popleft()
         try:

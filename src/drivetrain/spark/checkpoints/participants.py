@@ -1,17 +1,17 @@
-"""The fragments of this process that take part in checkpoints, and the ways to the others.
+"""The fragments of this process that take part in checkpoints, and the routes to the others.
 
-Problem: a command goes from a fragment to those that read what it writes, which may run in another process;
-the coordinator may, too.
+Problem: a fragment passes a command to its subscribers, which may run in another process; so may the
+coordinator.
 
-Design: one book a process. A fragment's participation joins it when its query starts. `tell` hands a
-command to a fragment that is here, else to `send`, which in a cluster hands it to the application master;
-`answer` takes what the coordinator is to hear. What gets lost is said again: the protocol is made for it.
+Design: one book per process. A fragment's participation joins it when its query starts. `tell` passes a
+command to a fragment in this process, or to `send`, which in a cluster passes it to the application master;
+`answer` sends an event to the coordinator. Lost messages are sent again, which the protocol allows for.
 
 Invariants:
 
-1. A fragment here is that of its newest attempt.
+1. The book has the newest attempt of each fragment here.
 
-Called by `participation`, and by who hosts the coordinator or is connected to it.
+Called by `participation`, and by the process that hosts the coordinator or is connected to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from drivetrain.core.checkpoint.transaction import (
 
 
 class Participating(Protocol):
-    """A fragment's part in checkpoints, as the book needs it; see `participation`."""
+    """A fragment's participation in checkpoints, as the book needs it; see `participation`."""
 
     @property
     def fragment(self) -> str:
@@ -40,22 +40,22 @@ class Participating(Protocol):
     def look(self) -> None:
         """There may be a barrier in one of its channels."""
 
-    def hear(self, input: str, command: Command) -> None:
-        """A command has come by an input."""
+    def receive(self, input: str, command: Command) -> None:
+        """A command has arrived by an input."""
 
 
 class Send(Protocol):
-    """Takes a command for a fragment of another process, by one of its inputs; returns at once."""
+    """Sends a command to a fragment of another process, by one of its inputs; returns at once."""
 
     def __call__(self, fragment: str, input: str, command: Command) -> None:
-        """Take it."""
+        """Send it."""
 
 
 class Answer(Protocol):
-    """Takes what the coordinator is to hear; returns at once."""
+    """Sends an event to the coordinator; returns at once."""
 
     def __call__(self, event: ParticipantEvent) -> None:
-        """Take it."""
+        """Send it."""
 
 
 class CheckpointBook:
@@ -66,9 +66,9 @@ class CheckpointBook:
         self._here: dict[str, Participating] = {}
         self._known: set[str] = set()
         self.send: Send = _to_nobody
-        """Takes commands for fragments elsewhere: the fragment, by which of its inputs, the command."""
-        self.answer: Answer = _unheard
-        """Takes what the coordinator is to hear; returns at once."""
+        """Sends commands to fragments of other processes: the fragment, which of its inputs, the command."""
+        self.answer: Answer = _to_no_coordinator
+        """Sends events to the coordinator; returns at once."""
 
     def joins(self, participation: Participating) -> None:
         """An attempt of a fragment takes part from now on."""
@@ -80,42 +80,42 @@ class CheckpointBook:
         if again:
             self.answer(ActionFailed(fragment, "it has started again"))
         else:
-            # What was told before it was here is lost: an answer about nothing has it told again.
+            # Commands from before it joined are lost; acknowledging no command has them sent again.
             self.answer(ActionAcked(fragment, Action.INITSTATE, NO_TXID - 1, 0, 0))
 
     def leaves(self, participation: Participating) -> None:
-        """An attempt is over."""
+        """An attempt has ended."""
         with self._lock:
             if self._here.get(participation.fragment) is participation:
                 del self._here[participation.fragment]
 
     def tell(self, fragment: str, input: str, command: Command) -> None:
-        """Tell a fragment, wherever it is, a command that comes by one of its inputs."""
+        """Send a command to a fragment in any process, by one of its inputs."""
         with self._lock:
             participation = self._here.get(fragment)
         if participation is None:
             self.send(fragment, input, command)
         else:
-            participation.hear(input, command)
+            participation.receive(input, command)
 
     def look(self, fragment: str) -> None:
-        """A barrier was put into a channel of a fragment; it looks by itself if it is not here."""
+        """A barrier was appended to a channel of a fragment; one in another process polls for it."""
         with self._lock:
             participation = self._here.get(fragment)
         if participation is not None:
             participation.look()
 
-    def hear(self, fragment: str, input: str, command: Command) -> None:
-        """A command has come from elsewhere; it is dropped if the fragment is not here (any more)."""
+    def receive(self, fragment: str, input: str, command: Command) -> None:
+        """A command has arrived from another process; dropped if the fragment is not here (any more)."""
         with self._lock:
             participation = self._here.get(fragment)
         if participation is not None:
-            participation.hear(input, command)
+            participation.receive(input, command)
 
 
 def _to_nobody(fragment: str, input: str, command: Command) -> None:
-    """A fragment that does not run: it is told again when it does."""
+    """The fragment does not run here: the command is sent again when it does."""
 
 
-def _unheard(event: ParticipantEvent) -> None:
-    """Before there is a coordinator nobody listens: it asks again."""
+def _to_no_coordinator(event: ParticipantEvent) -> None:
+    """Until there is a coordinator, events are dropped: it asks again."""

@@ -1,38 +1,39 @@
-"""One fragment's part in checkpoints, while its query runs: the shell around
+"""One fragment's participation in checkpoints, while its query runs: the shell around
 `core.checkpoint.barriers.Participant`.
 
-Problem: a query runs its batches in Spark's threads, is looked at by a thread that polls, and must be saved
-between two batches when its barriers have come; what sinks have prepared must be published when it is
-decided, which may take as long as a database takes.
+Problem: a query runs its batches in Spark's threads, another thread polls it, and it must be saved between
+two batches when its barriers have come. When the coordinator commits, the sinks' prepared results must be
+published, which may take as long as a database takes.
 
-Design: commands (from `book`) and news of the query (`ran`) wait in an inbox, from whatever thread they come.
-`step` takes one, steps the core and does its effects in order; `participation_thread` calls it again and
-again, a simulation whenever it likes. While a snapshot waits for a boundary nothing else is taken.
+Design: commands (from `book`) and events of the query (`ran`) wait in an inbox, whichever thread they come
+from. `step` takes one, steps the core and performs its effects in order; `participation_thread` calls it
+repeatedly, a simulation whenever it likes. While a snapshot waits for a boundary no other event is taken.
 
-A PREPARE that came by a channel is found in the channel: the reader stands in front of a barrier until
-`Release` says its round in the file `released`. Who writes it has its reader look at once, if that is in this
-process; else it is looked for ten times a second while checkpoints are made. One that came as a word, because
-the channel had ended already, waits until the query has read that channel to its end.
+The participation finds a PREPARE that came by a channel in that channel: the reader stops before a barrier
+until the file `released` has its round. A process that appends a barrier has its reader look at once, if that
+is in the same process; otherwise the reader looks ten times a second while checkpoints are made. A PREPARE
+that came as a message, because the channel had already ended, waits until the query has read that channel to
+its end.
 
-| effect | what is done |
+| effect | action |
 |---|---|
-| `Hold` | nothing: the reader stands in front of the barrier by itself |
-| `TakeSnapshot` | between two batches: `snapshots`; what follows is done before the next batch begins |
-| `Forward` | a barrier in each channel, or a word to who reads it |
-| `Publish` | what the sinks of the whole application have prepared, group by group (`sinks.publishing`) |
-| `Release` | the file `released`, which the readers of channels look at |
-| `Restore` | the whole run ends, to begin again from the record (`restoring`) |
+| `Hold` | none: the reader stops before the barrier without it |
+| `TakeSnapshot` | between two batches: `snapshots`; later effects precede the next batch |
+| `Forward` | a barrier in each channel, or a message to its reader |
+| `Publish` | the prepared results of all sinks of the application, group by group (`sinks.publishing`) |
+| `Release` | the file `released`, which the readers of channels check |
+| `Restore` | the whole run ends, to start again from the record (`restoring`) |
 
-A publication that failed for want of something (a database is down) is told to the coordinator, who says
-COMMIT again; any other failure ends the query.
+If a publication failed because something is unavailable (a database is down), the participation reports that
+to the coordinator, which sends COMMIT again; any other failure ends the query.
 
-What if we die here: what is durable is the snapshot, the barriers and what sinks have prepared; the next
-attempt begins without a memory, and is told again.
+What if we die here: the snapshot, the barriers and the sinks' prepared results are durable. The next attempt
+starts with an empty core, and the coordinator repeats its commands.
 
 Invariants:
 
-1. A snapshot is of one boundary: batch, channels, sources and sinks say the same.
-2. Nothing is published that the coordinator has not decided.
+1. A snapshot is of one boundary: batch, channels, sources and sinks agree.
+2. Nothing is published before the coordinator has decided it.
 
 Called by `participation_thread`, `fragment_query` and `execution`; commands come from `book`.
 """
@@ -40,6 +41,7 @@ Called by `participation_thread`, `fragment_query` and `execution`; commands com
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -82,7 +84,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.channel.clock_source import publish_clock, read_clock
 from drivetrain.spark.checkpoints.boundary import QueryBoundary
 from drivetrain.spark.checkpoints.entries import note_entries
-from drivetrain.spark.checkpoints.inbox import Heard, Inbox, Look, News, Ran
+from drivetrain.spark.checkpoints.inbox import Inbox, Look, News, Ran, Received
 from drivetrain.spark.checkpoints.publishing import is_transactional, publish_transaction
 from drivetrain.spark.checkpoints.restoring import ANEW, DAMAGED
 from drivetrain.spark.state.kept_times import kept_times
@@ -93,7 +95,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.connector.sink import SinkWriter
 
 KEEPER: Final = "@checkpoint"
-"""The subscriber as which the newest record holds on to what channels have behind its barriers."""
+"""The subscriber name under which the newest record keeps the entries after its barriers."""
 
 FIRST_LIFE: Final = 1
 _LOOK_S: Final = 0.1
@@ -101,16 +103,16 @@ _REPORT_MS: Final = 200
 
 
 class RestoreNeededError(DrivetrainError):
-    """The application has to go back to its newest checkpoint before it can go on."""
+    """The application has to go back to its newest checkpoint before it can continue."""
 
     code = "restore-needed"
 
 
 class Participation:
-    """The part of one attempt of a fragment; `sinks` are those of the whole application.
+    """The participation of one attempt of a fragment; `sinks` are those of the whole application.
 
-    With `transactional` checkpoints go on all the time and sinks publish with them; without, there are only
-    those that somebody asks for, and sinks publish each batch by themselves.
+    With `transactional` checkpoints are made continually and sinks publish with them; without, checkpoints
+    are made only on request, and sinks publish each batch separately.
     """
 
     def __init__(
@@ -129,8 +131,6 @@ class Participation:
         self._snapshots: Final = Snapshots(files.snapshots)
         self._sinks: Final = sinks
         self._is_transactional: Final = transactional
-        own = [node.id for node in query.branches.nodes if node.id in sinks]
-        self._own_sinks: Final = [id for id in own if transactional and is_transactional(sinks[id])]
         self._boundary: Final = QueryBoundary(query)
         stateful = query.fragment.stateful
         self._stateful: Final = None if stateful is None else query.plan.graph.nodes[stateful].operation
@@ -138,16 +138,18 @@ class Participation:
         self._released: Final = query.directory / RELEASED
         (query.directory / ANEW).unlink(missing_ok=True)
         inputs = [*query.readers, *([COORDINATOR] if query.trunk.sources else [])]
-        # What it has is of the present life, and whole: what was lost was restored before any query was made.
+        # Its files are of the current life and complete: lost ones were restored before a query was created.
+        query.figures.publishes_later = lambda: bool(self._own_sinks())
         self._known: Final = files.transaction()
         life = FIRST_LIFE if self._known is None else self._known.life
         saved = max(self._snapshots.rounds(self.fragment), default=0)
         self._core: Final = Participant(self.fragment, inputs, files.life(self.fragment) or life, saved=saved)
         self._inbox: Final = Inbox()
-        self._todo: Final[deque[Effect]] = deque()  # effects in order, behind a snapshot that waits
-        self._words: list[Heard] = []  # barriers that came as words, before their channel's end
+        self._todo: Final[deque[Effect]] = deque()  # effects in order, after a snapshot that waits
+        self._early: list[Received] = []  # barriers that came as messages, before their channel's end
         self._ended: set[str] = set()
         self._at: dict[str, int] = {}  # the round of the newest barrier that it has come to, by channel
+        self._held_s: float | None = None  # since when an input is held, for the figures
         self._has_news = False
         self._reported_ms = -_REPORT_MS
         self._is_over = threading.Event()
@@ -158,14 +160,14 @@ class Participation:
         """Take part from now on."""
         if self._is_transactional:
             if self._files.life(self.fragment) == NO_LIFE:
-                # Before its first batch can be lost: what has given something to others has begun.
+                # Noted before its first batch can be lost: it has begun once others can have its output.
                 self._files.note_life(self.fragment, self._core.life)
             self._keep_behind(None if self._known is None else self._known.record)
         elif self._known is not None:
             for store in self._logs:
                 store.forget_subscriber(KEEPER)
         self._book.joins(self)
-        self._inbox.put(Ran())  # what the query stands at since an earlier attempt
+        self._inbox.put(Ran())  # for batches of an earlier attempt
 
     def ran(self) -> None:
         """The query has run a batch."""
@@ -175,35 +177,35 @@ class Participation:
         """There may be a barrier in one of its channels."""
         self._inbox.put(Look())
 
-    def hear(self, input: str, command: Command) -> None:
-        """A command has come by an input."""
-        self._inbox.put(Heard(input, command))
+    def receive(self, input: str, command: Command) -> None:
+        """A command has arrived by an input."""
+        self._inbox.put(Received(input, command))
 
     def close(self) -> None:
-        """Take part no more; what a step is doing it ends."""
+        """Stop taking part; a running step completes."""
         self._is_over.set()
         self._book.leaves(self)
-        self._inbox.put(Look())  # whoever waits for news sees that it is over
+        self._inbox.put(Look())  # wakes the thread that waits for events
 
     # -- step by step -------------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
-        """Whether it takes part no more."""
+        """Whether it no longer takes part."""
         return self._is_over.is_set()
 
     def wait_news(self) -> None:
-        """Wait until there may be something to do: news, or a barrier that nobody tells of."""
+        """Wait until there may be something to do: an event, or a barrier found only by looking."""
         if self._todo:
-            return  # the boundary is waited for
-        waits = bool(self._core.held or self._words or self._has_news)
+            return  # a snapshot waits for the boundary
+        waits = bool(self._core.held or self._early or self._has_news)
         waits = waits or (self._is_transactional and bool(self._query.readers))
         self._inbox.wait(_LOOK_S if waits else 10 * _LOOK_S)
 
     def step(self, now_ms: int, wait_s: float = 0.0) -> None:
-        """Take one of the news, if there is any, and do what follows.
+        """Take one event, if there is any, and perform the resulting effects.
 
-        A boundary is waited for `wait_s` at most; without it the next step goes on there.
+        Waits at most `wait_s` for a boundary; the next step continues waiting.
         """
         if self.is_over:
             return
@@ -220,7 +222,7 @@ class Participation:
         except UnavailableError as error:
             self._todo.clear()
             self._book.answer(ActionFailed(self.fragment, str(error)))
-        except BaseException as error:  # noqa: BLE001 - it ends the query, which tells it
+        except BaseException as error:  # noqa: BLE001 - it ends the query, which reports it
             self._is_over.set()
             self._query.fail(error)
 
@@ -230,14 +232,14 @@ class Participation:
                 self._has_news = True
             case Look():
                 pass
-            case Heard(input, command):
+            case Received(input, command):
                 if command.action is Action.PREPARE and input != COORDINATOR and input not in self._ended:
-                    self._words.append(news)
+                    self._early.append(news)
                 else:
                     self._step(CommandArrived(input, command), wait_s)
 
     def _look_at_barriers(self, wait_s: float) -> None:
-        """Whether the query has come to barriers that it was not told of."""
+        """Report barriers that the query has reached without a message about them."""
         for channel, command in self._boundary.barriers().items():
             if self._todo:
                 return
@@ -248,23 +250,23 @@ class Participation:
                 self._step(CommandArrived(channel, command), wait_s)
 
     def _look_at_ends(self, wait_s: float) -> None:
-        """Whether channels that somebody waits for have been read to their end."""
-        if not (self._core.held or self._words):
+        """Report channels read to their end, if a barrier waits for that."""
+        if not (self._core.held or self._early):
             return
         for channel in self._query.readers:
             if not self._todo and channel not in self._ended and self._query.inputs.has_read_all(channel):
                 self._ended.add(channel)
                 self._step(InputEnded(channel), wait_s)
-        for word in [word for word in self._words if word.input in self._ended]:
+        for early in [early for early in self._early if early.input in self._ended]:
             if self._todo:
                 return
-            self._words.remove(word)
-            self._step(CommandArrived(word.input, word.command), wait_s)
+            self._early.remove(early)
+            self._step(CommandArrived(early.input, early.command), wait_s)
 
     def _report(self, now_ms: int) -> None:
-        """Tell the coordinator that there is something new to save; not for each of many small batches.
+        """Report to the coordinator that there is something new to save; not for each of many small batches.
 
-        Every batch is news, of whatever fragment: one that only the clock began may have results, too.
+        Every batch of any fragment counts: even one that only the clock started may have results.
         """
         if self._has_news and now_ms - self._reported_ms > _REPORT_MS:
             self._has_news, self._reported_ms = False, now_ms
@@ -278,7 +280,7 @@ class Participation:
         self._do(wait_s)
 
     def _do(self, wait_s: float) -> None:
-        """Do the effects in order, until a snapshot has to wait."""
+        """Perform the effects in order, until a snapshot has to wait."""
         while self._todo:
             effect = self._todo[0]
             if isinstance(effect, TakeSnapshot) and not self._take_snapshot(effect.command, wait_s):
@@ -288,9 +290,12 @@ class Participation:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Hold() | TakeSnapshot():
+            case Hold():
+                self._held_s = time.monotonic() if self._held_s is None else self._held_s
+            case TakeSnapshot():
                 pass
             case Release(round):
+                self._held_s = None
                 publish_clock(self._released, round)
             case Publish() as publish:
                 self._publish(publish)
@@ -314,6 +319,9 @@ class Participation:
 
     def _take_snapshot(self, command: Command, wait_s: float) -> bool:
         """Save the fragment at a boundary; until that is acknowledged no batch begins. False: not yet."""
+        if self._held_s is not None:
+            self._query.figures.aligned(command.txid, int((time.monotonic() - self._held_s) * 1000))
+            self._held_s = None
         with self._boundary.between_batches(wait_s) as is_between:
             if is_between:
                 for effect in self._snapshot(command):
@@ -340,11 +348,16 @@ class Participation:
         except DrivetrainError as error:
             return self._core.step(SnapshotFailed(round, str(error)))
         reached(CrashPoint.AFTER_SNAPSHOT)
-        sinks = dict.fromkeys(self._own_sinks, self._boundary.last_number)
+        sinks = dict.fromkeys(self._own_sinks(), self._boundary.last_number)
         snapshot = Snapshot(query.batch_id, sources, channels, sinks, size, pictures)
         effects = self._core.step(SnapshotTaken(round, snapshot))
         self._core.check()
         return effects
+
+    def _own_sinks(self) -> list[str]:
+        """The sinks of the fragment that publish with checkpoints; another version of it may have others."""
+        own = self._query.branches.sinks
+        return [id for id, sink in own.items() if self._is_transactional and is_transactional(sink)]
 
     def _publish(self, publish: Publish) -> None:
         record = publish.command.record
@@ -356,12 +369,13 @@ class Participation:
             publish_transaction(self._sinks, record.txid, last, own=publish.snapshot.sinks)
             if self._boundary.is_finished:
                 self._query.rolling.finish()
+            self._query.figures.published(publish.snapshot.batch_id)
         reached(CrashPoint.AFTER_PUBLICATION)
         self._snapshots.forget(self.fragment, record.round)
         self._keep_behind(record)
 
     def _keep_behind(self, record: CheckpointRecord | None) -> None:
-        """Have channels keep what comes behind the record, and no more; none: all of it."""
+        """Have channels keep all after the record, and nothing before; without a record, everything."""
         if not self._is_transactional:
             return
         snapshot = None if record is None else record.fragments.get(self.fragment)

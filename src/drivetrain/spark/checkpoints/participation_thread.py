@@ -1,12 +1,13 @@
 """The thread in which a fragment takes part in checkpoints.
 
-Problem: Spark runs batches in its threads, and who polls must not wait for a boundary or a publication.
+Problem: Spark runs batches in its threads, and the polling thread must not wait for a boundary or a
+publication.
 
-Design: it waits for news and takes a step; what a step is is `participation`'s affair.
+Design: the thread waits for events and takes steps; `participation` defines a step.
 
 Invariants:
 
-1. After `close` no step is being taken.
+1. After `close` no step runs.
 
 Called by `execution`.
 """
@@ -20,7 +21,7 @@ from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.spark.checkpoints.participation import Participation
 
 _BETWEEN_S: Final = 0.25
-"""How long a boundary is waited for at once; then it is looked whether the query still runs."""
+"""How long a step waits for a boundary; then the loop checks whether the query still runs."""
 
 
 class ParticipationThread:
@@ -42,7 +43,7 @@ class ParticipationThread:
         self._part.ran()
 
     def close(self) -> None:
-        """Take part no more; waits for what is being done."""
+        """Stop taking part; waits for a running step."""
         self._part.close()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()

@@ -1,24 +1,24 @@
-"""Publishing what an application's sinks have prepared, as one transaction of its checkpoints.
+"""Publishes the prepared results of an application's sinks as one transaction of its checkpoints.
 
-The problem: results of one transaction lie in several sinks, and somebody who reads two of them wants both or
-neither. Who may publish (a process that feeds one of them, one that was started after a crash, two at once)
-is not known beforehand.
+The problem: results of one transaction are in several sinks, and a reader of two of them wants both or
+neither. Which process publishes is not known beforehand: one that feeds a sink, one that was started after a
+crash, or two at once.
 
-The design: sinks are sorted into groups by what can show them in one step: the sinks in one database, the
-file sinks under one directory. Each group is told once what to show, by whoever comes first; the target
-itself remembers, in the same step, how far it has been shown, so that everybody else finds it done.
+The design: sinks are grouped by the targets that can show them in one step: the sinks in one database, the
+file sinks under one directory. The first process to publish gives each group its last batches. The target
+stores, in the same step, how far it was published, so any other process finds it done.
 
-Kafka's sink publishes batch by batch, and a producer that begins shuts out the one before it; so only the
-process that feeds such a sink commits its batches (`own`).
+Kafka's sink publishes batch by batch, and a new producer fences off the one before it; so only the process
+that feeds such a sink commits its batches (`own`).
 
 What if we die here: between two groups, one shows the transaction and the other not yet. It is published
-again when the application goes on, since the decision was persisted before. Who needs two sinks never to be
-apart puts them into one group.
+again when the application continues, since the decision was persisted before. Users who need two sinks always
+to agree put them into one group.
 
 Invariants:
 
-1. Nothing behind `last` is shown.
-2. When `publish_transaction` returns, everything up to `last` is shown, but for sinks that others own.
+1. Nothing after `last` is shown.
+2. When `publish_transaction` returns, everything up to `last` is shown, except in sinks that others own.
 
 Called by the engine, at COMMIT and at a restore; `Rolling` between batches.
 """
@@ -53,11 +53,11 @@ def is_transactional(sink: SinkWriter) -> TypeGuard[PreparingSinkWriter]:
 def publish_transaction(
     sinks: Mapping[str, SinkWriter], txid: int, last: Mapping[str, int], *, own: Collection[str] | None = None
 ) -> dict[str, int]:
-    """Show what the sinks have prepared up to their last batches; the rows that were shown now, by sink id.
+    """Publish what the sinks have prepared up to their last batches; returns the rows shown now, by sink id.
 
     `sinks` are all of the application, by id, opened in this process; `last` is by sink id too, and a sink
-    that is not in it shows nothing. `own` are the sinks that this process feeds (None: all of them). Doing it
-    again shows nothing more. Raises what a target refuses; whatever was not shown still waits then.
+    that is not in it shows nothing. `own` are the sinks that this process feeds (None: all of them). A second
+    call shows nothing more. Raises the target's errors; results that were not shown keep waiting then.
     """
     groups: dict[str, dict[str, TransactionalSinkWriter]] = {}
     shown: dict[str, int] = {}
@@ -73,7 +73,7 @@ def publish_transaction(
 
 
 def abort_after(sink: SinkWriter, last: int | None) -> None:
-    """Forget what a sink has prepared behind its batch `last` (None: all of it)."""
+    """Drop what a sink has prepared after its batch `last` (None: all of it)."""
     if is_transactional(sink):
         for batch in sink.prepared():
             if last is None or batch > last:
@@ -81,15 +81,22 @@ def abort_after(sink: SinkWriter, last: int | None) -> None:
 
 
 def publish_prepared(sinks: Mapping[str, SinkWriter]) -> None:
-    """Show everything that is prepared: an application's life ends whose results are not made again."""
+    """Show everything prepared: the life of the application ends, and its results are not computed again."""
     last = {id: sink.prepared() for id, sink in sinks.items() if is_transactional(sink)}
     publish_transaction(sinks, NO_TXID, {id: max(batches) for id, batches in last.items() if batches})
 
 
-class RollingSinks:
-    """The sinks of one fragment whose batches may wait after they were published.
+def finish_rolling(sinks: Iterable[SinkWriter]) -> None:
+    """Show everything that waits in sinks which get no batch any more."""
+    for sink in sinks:
+        if isinstance(sink, RollingSinkWriter):
+            sink.roll(ends=True)
 
-    `released` is the newest batch that Spark does not run again; None when all that wait are such.
+
+class RollingSinks:
+    """The sinks of one fragment that may collect several published batches before they show them.
+
+    `released` is the newest batch that Spark does not run again; None when that is true of all that wait.
     """
 
     def __init__(self, sinks: Iterable[SinkWriter], released: Callable[[], int | None]) -> None:
@@ -98,7 +105,7 @@ class RollingSinks:
         self._looked_s = time.monotonic()
 
     def look(self) -> None:
-        """Show what has waited long enough, if it is time to look."""
+        """Show the batches that have waited long enough, if it is time to look."""
         now_s = time.monotonic()
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
@@ -116,4 +123,4 @@ class RollingSinks:
             for sink in self._sinks:
                 sink.roll(self._released(), ends=True)
         except DrivetrainError as error:
-            log.warning("the newest results are shown when the application goes on: %s", error)
+            log.warning("the newest results are shown when the application continues: %s", error)

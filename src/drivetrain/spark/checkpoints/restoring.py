@@ -1,21 +1,20 @@
-"""An application goes back to its newest checkpoint, before any of it runs.
+"""Takes an application back to its newest checkpoint, before any of it runs.
 
-Problem: what a fragment has of its state is lost or damaged, while the others have theirs, and channels
-hold results of what is lost. Each of them alone would go on from where it is, and the application would be
-nowhere.
+Problem: a fragment's state is lost or damaged, while the others have theirs, and channels hold results of the
+lost state. If each continued from its own position, their states would not be consistent.
 
-Design: when an application starts, and nothing of it runs, it is looked whether every fragment has at least
-what the newest record says of it. If one has not, all go back to the record, in a new life: the
-coordinator's transaction is persisted with that life first; then, fragment by fragment along the graph, its
-directory becomes what the snapshot says, its output channels are cut at the record's positions, what its
-sinks have prepared behind it is forgotten, and last the fragment's life is noted. Without a record all
-begin anew: nothing has been published then.
+Design: when an application starts, and nothing of it runs, every fragment must have at least the state of the
+newest record. If one has not, all go back to the record, in a new life: the
+coordinator's transaction is persisted with that life first. Then, fragment by fragment along the graph, its
+directory is replaced by the snapshot, its output channels are cut at the record's positions, the batches that
+its sinks prepared after it are dropped, and last the fragment's life is noted. Without a record all
+start from the beginning: nothing has been published then.
 
-What if we die here: who starts next finds fragments whose life is older than the transaction's, and goes on.
+What if we die here: the next start finds fragments whose life is older than the transaction's, and continues.
 
 Invariants:
 
-1. What was published is in the record, and stays.
+1. Published results are in the record, and stay.
 2. When `restore_lost` returns, every fragment is of the transaction's life.
 
 Called by `execution`, with the application's directory locked by this process alone.
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
     from drivetrain.spark.connector.sink import SinkWriter
 
 DAMAGED: Final = "damaged"
-"""The file in a fragment's directory that says: what is here cannot be used."""
+"""The marker file of a fragment's directory whose content cannot be used."""
 ANEW: Final = "anew"
-"""The file that says: this fragment begins anew, it has no state to lose. Gone once it takes part again."""
+"""The marker file of a fragment that starts without state to lose, until it takes part again."""
 
 
 def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWriter]) -> str | None:
-    """Go back to the newest record if a fragment has lost its state; says what was done, for people.
+    """Go back to the newest record if a fragment has lost its state; returns a notice for the user.
 
     Raises InputError when the record or a snapshot of it cannot be read.
     """
@@ -66,11 +65,11 @@ def restore_lost(plan: Plan, rundir: RunDirectory, sinks: Mapping[str, SinkWrite
     record = transaction.record
     whence = "the beginning" if record is None else f"checkpoint {record.txid}"
     why = f"the state of {', '.join(lost)} was lost" if lost else "a restore was interrupted"
-    return f"{why}: the application went back to {whence}, and goes on from there"
+    return f"{why}: the application went back to {whence}, and continues from there"
 
 
 def mark_damaged(rundir: RunDirectory, fragment: str) -> bool:
-    """Say that a fragment's state cannot be used; False when there is no checkpoint to go back to."""
+    """Mark a fragment's state as unusable; False when there is no checkpoint to go back to."""
     if CheckpointFiles(rundir.home).transaction() is None:
         return False
     (rundir.fragment(fragment) / DAMAGED).touch()
@@ -78,13 +77,13 @@ def mark_damaged(rundir: RunDirectory, fragment: str) -> bool:
 
 
 def is_lost(fragment: Fragment, rundir: RunDirectory) -> bool:
-    """Whether a fragment has lost the state that it had in the present life."""
+    """Whether a fragment has lost its state of the current life."""
     files = CheckpointFiles(rundir.home)
     return _is_lost(fragment, rundir, files, _present(files))
 
 
 def _present(files: CheckpointFiles) -> Transaction:
-    """The coordinator's state; before it has kept any, the one that it begins with."""
+    """The coordinator's state; its initial one if none is stored yet."""
     return files.transaction() or Transaction()
 
 

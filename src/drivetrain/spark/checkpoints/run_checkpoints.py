@@ -1,9 +1,9 @@
-"""The checkpoints of an embedded run: where the coordinator and the fragments of one process meet.
+"""The checkpoints of an embedded run: connects the coordinator with the fragments of one process.
 
-Problem: fragments take part in threads of their own, the coordinator is an actor in another, what it decides
-must be on disk before anybody is told, and a program in yet another thread wants a savepoint.
+Problem: fragments take part in their own threads, the coordinator is an actor in another, its decisions must
+be on disk before any fragment learns of them, and a program in yet another thread wants a savepoint.
 
-Design: the book's answers are told to the actor. Its effects come back on the actor's thread: `Emit` goes
+Design: the book sends its answers to the actor. Its effects come back on the actor's thread: `Emit` goes
 to the fragments with sources, by the book. `figures` and `newest` are plain reads.
 
 Invariants:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LAST_MS: Final = 60_000
 _ANSWER_MS: Final = 10_000
-"""How much longer than its own timeout a question may take."""
+"""How much longer than its own timeout a request may take."""
 
 
 class RunCheckpoints:
@@ -58,17 +58,17 @@ class RunCheckpoints:
         self._files: Final = CheckpointFiles(execution.rundir.home)
         self._has_sources: Final = [id for id, query in queries.items() if query.trunk.sources]
         self.are_made: Final = execution.context.transactional
-        """Whether they are made all the time."""
+        """Whether checkpoints are made continually."""
         self.figures: CheckpointFigures | None = None
-        """What people are told; None before there was anything to tell."""
+        """The figures for users; None before there are any."""
         self._last: Future[CheckpointMade] | None = None
         self.notices: Final[deque[str]] = deque()
-        """What the user should know, oldest first; whoever shows it takes it out."""
+        """Notices for the user, oldest first; the reader removes them."""
         host = CheckpointHost(
             self._files.transaction,
             self._files.persist,
             self._take,
-            self._told,
+            self._take_figures,
             lambda error: self.notices.append(f"checkpoints: {error}"),
         )
         config = execution.context.config
@@ -78,7 +78,7 @@ class RunCheckpoints:
         self._book.answer = lambda event: thread.tell(self._actor, CheckpointEvent(event))
 
     def wait_made(self, timeout_ms: int) -> CheckpointRecord:
-        """Make a checkpoint now and wait for it; raises UnavailableError when there is none in time."""
+        """Make a checkpoint now and wait for it; raises UnavailableError if it is not made in time."""
         answer = self._thread.ask(
             self._actor, WantCheckpoint(timeout_ms), CheckpointMade, timeout_ms=timeout_ms + _ANSWER_MS
         )
@@ -92,18 +92,18 @@ class RunCheckpoints:
         return answer.record
 
     def can_go_back(self, fragment: str) -> bool:
-        """Note that the state of a fragment is damaged; whether there is a checkpoint to go back to."""
+        """Mark the state of a fragment as damaged; returns whether there is a checkpoint to go back to."""
         return self.are_made and mark_damaged(self._rundir, fragment)
 
     def is_publishing(self) -> bool:
-        """Whether a checkpoint is made, and not published by all fragments yet."""
+        """Whether a checkpoint is made, but not yet published by all fragments."""
         transaction = self._files.transaction()
         return transaction is not None and transaction.phase is Phase.COMMITTING
 
     def is_all_published(self) -> bool:
-        """For the thread that polls, once all fragments have finished: whether what they made is published.
+        """Whether all results are published; for the polling thread, once all fragments have finished.
 
-        The first call asks for the last checkpoint.
+        The first call requests the last checkpoint.
         """
         if not self.are_made:
             return True
@@ -112,7 +112,7 @@ class RunCheckpoints:
         if not self._last.done():
             return False
         if self._last.result().record is None:
-            self._last = None  # whatever keeps it is told; it is tried until it is possible
+            self._last = None  # the user is notified of the obstacle; tried until it is possible
             return False
         return True
 
@@ -121,5 +121,5 @@ class RunCheckpoints:
             for fragment in self._has_sources:
                 self._book.tell(fragment, COORDINATOR, effect.command)
 
-    def _told(self, figures: CheckpointFigures) -> None:
+    def _take_figures(self, figures: CheckpointFigures) -> None:
         self.figures = figures

@@ -1,20 +1,21 @@
-"""Asking an embedded application for a savepoint, from whatever process of the machine.
+"""Requests a savepoint of an embedded application, from any process of the machine.
 
-Problem: `drivetrain run` listens to nobody, and a savepoint is wanted of it by another process, or by another
-thread of its own.
+Problem: `drivetrain run` has no server, and another process, or another thread of its own, wants a
+savepoint.
 
-Design: a letter box in the application's directory. A request is a file; who runs the application looks
-for requests, makes the savepoint in a thread, and answers with another file. The lock of the directory says
-whether somebody runs it; if nobody does, who asks holds the lock and copies the newest checkpoint itself.
+Design: a folder for requests in the application's directory. A request is a file; the process that runs the
+application looks for requests, makes the savepoint in a thread, and answers with another file. The lock of
+the directory shows whether a process runs it; if none does, the requester takes the lock and copies the
+newest checkpoint itself.
 
     savepoints-wanted/<id>.json       a request, with its deadline
-    savepoints-wanted/<id>.answer     the answer; who has asked takes it away
+    savepoints-wanted/<id>.answer     the answer, which the requester deletes
 
-What if we die here: a request past its deadline is dropped, an answer that nobody takes is too.
+What if we die here: a request past its deadline is dropped; so is an answer that the requester does not take.
 
 Invariants:
 
-1. A savepoint is made by who runs the application, or while nobody does.
+1. A savepoint is made by the process that runs the application, or while none does.
 
 Called by `drivetrain.savepoint` (`make_savepoint`) and by `embedded` (`SavepointRequests`).
 """
@@ -33,11 +34,12 @@ import msgspec
 from drivetrain.api.durations import milliseconds
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.errors import DrivetrainError, InternalError, UnavailableError, UserError
+from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.checkpoints.savepoint import newest_record, refuse_taken, write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.durable import write_whole, writing
+from drivetrain.runtime.error_records import ErrorRecord, error_record
 from drivetrain.spark.run.find_application import directory_of
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 _FOLDER: Final = "savepoints-wanted"
 _LOOK_S: Final = 0.2
 _COPY_MS: Final = 3_600_000
-"""How long copying may take once the checkpoint is made."""
+"""How long copying may take after the checkpoint is made."""
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -56,22 +58,13 @@ class _Request(msgspec.Struct, frozen=True):
     deadline_ms: int
 
 
-class _Failure(msgspec.Struct, frozen=True):
-    exit_code: int
-    what: str
-    where: str | None = None
-    expected: str | None = None
-    got: str | None = None
-    remedy: str | None = None
-
-
 class _Answer(msgspec.Struct, frozen=True):
     manifest: Manifest | None = None
-    failure: _Failure | None = None
+    failure: ErrorRecord | None = None
 
 
 class SavepointRequests:
-    """The letter box of an application that this process runs; `make` makes one and says what it holds."""
+    """Serves requests to an application of this process; `make` writes a savepoint, returns its manifest."""
 
     def __init__(self, rundir: RunDirectory, make: Callable[[Path, int], Manifest]) -> None:
         self._folder: Final = rundir.path / _FOLDER
@@ -80,7 +73,7 @@ class SavepointRequests:
         self._threads: list[threading.Thread] = []
 
     def look(self) -> None:
-        """Take what was asked; called often, returns at once."""
+        """Take new requests; called often, returns at once."""
         now_s = time.monotonic()
         if now_s - self._looked_s < _LOOK_S:
             return
@@ -94,7 +87,7 @@ class SavepointRequests:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a savepoint is being made, for which the run should go on."""
+        """Whether a savepoint is being made, for which the run should continue."""
         return any(thread.is_alive() for thread in self._threads)
 
     def _take(self, file: Path) -> None:
@@ -109,11 +102,8 @@ class SavepointRequests:
     def _answer(self, file: Path, request: _Request) -> None:
         try:
             answer = _Answer(self._make(Path(request.place), request.timeout_ms))
-        except DrivetrainError as error:
-            told = (error.what, error.where, error.expected, error.got, error.remedy)
-            answer = _Answer(failure=_Failure(error.exit_code, *told))
-        except Exception as error:  # noqa: BLE001 - told to who has asked
-            answer = _Answer(failure=_Failure(InternalError.exit_code, f"{type(error).__name__}: {error}"))
+        except Exception as error:  # noqa: BLE001 - sent to the process that asked
+            answer = _Answer(failure=error_record(error))
         _write(file.with_suffix(".answer"), answer)
 
 
@@ -125,8 +115,8 @@ def make_savepoint_of(
     timeout_ms = milliseconds(timeout, "timeout")
     rundir = directory_of(application, config)
     if place is None:
-        told = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
-        place = Path(config[run_keys.STATE_DIR], "savepoints", f"{rundir.app_id}-{told}")
+        made = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
+        place = Path(config[run_keys.STATE_DIR], "savepoints", f"{rundir.app_id}-{made}")
     place = place.absolute()
     make_savepoint(rundir, place, timeout_ms)
     return place
@@ -136,7 +126,8 @@ def make_savepoint(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manife
     """Make a savepoint of an embedded application at `place`, whether or not it runs; waits for it.
 
     Raises OutputError when the place cannot be used, UserError when the application does not run and its
-    newest checkpoint is not all of it, UnavailableError when there is no checkpoint within `timeout_ms`.
+    newest checkpoint does not hold all of its state, UnavailableError when there is no checkpoint within
+    `timeout_ms`.
     """
     refuse_taken(place)
     if not rundir.started:
@@ -164,7 +155,7 @@ def _asked(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manifest:
     try:
         while not answered.exists():
             if request.exists() and _now_ms() > deadline_ms:
-                raise _no_answer(rundir, f"nobody has taken the request within {timeout_ms / 1000:g} s")
+                raise _no_answer(rundir, f"it has not taken the request within {timeout_ms / 1000:g} s")
             if not answered.exists() and rundir.is_free():
                 rundir.release()
                 raise _no_answer(rundir, "it has ended meanwhile")
@@ -174,7 +165,8 @@ def _asked(rundir: RunDirectory, place: Path, timeout_ms: int) -> Manifest:
         request.unlink(missing_ok=True)
         answered.unlink(missing_ok=True)
     if answer.manifest is None:
-        raise _error(answer.failure)
+        assert answer.failure is not None
+        raise answer.failure.error()
     return answer.manifest
 
 
@@ -186,23 +178,9 @@ def _no_answer(rundir: RunDirectory, why: str) -> UnavailableError:
     )
 
 
-def _error(failure: _Failure | None) -> DrivetrainError:
-    assert failure is not None
-    if failure.exit_code == InternalError.exit_code:
-        return InternalError(failure.what, where=failure.where)
-    kind = UnavailableError if failure.exit_code == UnavailableError.exit_code else UserError
-    return kind(
-        failure.what,
-        where=failure.where,
-        expected=failure.expected,
-        got=failure.got,
-        remedy=failure.remedy,
-    )
-
-
 def _write(file: Path, content: _Request | _Answer) -> None:
     with writing("a request for a savepoint", file):
-        write_whole(file, msgspec.json.encode(content), synced=False)  # nobody waits for it after a power cut
+        write_whole(file, msgspec.json.encode(content), synced=False)  # not needed after a power cut
 
 
 def _now_ms() -> int:

@@ -1,1 +1,1 @@
-"""From the processors of a fragment to DataFrames: stateless operators, stateful ones, tasks."""
+"""Compiles the processors of a fragment to DataFrames: stateless operators, stateful ones, Tasks."""

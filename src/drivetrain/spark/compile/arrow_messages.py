@@ -1,13 +1,13 @@
-"""Between Arrow columns and the messages that Python functions see, both ways.
+"""Conversion between Arrow columns and the messages that Python functions see.
 
-Arrow is generous: it makes 1 of 1.5 where integers are wanted, a list of characters of a string, an
-instant of a number. A user who declared `-> int` and returns 1.5 has made a mistake, and must hear of
-it. So such values are found first, by their types and at C speed, in the columns that can have them.
+Arrow is lenient: it turns 1.5 into 1 for an integer column, a string into a list of characters, a
+number into an instant. A user who declared `-> int` and returns 1.5 has made a mistake, and must learn of
+it. So such values are detected first, by their types and at C speed, in the columns that can have them.
 
 Invariants:
 
-1. What leaves is what the function returned, or an error of its operator: never another value.
-2. What a column holds comes in as what its type is declared as: a map as a dict.
+1. A function's result is stored unchanged, or is an error of its operator: never another value.
+2. A function gets a column's values as the declared type: a map as a dict.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def messages_of(batch: pa.RecordBatch, columns: Sequence[str], wants: type | Non
 def with_form(
     messages: list[Any], declared: MessageType, names: Sequence[str], wants: type | None, operator: str
 ) -> list[Any]:
-    """What `messages_of` would make of the columns of these messages, which `operator` returned.
+    """The messages, returned by `operator`, in the form that `messages_of` would give their columns.
 
-    Raises an embedded `OperatorError` for a message that is not what was declared.
+    Raises an embedded `OperatorError` for a message that does not have the declared type.
     """
     try:
         columns = [list(column) for column in _values(messages, declared, names)]
@@ -75,7 +75,7 @@ def values_of(column: pa.Array) -> list[Any]:
 
 
 def keys_of(column: pa.Array) -> list[Any]:
-    """The values of a column that is a key: equal, and with one hash, where Spark groups them together."""
+    """The values of a key column: equal, and with one hash, if Spark groups them together."""
     values = values_of(column)
     if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
         return [canonical_key(value) for value in values]
@@ -87,7 +87,7 @@ def row_class(names: tuple[str, ...]) -> type:
     """The class of messages that are rows: columns as attributes, or by position for odd names."""
     make: Any = collections.namedtuple
     made: type = make("Row", names, rename=True)
-    # Without it pickles would bring the class along, thousands of bytes for each state that keeps a row.
+    # Without it pickles would contain the class: thousands of bytes for each state that keeps a row.
     setattr(made, "__reduce__", lambda row: (_row, (names, *row)))  # noqa: B010 - a class made at run time
     return made
 
@@ -119,10 +119,10 @@ def field_names(cls: type) -> tuple[str, ...]:
 
 
 def message_text(message: Any, form: Callable[[Any], str] = repr, limit: int = 500) -> str:
-    """A message for people: its repr (or another `form`), cut at `limit` characters."""
+    """A message as text: its repr (or another `form`), cut at `limit` characters."""
     try:
         text = form(message)
-    except Exception as error:  # noqa: BLE001 - the user's own repr must not hide what went wrong
+    except Exception as error:  # noqa: BLE001 - the user's own repr must not hide the original error
         text = f"<a {type(message).__name__} whose {form.__name__}() raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -178,7 +178,7 @@ def _misfit(column: list[Any], field: pa.Field, messages: list[Any], operator: s
     return embedded(OperatorError(what, operator=operator, message=culprit, user_traceback=""))
 
 
-# -- what Arrow would do otherwise ---------------------------------------------------------------------
+# -- conversions that Arrow would do silently ----------------------------------------------------------
 
 
 def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
@@ -193,7 +193,7 @@ def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _changed(values: Sequence[Any], type_: pa.DataType) -> bool:
-    """Whether Arrow would take a value of these for another one."""
+    """Whether Arrow would change one of these values to fit the type."""
     if pa.types.is_integer(type_):
         cut = [k for k in set(map(type, values)) if issubclass(k, float | Decimal)]
         return bool(cut) and any(isinstance(v, float | Decimal) and v % 1 != 0 for v in values)
@@ -233,7 +233,7 @@ def _member(value: Any, name: str, index: int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value of a nested column as Arrow knows it: dataclasses as dicts, any set as a list."""
+    """A value of a nested column in a form that Arrow accepts: dataclasses as dicts, any set as a list."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):

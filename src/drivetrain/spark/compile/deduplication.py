@@ -1,17 +1,17 @@
-"""Deduplication on Spark's keyed state: messages of a key that are farther than a span from each other pass.
+"""Deduplication on Spark's keyed state: of a key's messages, those more than a span apart pass.
 
 Problem: Spark's own operator forgets a key by its watermark, which moves between batches. A message that is
-far enough from the last one that passed is dropped when both share a batch; and of messages out of order the
-one that arrives first passes, so that the result depends on how the input falls into batches.
+far enough from the last one that passed is dropped when both are in the same batch. And of messages out of
+order the one that arrives first passes, so the result depends on how the input is divided into batches.
 
-Design: messages wait until the clock reaches their time, when no earlier one is to come, and are then judged
-in the order of their times (`core.state.first_of_span`). They are packed by bucket of keys on the way in, as
-those of folds are (see `keyed`), but as Arrow: no message becomes a Python object, only its key does. A
-bucket is one Spark group, and its state is one blob: the times that passed last by key, and the messages that
-wait.
+Design: messages wait until the clock reaches their time, when no earlier one can come, and are then judged
+in the order of their times (`core.state.first_of_span`). The input is packed by bucket of keys, as for
+folds (see `keyed`), but as Arrow: only the key of a message becomes a Python object. A
+bucket is one Spark group, and its state is one blob: the times that passed last by key, and the waiting
+messages.
 
-Messages of one key and one time are judged together: one of them passes at most, the first by its content, so
-that a batch that runs again gives the same.
+Messages of one key and one time are judged together: at most one of them passes, the first by its content, so
+a repeated batch gives the same result.
 
 Called by `prepare.fragment`.
 """
@@ -51,11 +51,11 @@ _DIGEST: Final = 16
 _LAST_US: Final = 2**63 - 1
 _decode: Final = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode
 _MANY: Final = 50_000
-"""Rows that are packed at a time."""
+"""Rows that are packed together."""
 
 
 def deduplicate(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    """The messages that pass; the DataFrame holds packed results for `Expand`."""
+    """Compile a deduplication; the DataFrame holds packed messages that pass, for `expand`."""
     operation, frame = node.operation, inputs[0]
     assert isinstance(operation, Deduplicate)
     if not frame.timed:
@@ -89,7 +89,7 @@ class RowPack:
     columns: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per bucket that some batches have rows for."""
+        """Yield, for each chunk of the input, one row per bucket that occurs in it."""
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for batch in batches:
@@ -125,7 +125,7 @@ class RowPack:
 
 @dataclass(frozen=True)
 class DeduplicateFunction:
-    """What Spark calls for a bucket: judge what the clock has reached, keep what waits."""
+    """Called by Spark for a bucket: judges the messages that the clock has reached, keeps the others."""
 
     span_us: int
     operator: str
@@ -180,7 +180,7 @@ def _content(table: pa.Table, row: int) -> str:
 
 
 def _keep(state: Any, first: FirstOfSpan, waiting: pa.Table | None, clock_ms: int) -> None:
-    """Keep what the next call needs, and be called when the clock has reached what waits."""
+    """Store the state for the next call, and set its timeout to when the clock reaches the next message."""
     held, next_us = b"", first.forgets_at_us
     if waiting is not None and waiting.num_rows:
         held, next_us = as_bytes(waiting), pc.min(_times(waiting)).as_py()
@@ -194,7 +194,7 @@ def _keep(state: Any, first: FirstOfSpan, waiting: pa.Table | None, clock_ms: in
 
 @dataclass(frozen=True)
 class UnpackRows:
-    """Packed rows as the columns that they are of."""
+    """Unpacks rows into their columns."""
 
     columns: tuple[str, ...]
 
@@ -214,7 +214,7 @@ def as_bytes(table: pa.Table) -> bytes:
 
 
 def as_table(content: bytes) -> pa.Table:
-    """What `as_bytes` was given."""
+    """The table of `as_bytes`."""
     with pa.ipc.open_stream(content) as reader:
         return reader.read_all()
 
@@ -224,5 +224,5 @@ def _times(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _short(key: bytes) -> bytes:
-    """The key, or a digest of a long one: it is kept for every key and message."""
+    """The key, or a digest of a long one: it is stored for every key and message."""
     return key if len(key) < _DIGEST else hashlib.blake2b(key, digest_size=_DIGEST).digest()

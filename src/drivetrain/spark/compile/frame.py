@@ -1,7 +1,7 @@
-"""Frames: a DataFrame on its way through a fragment, with the Python functions still to be run on it.
+"""Frames: a DataFrame on its way through a fragment, with the Python functions that are still to run on it.
 
-Consecutive Python functions must run as one Arrow function. So a `Frame` holds the steps that are
-pending, and they are turned into one `mapInArrow` when something else needs the rows.
+Consecutive Python functions must run as one Arrow function. So a `Frame` holds the pending steps,
+and turns them into one `mapInArrow` when another operator needs the rows.
 
 Columns whose names start with two underscores are Drivetrain's: `__ts` is the event timestamp (only
 if the stream has one), `__bad` describes a message that could not be processed.
@@ -25,6 +25,7 @@ from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type,
 from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.runtime.channel.columns import PART, TS
 from drivetrain.spark.compile.python_stage import BAD, BAD_TYPE, PythonStage, Step, StepKind
+from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.session.spark_errors import translated
 
 _COMPATIBLE = [{"bigint", "int", "smallint", "tinyint"}, {"double", "float", "bigint", "int"}]
@@ -45,7 +46,7 @@ def require_column(name: str, columns: Sequence[str], where: str, purpose: str =
 
 @dataclass(frozen=True)
 class Frame:
-    """A DataFrame, the pending Python steps, and the class of its messages when it is known."""
+    """A DataFrame, the pending Python steps, and the class of its messages if known."""
 
     df: DataFrame
     steps: tuple[Step, ...] = ()
@@ -92,10 +93,10 @@ class Frame:
         df = self.df
         if BAD in df.columns:
             df = df.where(F.col(BAD).isNull()).drop(BAD)
-        return Frame(shipped(df, stage, schema, self.steps[0].operator), (), self.message)
+        return Frame(shipped(df, MeasuredStage(stage), schema, self.steps[0].operator), (), self.message)
 
     def _check_input(self, step: Step, wants: object) -> None:
-        """Compare what the function's parameter is annotated with to what comes in."""
+        """Compare the annotation of the function's parameter with its input."""
         if wants is None or wants is Any:
             return
         previous = next((s for s in reversed(self.steps) if s.kind != "filter"), None)
@@ -114,7 +115,7 @@ class Frame:
             try:
                 expected = column_type(wants)
             except UnsupportedTypeError:
-                return  # a protocol or a class of the user's own: duck typing decides at run time
+                return  # a protocol or a class of the user's own: only a run can show whether it fits
             if len(came) == 1 and _fits(expected, next(iter(came.values()))):
                 return
         raise OperatorTypeError(
@@ -133,7 +134,7 @@ class Frame:
 
 
 def message_class(declared: MessageType) -> type | None:
-    """The class in which messages of a type are handed on; None for rows and bare values."""
+    """The class of a type's messages between functions; None for rows and bare values."""
     return None if declared.python is tuple else declared.python
 
 
@@ -142,9 +143,9 @@ def shipped(df: DataFrame, stage: Callable[..., Any], schema: StructType, operat
     try:
         return df.mapInArrow(stage, schema)
     except Exception as error:
-        told = translated(error, where=operator)
-        if isinstance(told, GraphError):
-            raise told from error
+        meaning = translated(error, where=operator)
+        if isinstance(meaning, GraphError):
+            raise meaning from error
         raise
 
 
@@ -158,7 +159,7 @@ def _wanted(fn: Callable[..., Any]) -> object | None:
 
 
 def _is_column(wants: object) -> bool:
-    """Whether a function asks for the bare value of a column."""
+    """Whether a function takes the bare value of a column."""
     if wants is None or wants is Any:
         return False
     try:

@@ -1,16 +1,17 @@
 """The messages of a batch between two functions, in the form that the next one takes.
 
-Problem: what a function receives follows from its parameter and from the columns of the stream, never from
-whether the function before it runs in the same Arrow stage. Functions return instances of a class, tuples
-for columns that were declared as text, or bare values; they filter by one class and map by another.
+Problem: the form of a function's input follows from its parameter and from the columns of the stream, never
+from whether the function before it runs in the same Arrow stage. Functions return instances of a class,
+tuples for columns that were declared as text, or bare values; one function filters by one class, the next
+maps by another.
 
-Design: the messages are kept as they were made, by columns or by a function, and other forms of them are
-made when a function asks for one. Whoever drops messages drops them from all forms.
+Design: the messages are kept in their original form, from columns or from a function; other forms are
+created when a function needs one. Dropping messages drops them from all forms.
 
 Invariants:
 
-1. All forms have the same messages, in the same order; `rows` says which row of the batch each is of.
-2. A form that nobody asks for is never made.
+1. All forms have the same messages, in the same order; `rows` has the batch's row of each.
+2. A form that no function needs is never created.
 
 Called by `python_stage`.
 """
@@ -32,7 +33,7 @@ _AS_RETURNED: Final = object()
 
 
 class Held:
-    """The messages of one batch; `rows` is None while message i is of row i, or nobody asks."""
+    """The messages of one batch; `rows` is None while message i is of row i, or rows are not needed."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str]) -> None:
         self.rows: list[int] | None = None
@@ -45,14 +46,14 @@ class Held:
         self._operator = ""
 
     def as_wanted(self, wants: builtins.type | None) -> list[Any]:
-        """The messages for a function that wants a class, `tuple`, or None for a row or a bare value."""
+        """The messages for a function that takes a class, `tuple`, or None for a row or a bare value."""
         if wants not in self._forms:
             self._forms[wants] = self._made_of_columns(wants) if self._type is None else self._made(wants)
         return self._forms[wants]
 
     @property
     def returned(self) -> list[Any]:
-        """What the last function returned."""
+        """The results of the last function."""
         assert self._type is not None
         return self._forms[_natural_form(self._type)]
 
@@ -64,13 +65,13 @@ class Held:
         operator: str,
         rows: list[int] | None,
     ) -> None:
-        """A function has made other messages of these."""
+        """Replace the messages with a function's results."""
         self._forms = {_natural_form(type): results}
         self._type, self._names, self._operator = type, names, operator
         self.rows, self.count = rows, len(results)
 
     def keep(self, which: list[Any], *, rows: bool) -> None:
-        """Only the messages for which `which` holds; `rows` says that somebody asks for their rows."""
+        """Keep only the messages for which `which` holds; with `rows` their rows are needed later."""
         self._forms = {form: list(compress(messages, which)) for form, messages in self._forms.items()}
         if rows:
             self.rows = list(compress(self.all_rows(), which))

@@ -1,14 +1,14 @@
 """Python state on Spark's keyed state: folds, user-defined monoids, stateful Tasks.
 
-One Spark group per bucket of keys, never one per key: a group costs about a millisecond whatever it
-does. Messages are packed on the way in (one pickled list per bucket and Arrow batch, so that neither
-the shuffle nor pandas sees single messages), and unpacked behind the trunk. Monoids add up a batch
-before it is shuffled, as Spark's own aggregates do.
+One Spark group per bucket of keys, never one per key: a group costs about a millisecond regardless of its
+work. The input's messages are packed (one pickled list per bucket and Arrow batch, so that neither
+the shuffle nor pandas sees single messages), and unpacked after the trunk. Monoids merge a batch's messages
+before the shuffle, as Spark's own aggregates do.
 
-A bucket's state is one blob: what it costs follows the buckets that a batch touches.
+A bucket's state is one blob: the cost of a batch grows with the number of buckets that it touches.
 
 Watermark: Spark's, which is the clock (see `channel.watermark`). A group is called again when it moves,
-by an event time timeout. Spark wants a timeout to lie after the watermark, so a window may fire one
+by an event time timeout. Spark requires a timeout after the watermark, so a window may fire one
 millisecond after its end: the fragment's clock is therefore the watermark − 1 ms.
 """
 
@@ -41,6 +41,7 @@ from drivetrain.spark.channel.watermark import clock_of, watermark_of
 from drivetrain.spark.compile.arrow_messages import columns_of, keys_of, messages_of
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.python_stage import operator_error
+from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage
 from drivetrain.spark.compile.surroundings import Expand, StatefulPlan, Surroundings
 from drivetrain.spark.compile.tasks import TO, add, call_hook, collect, started
 from drivetrain.spark.compile.windowed import BEFORE, keyed, require_timestamps
@@ -53,7 +54,7 @@ _OUT = "payload binary, late bigint"
 
 
 def fold(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    """Groups by key and window folded in Python; the DataFrame holds packed results for `Expand`."""
+    """Compile a fold by key and window in Python; the DataFrame holds packed results for `expand`."""
     operation, frame = node.operation, inputs[0]
     assert isinstance(operation, Fold)
     require_timestamps(frame, operation.window, str(node))
@@ -63,7 +64,7 @@ def fold(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulP
     keys = tuple(name for name, _ in operation.keys)
     key_fields = [df.schema[k] for k in keys]
     pack = FoldPack(operation, keys, message_columns, ready.message, str(node), TS in df.columns)
-    packed = df.mapInArrow(pack, PACKED)
+    packed = df.mapInArrow(MeasuredStage(pack), PACKED)
     out = kept_in_buckets(packed, FoldFunction(operation, str(node)))
     window = [] if operation.window.kind == "global" else _window_fields()
     values = StructType.fromDDL(operation.result.ddl).fields
@@ -75,7 +76,7 @@ def fold(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulP
 
 
 def stateful_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    """A stateful Task, one group per instance; the DataFrame holds packed results for `Expand`."""
+    """Compile a stateful Task, one group per instance; the DataFrame holds packed results for `expand`."""
     operation = node.operation
     assert isinstance(operation, Process)
     routed = route_to_task(node, inputs)
@@ -89,7 +90,7 @@ def stateful_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> 
 
 
 def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
-    """The inputs with `__to`, not shuffled: the state's own shuffle brings messages to their task."""
+    """The inputs with `__to`, not shuffled: the state's own shuffle moves messages to their task."""
     from drivetrain.spark.compile.tasks import with_task
 
     operation = node.operation
@@ -106,17 +107,17 @@ def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
 
 
 def kept_in_buckets(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]) -> DataFrame:
-    """Packed messages through a function with a state for each bucket: packed results, and what was late."""
+    """Apply a function with a state per bucket to packed messages: packed results, and late counts."""
     # Timeouts by event time need an event time column; this one is never late, and pandas can hold it: its
     # timestamps end in 2262, and to Spark a timestamp is a long integer.
     marked = packed.withColumn(TS, F.lit(_NEVER_LATE)).withMetadata(TS, EVENT_TIME)
     return marked.groupBy("bucket").applyInPandasWithState(
-        fn, _OUT, "blob binary", "append", "EventTimeTimeout"
+        MeasuredBuckets(fn), _OUT, "blob binary", "append", "EventTimeTimeout"
     )
 
 
 def expander(expand: Unpack, names: StructType, message: type | None) -> Expand:
-    """How a batch of packed results becomes a frame of messages with timestamps."""
+    """A function that turns a batch of packed results into a frame of messages with timestamps."""
     schema = StructType([*names.fields, StructField(TS, TimestampType())])
 
     def run(df: DataFrame) -> Frame:
@@ -129,12 +130,12 @@ def _window_fields() -> list[StructField]:
     return [StructField("window_start", TimestampType()), StructField("window_end", TimestampType())]
 
 
-# -- on the way in, in Spark's workers ------------------------------------------------------------------
+# -- before the state, in Spark's workers ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FoldPack:
-    """Packs messages (or, for monoids, what they add up to) by bucket: a pickled list per bucket."""
+    """Packs messages (or, for monoids, their partial results) by bucket: a pickled list per bucket."""
 
     operation: Fold
     keys: tuple[str, ...]
@@ -144,7 +145,7 @@ class FoldPack:
     timed: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per bucket that a batch has messages for."""
+        """Yield one row per bucket that occurs in a batch."""
         for batch in batches:
             if batch.num_rows:
                 yield packed_batch(self._buckets(batch))
@@ -161,7 +162,7 @@ class FoldPack:
         for key, ts_us, message, before in zip(keys, stamps, messages, fired, strict=False):
             for start, end in assign(self.operation.window, ts_us, FINAL_CLOCK_MS * _PER_MS, _PER_MS):
                 if before is not None and end <= before * _PER_MS:
-                    continue  # a late message, which another processor reads
+                    continue  # a late message, which goes to another processor
                 group = (key, start, end)
                 if not merges:
                     buckets.setdefault(bucket_of(key), []).append((group, message))
@@ -185,7 +186,7 @@ class TaskPack:
     timed: bool
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per task that a batch has messages for."""
+        """Yield one row per task that gets messages of a batch."""
         for batch in batches:
             buckets: dict[int, list[Any]] = {}
             stamps = timestamps_us(batch, self.timed)
@@ -227,7 +228,7 @@ def bucket_of(key: tuple[Any, ...]) -> int:
 
 @dataclass(frozen=True)
 class FoldFunction:
-    """What Spark calls for a bucket: merge what came, emit the windows that the clock has passed."""
+    """Called by Spark for a bucket: merges new messages, emits the windows that the clock has passed."""
 
     operation: Fold
     operator: str
@@ -254,7 +255,7 @@ class FoldFunction:
 
 @dataclass(frozen=True)
 class TaskFunction:
-    """What Spark calls for a stateful Task: the instance is the state."""
+    """Called by Spark for a stateful Task: the instance is the state."""
 
     operation: Process
     id: str
@@ -299,7 +300,7 @@ def _keep(state: Any, content: Any, next_ms: int | None, clock_ms: int) -> None:
 
 
 def timeout_at(state: Any, next_ms: int | None, clock_ms: int) -> None:
-    """Have a bucket with a state called again when the clock is at a time, though nothing comes for it."""
+    """Have a bucket with a state called again when the clock reaches a time, even without messages."""
     if next_ms is not None and clock_ms < FINAL_CLOCK_MS:
         # A timeout fires when the watermark is beyond it, and must itself be beyond the watermark.
         state.setTimeoutTimestamp(max(watermark_of(next_ms) - 1, watermark_of(clock_ms) + 1))
@@ -312,24 +313,24 @@ def clock_in(state: Any) -> int:
 
 
 def hook_stamp_ms(clock_ms: int) -> int:
-    """The timestamp of what a hook gives at a clock."""
+    """The timestamp of a hook's results at a clock."""
     return 0 if known_clock(clock_ms) is None else min(clock_ms, FINAL_CLOCK_MS - 1)
 
 
 def result_row(results: list[Any], late: int) -> pd.DataFrame:
-    """What a call for a bucket gives: its results packed, and how many messages came too late."""
+    """The result of a call for a bucket: packed results, and how many messages were late."""
     payload = cloudpickle.dumps(results) if results else None
     return pd.DataFrame({"payload": [payload], "late": [late]})
 
 
-# -- behind the trunk -----------------------------------------------------------------------------------
+# -- after the trunk ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Unpack:
-    """Packed results (`(key and window, value, timestamp in µs)`) as typed columns.
+    """Unpacks results (`(key and window, value, timestamp in µs)`) into typed columns.
 
-    `names` is the schema of the data columns, the first `lead` of which are keys and window.
+    `names` is the schema of the data columns; the first `lead` of them are keys and window.
     """
 
     names: StructType

@@ -1,8 +1,8 @@
-"""Late messages: those whose windows have all fired before they came, told apart before the window.
+"""Late messages: those whose windows have all fired before they came, split off before the window.
 
-Spark drops late rows inside the stateful operator, where nobody can see them. So when an application
-asks for them, the fragment before the window splits them off by its own clock, exactly: a message
-goes to the window or to the late ones, never to both, never to none.
+Spark drops late rows inside the stateful operator, where they cannot be seen. So when an application
+wants them, the fragment before the window splits them off by its own clock, exactly: each message
+goes either to the window or to the late ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.surroundings import Surroundings
 
 BEFORE_ALL_MS = -(2**50)
-"""Earlier than every timestamp, in microseconds too: the clock before there is one."""
+"""Earlier than every timestamp, even in microseconds: stands for the clock before there is one."""
 
 
 def window_of(node: Node) -> Window:
@@ -35,9 +35,9 @@ def window_of(node: Node) -> Window:
 
 
 def is_late(window: Window, clock_ms: int | None, lateness_ms: int = 0) -> Column:
-    """Whether the last window of a message had fired, and its lateness was over, at `clock_ms`."""
+    """Whether, at `clock_ms`, a message's last window had fired and its allowed lateness was over."""
     if window.kind == "global":
-        return F.col(TS).isNull()  # never; but not a constant, which would let Spark skip the whole input
+        return F.col(TS).isNull()  # false; but not a constant, which would let Spark skip the whole input
     ts = F.unix_micros(TS)
     if window.kind == "session":
         end = ts + window.size_ms * 1000

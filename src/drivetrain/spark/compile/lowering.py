@@ -1,9 +1,9 @@
-"""Play recorded columns back as Spark columns, and Python functions over columns as Spark functions.
+"""Converts recorded columns to Spark columns, and Python functions over columns to Spark functions.
 
 A `Column` of layer `api` is a record of calls; here every call is made on `pyspark.sql.functions` or
 on the columns themselves. Python functions over columns are lowered to native expressions when
-Spark's own transpiler can (it compares the source with what Catalyst can express), and run as Arrow
-functions otherwise. Errors name the function that Spark does not have, and the one that was meant.
+Spark's own transpiler can do that (it compares the source with what Catalyst can express), and run as Arrow
+functions otherwise. Errors name the function that Spark lacks, and the most similar one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRANSPILE = "spark.sql.experimental.optimizer.transpilePyUDFs"
 
 
 def spark_column(column: Column, where: str) -> SparkColumn:
-    """The Spark column that `column` records; raises `GraphError` naming `where` for a wrong call."""
+    """The Spark column that `column` records; raises `GraphError` with `where` for a wrong call."""
     kind, name = column.op.split(":", 1)
     args = [_argument(a, where) for a in column.args]
     kwargs = {k: _argument(v, where) for k, v in column.kwargs}
@@ -53,9 +53,9 @@ def spark_column(column: Column, where: str) -> SparkColumn:
 
 
 def column_function(function: Function, where: str) -> tuple[SparkColumn, bool]:
-    """`function` over the columns that its parameters name, and whether it was lowered.
+    """`function` over the columns named by its parameters, and whether it was lowered.
 
-    Raises `GraphError` when it must run in Python and cannot be sent there.
+    Raises `GraphError` when it must run in Python and cannot be sent to the workers.
     """
     arguments = [F.col(p) for p in function.parameters]
     native = lowered(function, arguments)
@@ -69,7 +69,7 @@ def column_function(function: Function, where: str) -> tuple[SparkColumn, bool]:
 
 
 def lowered(function: Function, arguments: list[SparkColumn]) -> SparkColumn | None:
-    """A native column of `function(*arguments)`, or None where Spark's transpiler cannot tell one."""
+    """A native column of `function(*arguments)`, or None if Spark's transpiler cannot make one."""
     session = SparkSession._instantiatedSession
     if session is None or function.on_error != "fail":
         return None
@@ -82,7 +82,7 @@ def _transpiled(session: SparkSession, fn: Callable[..., Any], result: str) -> A
     session.conf.set(_TRANSPILE, "true")
     try:
         with warnings.catch_warnings():
-            # Spark warns about every function that it cannot lower: for us that is an answer.
+            # Spark warns about every function that it cannot lower; here that is an expected answer.
             warnings.simplefilter("ignore")
             made = F.udf(fn, result)
             inner = getattr(made, "_unwrapped", made)
@@ -95,14 +95,14 @@ def _transpiled(session: SparkSession, fn: Callable[..., Any], result: str) -> A
 
 
 def _argument(value: Any, where: str) -> Any:
-    """An argument with Spark's columns for ours, also inside lists and behind functions of columns."""
+    """An argument with Spark's columns in place of ours, also inside lists and functions of columns."""
     if isinstance(value, Column):
         return spark_column(value, where)
     if isinstance(value, list | tuple):
         return type(value)(_argument(v, where) for v in value)
     if inspect.isfunction(value):
 
-        @functools.wraps(value)  # Spark looks at the names of its parameters
+        @functools.wraps(value)  # Spark reads the names of its parameters
         def called(*columns: SparkColumn) -> Any:
             return _argument(value(*columns), where)
 

@@ -1,11 +1,12 @@
 """How each operation is compiled: one line per operation.
 
-The problem: a trunk, a batch's branches and a query in real-time mode compile the same operations with other
-surroundings. The design: a table by the operation's class, for those without state and for those with. Each
-entry is in the module of its family. Adding an operation is a class in `api.operations` and a line here.
+The problem: a trunk, a batch's branches and a query in real-time mode compile the same operations in
+different contexts. The design: a table by the operation's class, one for operations without state and one for
+those with. Each entry is in the module of its family. To add an operation, add a class in `api.operations`
+and a line here.
 
-Called by `prepare.fragment`, `batch.branch_frames` and `batch.realtime_query`, which name the processor in
-what Spark refuses.
+Called by `prepare.fragment`, `batch.branch_frames` and `batch.realtime_query`, which add the processor to
+Spark's errors.
 """
 
 from __future__ import annotations

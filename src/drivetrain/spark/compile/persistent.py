@@ -1,8 +1,8 @@
 """Persistent Tasks on Spark's keyed state: a state for each key, in buckets of keys.
 
-Messages are packed by bucket before they travel (`persistent_packs`), as those of folds are (see `keyed`). A
-bucket is one Spark group, and its state one value of bytes (`persistent_buckets`). Here is what joins them,
-and what is refused.
+Messages are packed by bucket before the shuffle (`persistent_packs`), as for folds (see `keyed`). A
+bucket is one Spark group, and its state one value of bytes (`persistent_buckets`). This module connects them,
+and checks the Task and its input.
 
 Called by `fragment`.
 """
@@ -26,12 +26,13 @@ from drivetrain.spark.compile.keyed import PACKED, Unpack, expander, kept_in_buc
 from drivetrain.spark.compile.persistent_buckets import PersistentFunction
 from drivetrain.spark.compile.persistent_packs import ColumnPack, MessagePack, SumPack
 from drivetrain.spark.compile.persistent_rules import rules_of
+from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 from drivetrain.spark.compile.windowed import require_timestamps
 
 
 def persistent_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    """The states of a persistent Task; the DataFrame holds packed results for `Expand`."""
+    """Compile a persistent Task; the DataFrame holds packed results for `expand`."""
     operation = node.operation
     assert isinstance(operation, Process)
     assert operation.persistent is not None
@@ -45,7 +46,7 @@ def persistent_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -
     rules = rules_of(operation)
     if isinstance(rules.monoid, ColumnMonoid):
         rules = replace(rules, monoid=_taking(rules.monoid, columns, ready[0].message))
-    packed = union.mapInArrow(_pack(node, rules, columns, ready[0]), PACKED)
+    packed = union.mapInArrow(MeasuredStage(_pack(node, rules, columns, ready[0])), PACKED)
     function = PersistentFunction(operation, node.id, str(node), rules, around.pictures, around.run_id)
     names = StructType.fromDDL(operation.type.ddl)
     out = kept_in_buckets(packed, function)
@@ -54,7 +55,7 @@ def persistent_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -
 
 
 def _taking(monoid: ColumnMonoid, columns: tuple[str, ...], message: type | None) -> ColumnMonoid:
-    """The monoid for messages as `messages_of` makes them."""
+    """The monoid for messages in the form of `messages_of`."""
     return replace(monoid, scalar=len(columns) == 1 and message is None)
 
 
@@ -87,7 +88,7 @@ def _pack(node: Node, rules: StateRules[Any], columns: tuple[str, ...], frame: F
     if not _merges_only(operation):
         return MessagePack(*given)
     tumbles = rules.window is None or rules.window.kind == "tumbling"
-    # Arrow groups by no arrays, structs and maps.
+    # Arrow cannot group by arrays, structs and maps.
     nested = any(isinstance(frame.df.schema[key].dataType, ArrayType | StructType | MapType) for key in keys)
     if isinstance(rules.monoid, ColumnMonoid) and keys and tumbles and not nested:
         return ColumnPack(*given)

@@ -1,12 +1,12 @@
-"""The state of a bucket of keys of a persistent Task: what Spark calls for each group, in its workers.
+"""The state of a bucket of keys of a persistent Task: called by Spark for each group, in its workers.
 
 A bucket is one Spark group, and its state one value of bytes of which only touched pages are decoded
-(`core.state.two_state`). A bucket is called when it has messages, and by a timeout when a window of it ends
-or a picture is due, and at the end if the Task has an `on_stop`: never because others are busy, never more
-often because others are idle.
+(`core.state.two_state`). A bucket is called when it has messages, by a timeout when one of its windows ends
+or a picture is due, and at the end if the Task has an `on_stop`. Other buckets, busy or idle, do not affect
+how often it is called.
 
-In a batch the clock moves first: what is over is told and pictures are taken with what came before, then the
-batch's messages are taken.
+In a batch the clock moves first: ended windows are emitted and pictures are taken from the earlier messages,
+then the batch's messages are merged.
 
 Called by `persistent`, through Spark.
 """
@@ -40,7 +40,7 @@ _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
 
 
 class RunningState:
-    """`self.state` of a Task while a hook of it is called: the states of its bucket."""
+    """`self.state` of a Task during a call of its hooks: the states of its bucket."""
 
     def __init__(self, states: TwoStates[Any], bucket: int) -> None:
         self._states: Final = states
@@ -49,13 +49,13 @@ class RunningState:
         self.timestamp_ms = 0
 
     def update(self, message: Any, timestamp_ms: int | None = None) -> None:
-        """Merge a message into the state of the current key; raises RuntimeError where there is none."""
+        """Merge a message into the state of the current key; raises RuntimeError if there is none."""
         if self.key is None:
             raise RuntimeError("a state is updated in on_next, where there is a message with a key")
         self._states.update(self.key, self.timestamp_ms if timestamp_ms is None else timestamp_ms, message)
 
     def get(self, key: Any = None) -> Any:
-        """The value of a key; raises RuntimeError for one that is kept elsewhere."""
+        """The value of a key; raises RuntimeError for a key of another bucket."""
         encoded = self.key if key is None else encoded_key(key)
         if encoded is None:
             raise RuntimeError("there is no current key here: use get(key)")
@@ -66,7 +66,7 @@ class RunningState:
         return None if state is None else self._states.rules.monoid.result(state)
 
     def _span(self, key: bytes) -> Span | None:
-        """The oldest open window of the message, or of the key where there is no message."""
+        """The oldest open window of the message, or, without a message, of the key."""
         if self._states.rules.window is None:
             return EVER
         among = self._states.rules.spans(self.timestamp_ms) if self.key else self._states.spans_of(key)
@@ -75,7 +75,7 @@ class RunningState:
 
 @dataclass(frozen=True)
 class PersistentFunction:
-    """What Spark calls for a bucket."""
+    """Called by Spark for a bucket."""
 
     operation: Process
     id: str
@@ -102,7 +102,7 @@ class PersistentFunction:
                 for payload in frame["payload"]:
                     batch.take(cloudpickle.loads(payload))
         batch.conclude()
-        if not states.is_empty or (batch.hears_end and clock_ms < FINAL_CLOCK_MS):
+        if not states.is_empty or (batch.handles_end and clock_ms < FINAL_CLOCK_MS):
             state.update((states.saved(),))
             timeout_at(state, batch.next_ms(), clock_ms)
         elif state.exists:
@@ -122,7 +122,7 @@ class PersistentFunction:
 
 
 class _BucketBatch:
-    """One call for a bucket: its states, its Task, and what the hooks gave."""
+    """One call for a bucket: its states, its Task, and the results of the hooks."""
 
     def __init__(
         self, function: PersistentFunction, bucket: int, states: TwoStates[Any], clock_ms: int
@@ -136,26 +136,26 @@ class _BucketBatch:
         setattr(self.task, RUNNING, self.running)
         kind: Any = type(self.task)
         self.merges = merges_only(kind)
-        self.tells_changes = kind.on_change is not PersistentTask.on_change
+        self.reports_changes = kind.on_change is not PersistentTask.on_change
         self.handles_clock = kind.on_clock is not Task.on_clock
-        self.hears_end = kind.on_stop is not Task.on_stop
+        self.handles_end = kind.on_stop is not Task.on_stop
         self._out: list[Any] = []
         self._at_us: list[int] = []
 
     @property
     def results(self) -> list[Any]:
-        """What the hooks gave, as `keyed.Unpack` takes it."""
+        """The results of the hooks, for `keyed.Unpack`."""
         return [((), value, us) for value, us in zip(self._out, self._at_us, strict=True)]
 
     def next_ms(self) -> int | None:
-        """When the bucket must be called again, though nothing comes for it."""
+        """When the bucket must be called again, even without messages."""
         if self.handles_clock:
             return self.clock_ms + 1
         next_ms = self.states.next_ms()
-        return FINAL_CLOCK_MS if next_ms is None and self.hears_end else next_ms
+        return FINAL_CLOCK_MS if next_ms is None and self.handles_end else next_ms
 
     def move_clock(self) -> None:
-        """Tell what is over, and keep the pictures that are exact now."""
+        """Emit ended windows, and store the pictures that are exact now."""
         function, before_ms = self.function, self.states.checkpoint_ms
         ended, pictures = self.states.advance(ended_by(self.clock_ms))
         if pictures and function.pictures is not None:
@@ -169,7 +169,7 @@ class _BucketBatch:
             self._call("on_window", min(end.span[1] - 1, LAST_MS), *arguments)
 
     def take(self, entries: list[Any]) -> None:
-        """Take the messages of a batch, or what they add up to."""
+        """Merge the messages of a batch, or their partial results."""
         if self.merges:
             try:
                 for entry in entries:
@@ -186,9 +186,9 @@ class _BucketBatch:
         running.key = None
 
     def conclude(self) -> None:
-        """Tell which keys have changed, and the clock."""
+        """Call the hooks for changed keys and for the clock."""
         stamp_ms = hook_stamp_ms(self.clock_ms)
-        if self.tells_changes:
+        if self.reports_changes:
             for span, key in self.states.changed:
                 self._call("on_change", stamp_ms, decoded_key(key), self._value(self.states.get(key, span)))
         if self.handles_clock and known_clock(self.clock_ms) is not None:

@@ -1,9 +1,9 @@
-"""Messages of persistent Tasks on their way in: packed by bucket of keys, in Spark's workers.
+"""Packs the messages of persistent Tasks by bucket of keys, before the shuffle, in Spark's workers.
 
-Where a Task does nothing with a message but merge it, what travels is what the messages of a key add up to:
-by a user's monoid's own functions, or by Arrow for built-in aggregations. Arrow adds up some hundred thousand
-messages at a time, and then what came of those: Python sees each key of a partition once, unless there are so
-many that they would fill the memory.
+If a Task only merges messages, they are reduced to one partial result per key before the shuffle: by the
+functions of a user's monoid, or by Arrow for built-in aggregations. Arrow reduces some hundred thousand
+messages at a time, and then the results of those: Python sees each key of a partition once, unless there are
+so many that they would fill the memory.
 
 Called by `persistent`, through Spark.
 """
@@ -28,21 +28,21 @@ from drivetrain.spark.compile.keyed import packed_batch, timestamps_us
 from drivetrain.spark.compile.python_stage import operator_error
 
 _MANY: Final = 400_000
-"""Rows that are added up at a time before they travel."""
+"""Rows that are reduced together before the shuffle."""
 _GROUPS: Final = 1_000_000
-"""Groups that are held before they are added up once more; what then are still more than half travels."""
+"""Groups that are held before they are reduced again; if more than half remain then, they are sent."""
 _SPAN: Final = "__start"
 _PANE: Final = "__pane"
 _ROWS: Final = "__rows"
 _ORDERED: Final = "__ordered"
 _PARTS: Final = ("__part", "__count")
 _AGAIN: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
-"""How results of an aggregation over parts become the one over all."""
+"""The aggregation that combines partial results, by kind."""
 
 
 @dataclass(frozen=True)
 class _Pack:
-    """What all ways of packing know."""
+    """The common fields of all packers."""
 
     operation: Process
     operator: str
@@ -67,7 +67,7 @@ class _Pack:
         return [self._key_of(task, message) for message in messages]
 
     def _key_of(self, task: Any, message: Any) -> bytes:
-        # As bytes: to a dict 1 and True would be one key.
+        # As bytes: in a dict 1 and True would be one key.
         try:
             return encoded_key(task.key(message))
         except Exception as error:
@@ -84,10 +84,10 @@ class _Pack:
 
 @dataclass(frozen=True)
 class MessagePack(_Pack):
-    """Packs messages with their timestamps by key and bucket, for Tasks that look at every one."""
+    """Packs messages with their timestamps by key and bucket, for Tasks that process each one."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per bucket that some batches have messages for."""
+        """Yield one row per bucket that occurs in some batches."""
         held: dict[Any, tuple[list[int], list[Any]]] = {}
         rows = 0
         for batch in batches:
@@ -108,18 +108,18 @@ class MessagePack(_Pack):
         buckets: dict[int, list[Any]] = {}
         for key, (stamps, messages) in held.items():
             encoded = self._encoded(key)
-            # Without timestamps all are the same.
-            told = stamps if self.timed else None
-            buckets.setdefault(bucket_of(encoded), []).append((encoded, told, messages))
+            # Without event time all timestamps are the same.
+            kept = stamps if self.timed else None
+            buckets.setdefault(bucket_of(encoded), []).append((encoded, kept, messages))
         return buckets
 
 
 @dataclass(frozen=True)
 class SumPack(_Pack):
-    """Adds messages up by key, window and pane, by the monoid's own functions, and packs that by bucket."""
+    """Reduces messages by key, window and pane with the monoid's functions; packs the result by bucket."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per bucket that some batches have messages for."""
+        """Yield one row per bucket that occurs in some batches."""
         sums: dict[tuple[Span, int], dict[Any, list[Any]]] = {}
         rows = 0
         for batch in batches:
@@ -163,10 +163,10 @@ class SumPack(_Pack):
 
 @dataclass(frozen=True)
 class ColumnPack(_Pack):
-    """Adds messages up by Arrow, for built-in aggregations; packs what comes of it by bucket."""
+    """Reduces messages with Arrow, for built-in aggregations; packs the result by bucket."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per bucket that some batches have messages for."""
+        """Yield one row per bucket that occurs in some batches."""
         waiting: list[pa.RecordBatch] = []
         groups: list[pa.Table] = []
         rows = held = 0
@@ -197,7 +197,7 @@ class ColumnPack(_Pack):
         return self.rules.monoid
 
     def _needed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that count: keys, window, pane, and the one that is aggregated."""
+        """The columns needed: keys, window, pane, and the aggregated one."""
         names = list(dict.fromkeys([*self.keys, *([self._monoid.column] if self._monoid.column else [])]))
         arrays = [batch.column(name) for name in names]
         if self.timed and (self.rules.window is not None or self.rules.step_ms is not None):
@@ -229,7 +229,7 @@ class ColumnPack(_Pack):
         return [(_ROWS, "sum"), *((part, _AGAIN[kind]) for part, kind in parts)]
 
     def _grouped(self, table: pa.Table, wanted: list[Any]) -> pa.Table:
-        """One row for each key, window and pane: these, how many messages, and the parts of the state."""
+        """One row for each key, window and pane, with the number of messages and the parts of the state."""
         by = [*self.keys, *(name for name in (_SPAN, _PANE) if name in table.column_names)]
         parts = wanted[1:]
         is_ordered = self._monoid.kind == "max" and pa.types.is_floating(table.schema.field(parts[0][0]).type)
@@ -262,6 +262,6 @@ class ColumnPack(_Pack):
 
 
 def _cut(times: pa.Array, step: int, per: int = 1) -> pa.Array:
-    """The multiple of the step at or before each time, in a unit that is `per` times as long."""
-    whole = pc.multiply(pc.divide(times, step), step)  # cut towards zero
+    """The multiple of the step at or before each time, in units of `per`."""
+    whole = pc.multiply(pc.divide(times, step), step)  # rounded towards zero
     return pc.divide(pc.if_else(pc.greater(whole, times), pc.subtract(whole, step), whole), per)

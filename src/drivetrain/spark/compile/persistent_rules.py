@@ -1,6 +1,6 @@
-"""What the states of a persistent Task are: their monoid, and how they become bytes.
+"""The rules for the states of a persistent Task: their monoid, and their encoding as bytes.
 
-Called by `persistent`, and by whoever reads states that are kept (`spark.state.state_query`).
+Called by `persistent`, and by readers of stored states (`spark.state.state_query`).
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from drivetrain.core.state.state_rules import StateRules
 
 
 def rules_of(operation: Process) -> StateRules[Any]:
-    """What the states of a persistent Task are."""
+    """The rules for the states of a persistent Task."""
     assert operation.persistent is not None
     state = operation.persistent.state
     return StateRules(state.monoid, state.codec or PlainCodec(), str(state), state.step_ms, state.window)
 
 
 class PlainCodec:
-    """The codec of states for which none was given.
+    """The codec of states without a codec of their own.
 
-    Numbers and text become msgpack, other plain data plain pickles, which are smaller and faster than those
-    of the rest, which bring the application's own classes along.
+    Numbers and text become msgpack, other plain data plain pickles, which are smaller and faster than the
+    pickles for everything else, which include the application's own classes.
     """
 
     def encode(self, state: Any) -> bytes:
-        """Any state that can be pickled."""
+        """The bytes of any state that can be pickled."""
         kind = type(state)
         if kind in _PLAIN and (kind is not int or state in _LONG):
             return _to_msgpack(state)
         return pickle.dumps(state, 5) if _is_plain(state) else cloudpickle.dumps(state, 5)
 
     def decode(self, encoded: bytes) -> Any:
-        """The state as an object of its own."""
+        """The state as a new object."""
         if encoded[:1] == _PICKLE:
             return pickle.loads(encoded)  # noqa: S301 - Spark's state store holds what we wrote
         return _from_msgpack(encoded)
 
 
 _PICKLE: Final = b"\x80"
-"""How a pickle begins; in msgpack that is an empty mapping, which is pickled."""
+"""The first byte of a pickle; in msgpack that is an empty mapping, which is pickled."""
 _LONG: Final = range(-(2**63), 2**63)
 _PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
 _to_msgpack: Final = msgspec.msgpack.Encoder().encode

@@ -1,18 +1,18 @@
 """Consecutive Python functions as one Arrow function: one trip to Python, not one per operator.
 
 The stage takes Arrow batches, turns the columns into messages once, runs every step over the whole
-batch with C-speed loops, and builds Arrow columns once at the end. A message's timestamp travels
-beside it as a row index, so that filters and flat maps need not touch it. Each function receives what it
-would receive if it were alone (see `held_messages`).
+batch with C-speed loops, and builds Arrow columns once at the end. A message's timestamp is tracked
+by a row index, so filters and flat maps need not touch it. Each function gets the same input as
+if it were alone (see `held_messages`).
 
-When a function raises, the list that was being built says which message caused it: the culprit's
-position is its length, so nothing runs twice. Under `fail` the error leaves Spark as an
+When a function raises, the length of the list of results is the position of the message that caused it, so no
+function runs twice. Under `fail` the error leaves Spark as an
 `OperatorError` (see `failures`); under `dead_letter` the message goes to the column `__bad` with its
-traceback and the others go on.
+traceback, and processing continues with the others.
 
 Invariants:
 
-1. Every message that comes in leaves as what its functions made of it, or in `__bad`, or raises.
+1. Every input message leaves as its functions' result, or in `__bad`, or raises.
 2. Output columns have the declared types; a value that does not fit is an error of its operator.
 """
 
@@ -45,7 +45,7 @@ StepKind = Literal["map", "flat_map", "filter"]
 
 @dataclass(frozen=True)
 class Step:
-    """One function of the stage: what it does with its result, whose it is, and what it wants.
+    """One function of the stage: its kind, its operator, its type, and the class that it takes.
 
     `wants` is the class of message that it takes: None for a row, or the bare value of a single column.
     `columns` are those of a type that was declared as text.
@@ -61,7 +61,7 @@ class Step:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of what it returns."""
+        """The columns of its results."""
         return self.columns or tuple(name for name, _ in self.type.fields)
 
 
@@ -69,8 +69,8 @@ class Step:
 class PythonStage:
     """Steps over one input; an instance is pickled to Spark's workers and called once per task.
 
-    `columns` are the data columns of the input in order. `schema` is the Arrow schema of the output's
-    data columns. `timed` says that `__ts` comes in and goes out, `parted` that `__part` does. `bad` adds the
+    `columns` are the data columns of the input in order. `schema` is the Arrow schema of the output's data
+    columns. With `timed`, `__ts` is in the input and the output; with `parted`, `__part` is. `bad` adds the
     column `__bad`.
     """
 
@@ -91,14 +91,14 @@ class PythonStage:
 
     @property
     def _typed(self) -> Step | None:
-        """The last step that makes new messages; with none, rows leave as they came."""
+        """The last step that makes new messages; without one, rows leave unchanged."""
         return next((s for s in reversed(self.steps) if s.kind != "filter"), None)
 
     @property
-    def _asks_for_rows(self) -> bool:
-        """Whether anybody asks which row a message came from.
+    def _needs_rows(self) -> bool:
+        """Whether the row of each message is needed.
 
-        For its timestamp, its letter, behind filters only, or to make another form of what a filter let pass.
+        For its timestamp, its dead letter, after filters only, or to make another form of filtered messages.
         """
         first = next((i for i, s in enumerate(self.steps) if s.kind != "filter"), len(self.steps) - 1)
         forms = {step.wants for step in self.steps[: first + 1]}
@@ -106,17 +106,17 @@ class PythonStage:
 
     @property
     def _carried(self) -> list[str]:
-        """The columns of ours that leave with the message that came from the row."""
+        """The columns of Drivetrain's that leave with the message from the same row."""
         return [*([TS] if self.timed else []), *([PART] if self.parted else [])]
 
     def _run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self._letters, self._bad_rows = [], []
-        held, asked = Held(batch, self.columns), self._asks_for_rows
+        held, needs_rows = Held(batch, self.columns), self._needs_rows
         for step in self.steps:
             if step.kind == "flat_map":
-                self._flat_map(step, held, asked=asked)
+                self._flat_map(step, held, needs_rows=needs_rows)
             else:
-                self._one_for_one(step, held, asked=asked)
+                self._one_for_one(step, held, needs_rows=needs_rows)
         typed = self._typed
         kept = None if held.rows is None and not self._letters else pa.array(held.all_rows(), pa.int64())
         if typed is None:
@@ -126,7 +126,7 @@ class PythonStage:
         arrays += [_taken(batch, name, kept) for name in self._carried]
         return self._with_letters(batch, arrays, held.count)
 
-    def _one_for_one(self, step: Step, held: Held, *, asked: bool) -> None:
+    def _one_for_one(self, step: Step, held: Held, *, needs_rows: bool) -> None:
         results, failed = self._results(step, held.as_wanted(step.wants))
         if failed:
             alive = [True] * held.count
@@ -138,16 +138,16 @@ class PythonStage:
         if step.kind == "map":
             held.replace(results, step.type, step.names, step.operator, held.rows)
         elif not all(results):
-            held.keep(results, rows=asked)
+            held.keep(results, rows=needs_rows)
 
     def _results(self, step: Step, messages: list[Any]) -> tuple[list[Any], list[int]]:
-        """What the function makes of each message, and the positions of those it failed on."""
+        """The function's result for each message, and the positions of those it failed on."""
         results: list[Any] = []
         failed: list[int] = []
         remaining = iter(messages)
         while True:
             try:
-                # extend() keeps what it got before an error: its length tells the culprit.
+                # extend() keeps the results before an error: their number is the failed message's position.
                 results.extend(map(step.fn, remaining))
             except Exception as error:  # noqa: BLE001 - any error of the user's function is reported as theirs
                 at = len(results) + len(failed)
@@ -157,20 +157,20 @@ class PythonStage:
                 at = len(results) + len(failed)
                 if at == len(messages):
                     return results, failed
-                # extend() takes a StopIteration of the function for the end of the messages.
+                # extend() takes the function's StopIteration for the end of the messages.
                 self._fail(step, messages[at], StopIteration("raised by the function"))
                 failed.append(at)
 
-    def _flat_map(self, step: Step, held: Held, *, asked: bool) -> None:
+    def _flat_map(self, step: Step, held: Held, *, needs_rows: bool) -> None:
         messages = held.as_wanted(step.wants)
-        if asked:
+        if needs_rows:
             made, rows = self._made_with_rows(step, messages, held.all_rows())
             held.replace(made, step.type, step.names, step.operator, rows)
         else:
             held.replace(self._all_made(step, messages), step.type, step.names, step.operator, None)
 
     def _all_made(self, step: Step, messages: list[Any]) -> list[Any]:
-        """What a flat map makes of all messages, when a failure is the end and nobody asks for rows."""
+        """The results of a flat map for all messages, if a failure ends the stage and rows are not needed."""
         out: list[Any] = []
         fn, message = step.fn, None
         try:
@@ -226,7 +226,7 @@ class PythonStage:
 
 
 def operator_error(operator: str, message: Any, error: Exception) -> Exception:
-    """What to raise in a worker when a user's function failed on `message`."""
+    """The exception to raise in a worker when a user's function failed on `message`."""
     if isinstance(error, EmbeddedError):
         return error
     scrub(error)
@@ -241,7 +241,7 @@ def operator_error(operator: str, message: Any, error: Exception) -> Exception:
 
 
 def reporting(fn: Callable[..., Any], operator: str) -> Callable[..., Any]:
-    """`fn`, whose errors leave Spark as an `OperatorError` that names `operator` and the arguments."""
+    """`fn`, with errors that leave Spark as an `OperatorError` with `operator` and the arguments."""
 
     def call(*args: Any) -> Any:
         try:
@@ -253,7 +253,7 @@ def reporting(fn: Callable[..., Any], operator: str) -> Callable[..., Any]:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback from the user's function on, without the frames of the engine around it."""
+    """The traceback from the user's function on, without the engine's frames around it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/drivetrain/spark/" not in f.filename.replace("\\", "/")]
     head = "Traceback (most recent call last):\n" if own else ""

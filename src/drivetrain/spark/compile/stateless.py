@@ -1,7 +1,7 @@
-"""Stateless operators on frames: what runs natively, what is lowered, what waits for the Arrow stage.
+"""Stateless operators on frames: some run natively, some are lowered, some wait for the Arrow stage.
 
 Each function takes a node, the frames of its inputs and the surroundings, and returns the frame after the
-node. It reports how the node will run, so that the plan is true.
+node. It reports how the node will run, so that the printed plan is correct.
 
 Called by `operators`.
 """
@@ -40,7 +40,7 @@ _LOWERED = "a Python function that Spark's transpiler turns into expressions"
 
 
 def map_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
-    """One message for each: natively where Spark can, else by the Arrow stage."""
+    """One message for each: natively if Spark can do it, else in the Arrow stage."""
     operation, frame = node.operation, inputs[0]
     assert isinstance(operation, Map)
     lowered_frame = _one_value(frame, operation.function, around.report)
@@ -48,7 +48,7 @@ def map_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> F
 
 
 def flat_map(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
-    """Any number of messages for each, by the Arrow stage."""
+    """Any number of messages for each, in the Arrow stage."""
     operation = node.operation
     assert isinstance(operation, FlatMap)
     return inputs[0].then("flat_map", operation.function, str(node))
@@ -68,7 +68,7 @@ def filter_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -
 
 
 def _native(frame: Frame, function: Function) -> SparkColumn | None:
-    """A native column for a function of a one-column stream, or None when it stays Python."""
+    """A native column for a function of a one-column stream, or None if it must run in Python."""
     if frame.steps or len(frame.columns) != 1 or frame.message is not None or len(function.parameters) != 1:
         return None
     return lowered(function, [F.col(frame.columns[0])])
@@ -84,7 +84,7 @@ def _one_value(frame: Frame, function: Function, report: Callable[[How, str], No
 
 
 def select(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
-    """Columns that are kept or computed."""
+    """Kept or computed columns."""
     operation, frame, where = node.operation, inputs[0].resolved(), str(node)
     assert isinstance(operation, Select)
     made, all_native, any_function = [], True, False
@@ -169,30 +169,30 @@ def event_time(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Fra
             got=f"{operation.column}: {kind}",
             remedy='parse it first, as in event_time(F.to_timestamp("t", "yyyy-MM-dd HH:mm"))',
         )
-    # A message without a timestamp has no place in time: Spark says so by name instead of losing it.
-    told = F.concat(
+    # A message without a timestamp has no place in time: Spark raises an error that names it.
+    text = F.concat(
         F.lit(f"{where}: a message has no event timestamp: "), F.to_json(F.struct(*frame.columns))
     )
-    missing = F.raise_error(told).cast("timestamp")
-    if PUNCT in frame.df.columns:  # the row that says the end has no time of its own
+    missing = F.raise_error(text).cast("timestamp")
+    if PUNCT in frame.df.columns:  # the end's row has no time of its own
         missing = F.when(~F.col(PUNCT), missing)
-    if BAD_COLUMN in frame.df.columns:  # what could not be read is on its way to the dead letters
+    if BAD_COLUMN in frame.df.columns:  # records that could not be read go to the dead letters
         missing = F.when(F.col(BAD_COLUMN).isNull(), missing)
     checked = F.coalesce(column, missing)
     return Frame(_partitioned(frame.df, operation, where).withColumn(TS, checked), (), frame.message)
 
 
 def _partitioned(df: DataFrame, event_time: EventTime, where: str) -> DataFrame:
-    """The messages with the number of their partition, if a column says it."""
+    """The messages with the number of their partition, if a column gives it."""
     if event_time.partition is None:
         return df
     column = spark_column(event_time.partition, where)
-    # Left out, it would not hold the clock, and its messages might be late.
-    told = F.concat(
+    # If it were ignored, it would not hold the clock, and its messages might be late.
+    text = F.concat(
         F.lit(f"{where}: a message of a partition that is not declared: {event_time.partition} is "),
         F.coalesce(column.cast("string"), F.lit("null")),
     )
-    stranger = F.raise_error(told).cast("int")
+    stranger = F.raise_error(text).cast("int")
     if PUNCT in df.columns:
         stranger = F.when(~F.col(PUNCT), stranger)
     first, *others = event_time.partitions
@@ -218,7 +218,7 @@ def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     timed = all(f.timed for f in frames)
     df = None
     for f in frames:
-        # Partitions of several sources have the same numbers: behind a union they say nothing.
+        # Partitions of several sources have the same numbers: after a union they are meaningless.
         part = (f.df if timed or not f.timed else f.df.drop(TS)).drop(PART)
         df = part if df is None else df.unionByName(part)
     assert df is not None
@@ -227,7 +227,7 @@ def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
 
 
 def join_table(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
-    """Each message with the rows of a table."""
+    """Each message with the matching rows of a table."""
     frame, operation, where = inputs[0].resolved(), node.operation, str(node)
     assert isinstance(operation, JoinTable)
     table = around.table(node.inputs[1])

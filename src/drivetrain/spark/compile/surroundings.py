@@ -1,4 +1,4 @@
-"""What the compilation of an operator takes besides its inputs, and gives if the operator keeps state."""
+"""The context of compiling an operator besides its inputs, and the result for a stateful one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from drivetrain.api.operations import How
 from drivetrain.spark.compile.frame import Frame
 
 Expand = Callable[[DataFrame], Frame]
-"""Makes messages of the packed results of Python state."""
+"""Turns the packed results of Python state into messages."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the compilation of an operator may need besides its inputs."""
+    """The context that compiling an operator may need besides its inputs."""
 
     graph: Graph
     table: Callable[[str], DataFrame]
     """The DataFrame of a table by its processor id."""
     report: Callable[[How, str], None]
-    """A place to say how the operator runs, and why, when that differs from what the planner assumed."""
+    """Records how the operator runs, and why, when that differs from the planner's assumption."""
     run_id: str
     clock_ms: int | None = None
     """The clock before the batch; None in a trunk, which is compiled for all batches."""
@@ -35,7 +35,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class StatefulPlan:
-    """The DataFrame of a stateful operator, Spark's output mode, and how its rows become messages."""
+    """The DataFrame of a stateful operator, Spark's output mode, and a function from its rows to messages."""
 
     df: DataFrame
     mode: str = "append"

@@ -1,9 +1,9 @@
 """Stateless Tasks: routing messages to task instances, and running one instance per Spark partition.
 
-Every partitioner says to which task a message goes (`__to`); Spark's shuffle moves it there, and
+Every partitioner determines to which task a message goes (`__to`); Spark's shuffle moves it there, and
 partition i is task i. Instances are kept in Spark's Python workers between batches, so `on_start` is
-called once per worker that a task visits. A stateless Task must not change its attributes while it
-processes: they would be lost when Spark moves the task, so the change is found and refused.
+called once per worker in which a task runs. A stateless Task must not change its attributes while it
+processes: they would be lost when Spark moves the task, so a change is detected and refused.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text, messages_of
 from drivetrain.spark.compile.frame import Frame, message_class
 from drivetrain.spark.compile.python_stage import operator_error
+from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import Surroundings
 from drivetrain.spark.session.spark_errors import embedded
 
@@ -41,7 +42,7 @@ _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
 def stateless_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     """The frame after a stateless Task.
 
-    The clock is handed to `on_clock` after the messages; in the last batch `on_stop` is due.
+    The clock is passed to `on_clock` after the messages; in the last batch `on_stop` is called.
     """
     operation = node.operation
     assert isinstance(operation, Process)
@@ -61,11 +62,11 @@ def stateless_task(node: Node, inputs: Sequence[Frame], around: Surroundings) ->
         around.is_last,
         inputs[0].resolved().message,
     )
-    return Frame(routed.mapInArrow(stage, schema), (), message_class(operation.type))
+    return Frame(routed.mapInArrow(MeasuredStage(stage), schema), (), message_class(operation.type))
 
 
 def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
-    """All inputs in one DataFrame with `parallelism` partitions, each message in its task's."""
+    """All inputs in one DataFrame with `parallelism` partitions, each message in that of its task."""
     operation = node.operation
     assert isinstance(operation, Process)
     ready = [f.resolved() for f in inputs]
@@ -81,10 +82,10 @@ def route(node: Node, inputs: Sequence[Frame]) -> DataFrame:
 
 
 def with_task(df: DataFrame, partitioner: Partitioner, n: int, where: str) -> DataFrame:
-    """`df` with the column `__to`: the task, from 0 to n − 1, that each message goes to."""
+    """`df` with the column `__to`: each message's task, from 0 to n − 1."""
     columns = [c for c in df.columns if not c.startswith("__")]
     if df.isStreaming and partitioner.kind in ("shuffle", "shuffle grouping"):
-        # Spark numbers no rows of a stream, so an Arrow function deals them out.
+        # Spark does not number the rows of a stream, so an Arrow function deals them out.
         dealt = StructType([*df.schema.fields, StructField(TO, IntegerType())])
         return df.mapInArrow(_Dealer(n, new_order=partitioner.kind == "shuffle grouping"), dealt)
     round_robin = F.monotonically_increasing_id()
@@ -113,7 +114,7 @@ def with_task(df: DataFrame, partitioner: Partitioner, n: int, where: str) -> Da
 
 
 def _new_order_every_round(position: Column, n: int) -> Column:
-    """Round r visits the tasks in the order a·i + b mod n, with a (prime to n) and b drawn from r."""
+    """Round r visits the tasks in the order a·i + b mod n, with a (coprime to n) and b derived from r."""
     rounds, within = F.floor(position / n), F.pmod(position, F.lit(n))
     strides = [a for a in range(1, n + 1) if math.gcd(a, n) == 1]
     stride = F.element_at(
@@ -124,7 +125,7 @@ def _new_order_every_round(position: Column, n: int) -> Column:
 
 @dataclass(frozen=True)
 class _Dealer:
-    """Deals messages out to `n` tasks, from a start of the partition's own, in rounds."""
+    """Deals messages out to `n` tasks, in rounds, starting at a task that depends on the partition."""
 
     n: int
     new_order: bool
@@ -187,7 +188,7 @@ class TaskStage:
     message: type | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Feed the batches of a partition to its task."""
+        """Pass the batches of a partition to its task."""
         context = SparkTaskContext.get()
         index = context.partitionId() % self.operation.parallelism if context is not None else 0
         task = self._instance(index)
@@ -253,7 +254,7 @@ class TaskStage:
 
 
 def started(operation: Process, id: str, operator: str, index: int, clock_ms: int | None) -> Task[Any, Any]:
-    """A new instance of a Task on which `on_start` was called."""
+    """A new instance of a Task, after its `on_start`."""
     try:
         task = operation.task()
         start_ms = None if clock_ms is None else known_clock(clock_ms)
@@ -277,7 +278,7 @@ def collect(
 
 
 def call_hook(operator: str, name: str, hook: Any, *args: Any) -> list[Any]:
-    """What a hook yields, as a list; its errors name the hook."""
+    """A hook's results as a list; its errors name the hook."""
     try:
         results = hook(*args)
         return [] if results is None else list(results)
@@ -286,7 +287,7 @@ def call_hook(operator: str, name: str, hook: Any, *args: Any) -> list[Any]:
 
 
 def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
-    """Add one result with its timestamp, or the one it asks for."""
+    """Add one result with its timestamp, or with that of its `At`."""
     if isinstance(result, At):
         out.append(result.value)
         at.append(result.timestamp_ms * 1000)
@@ -296,7 +297,7 @@ def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
 
 
 def _on_batch(task: Any, batch: pa.RecordBatch) -> Iterable[Any] | None:
-    """What a task makes of a batch, as an iterable also where it is one batch or table."""
+    """A task's results for a batch, as an iterable even if they are a single batch or table."""
     made = task.on_batch(batch)
     return [made] if isinstance(made, pa.RecordBatch | pa.Table) else made
 
@@ -328,9 +329,9 @@ def _refusal(what: str, operator: str) -> Exception:
 
 
 def _attributes(task: Task[Any, Any]) -> dict[str, tuple[Any, int | None]]:
-    """A cheap picture of a task's attributes: the objects themselves, and how long containers are.
+    """A cheap picture of a task's attributes: the objects themselves, and the lengths of containers.
 
-    It holds on to the objects: the id of one that is gone would be given to the next.
+    It keeps the objects alive: otherwise a new object could get the id of a deleted one.
     """
     return {k: (v, len(v) if isinstance(v, list | dict | set) else None) for k, v in vars(task).items()}
 

@@ -1,7 +1,8 @@
-"""Native aggregations and stream–stream joins: one of these ends a fragment's trunk.
+"""Native aggregations and stream–stream joins: a fragment's trunk ends with one of these at most.
 
 All of them take their watermark from the clock (see `channel.clocked`): Spark's watermark is exactly the
-clock of what comes in, and the event time column is `__ts`, both counted as `channel.watermark` says.
+clock of the input, and the event time column is derived from `__ts`, both on the scale of
+`channel.watermark`.
 
 The global window ends with the stream, so it needs no watermark: Spark keeps the whole result
 ("complete" mode) and the fragment emits it in the batch that ends the input (`only_at_end`), as a
@@ -35,9 +36,9 @@ _AT = "__at"
 _WINDOW = "__window"
 _AFTER = "__after"
 _LATER_US = 1
-"""Spark drops a single message that is at the watermark as late; a message at the clock is in time."""
+"""Spark drops a message with the watermark's timestamp as late; a message at the clock is in time."""
 BEFORE = "__before"
-"""The clock (ms) before the batch that a message came in: windows that end by then have fired."""
+"""The clock (ms) before a message's batch: windows that end by then have fired."""
 GLOBAL_END_MS = FINAL_CLOCK_MS - 1000
 
 
@@ -92,7 +93,7 @@ def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
 
 
 def late_panes(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
-    """What the late messages of one batch add up to, per key and window that has fired (discarding)."""
+    """Partial results of one batch's late messages, per key and fired window (discarding)."""
     operation, frame, where = node.operation, inputs[0], str(node)
     assert isinstance(operation, LatePanes)
     aggregate, window = operation.aggregate, operation.aggregate.window
@@ -108,9 +109,9 @@ def late_panes(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Fra
 
 
 def refine(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
-    """Whole results of windows that late messages changed (accumulating), and the output mode.
+    """Complete results of windows that late messages changed (accumulating), and the output mode.
 
-    The watermark behind the frame lags by the allowed lateness, which keeps the windows' state.
+    The watermark after the frame lags by the allowed lateness, which keeps the windows' state.
     """
     operation, frame, where = node.operation, inputs[0], str(node)
     assert isinstance(operation, Refine)
@@ -130,7 +131,7 @@ def refine(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Statefu
 
 
 def _windowed(df: DataFrame, window: Window, names: list[str]) -> GroupedData:
-    """Groups by key and window; messages that carry a clock leave out windows it has passed."""
+    """Groups by key and window; excludes windows that the clock in `__before`, if present, has passed."""
     if BEFORE in df.columns and window.kind == "session":
         df = df.where(F.unix_micros(TS) + window.size_ms * 1000 > F.col(BEFORE) * 1000)
     if BEFORE not in df.columns or window.kind == "session":
@@ -140,7 +141,7 @@ def _windowed(df: DataFrame, window: Window, names: list[str]) -> GroupedData:
 
 
 def _window_of(window: Window, timestamp: str) -> SparkColumn:
-    """The window of a timestamp column; on the watermark's scale windows begin where they do on ours."""
+    """The window of a timestamp column, with the same bounds on the watermark's scale as on ours."""
     first_ms = SHIFT_MS % window.step_ms if timestamp == _AT else 0
     lengths = [f"{ms} milliseconds" for ms in (window.size_ms, window.step_ms, first_ms)]
     return F.window(timestamp, *lengths)
@@ -155,7 +156,7 @@ def timed(df: DataFrame, window: Window) -> DataFrame:
 
 
 def require_timestamps(frame: Frame, window: Window, where: str) -> None:
-    """Raise `GraphError` when a window over event time has no event time to go by."""
+    """Raise `GraphError` for a window over event time if the messages have none."""
     if window.kind != "global" and not frame.timed:
         raise GraphError(
             f"a {window.kind} window needs event time, and these messages have none",
@@ -166,20 +167,20 @@ def require_timestamps(frame: Frame, window: Window, where: str) -> None:
 
 def _window_column(window: Window, has_keys: bool) -> list[object]:
     if window.kind == "session":
-        # A message exactly one gap after another begins a session of its own, as the clock may have fired the
-        # one before by then. Spark joins them if it sees both in time. So its gap is a microsecond less, and
-        # its timestamps are a microsecond later, so that a session ends when it should.
+        # A message exactly one gap after another begins a new session, as the clock may have fired the
+        # one before by then. Spark would join them if it saw both in time. So its gap is a microsecond less,
+        # and its timestamps are a microsecond later, so that a session ends at the right time.
         gap = f"{window.size_ms * 1000 - _LATER_US} microseconds"
         session = F.session_window(_AT, gap).alias(_WINDOW)
-        # Spark has no keyless sessions on streams, and takes constants out of keys: this one it cannot know.
+        # Spark has no keyless sessions on streams, and removes constants from keys, but not this expression.
         return [session] if has_keys else [F.isnull(TS).alias("__all"), session]
     return [_window_of(window, _AT).alias(_WINDOW)]
 
 
 def _result(df: DataFrame, window: Window, shift_ms: int, keys: list[str], values: list[str]) -> DataFrame:
     """The results of windows whose bounds are `shift_ms` later than on our scale."""
-    # Rebuilt from numbers, the columns forget that they were Spark's event time, so that the next stateful
-    # operator has one event time column only.
+    # Rebuilt from numbers, the columns are no longer Spark's event time, so the next stateful operator has
+    # only one event time column.
     later_us = shift_ms * 1000 + (_LATER_US if window.kind == "session" else 0)
     start = F.unix_micros(f"{_WINDOW}.start") - later_us
     end = F.least(F.unix_micros(f"{_WINDOW}.end") - shift_ms * 1000, F.lit((LAST_MS + 1) * 1000))

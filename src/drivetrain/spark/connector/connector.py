@@ -1,11 +1,11 @@
-"""A connector: the declarations of one system, and what opens and checks them.
+"""A connector: the declarations of one system, and the code that opens and checks them.
 
 The problem: the engine must read from and write to systems that it does not know. The design: a connector
 names the classes of declarations (frozen dataclasses that an application passes to `read` and `sink`) and
 opens them. `connectors.registry` finds the connector of a declaration by its class.
 
-A connector that only reads leaves `sinks` empty and does not override `open_sink`; one that only writes the
-other way round. Creating a connector opens nothing: it is made once in each process.
+A connector that only reads leaves `sinks` empty and does not override `open_sink`; one that only writes does
+the opposite. Creating a connector opens nothing: each process creates it once.
 
 Called by `connectors.opening`.
 """
@@ -60,5 +60,5 @@ class Connector:
         raise InternalError(f"{type(self).__name__} does not open {type(sink).__name__}")
 
     def sink_path(self, sink: Any) -> str | None:
-        """The place a sink writes to, so that two sinks on one place are found; None: it may be shared."""
+        """The place a sink writes to, to detect two sinks with the same place; None: it may be shared."""
         return None

@@ -1,7 +1,7 @@
 """The connectors of installed packages, found by their entry points.
 
-Needs no Spark itself: the packages may. A package that cannot be loaded stops nobody who does not need it, so
-failures are kept as text.
+Works without Spark, although the packages may need it. A package that cannot be loaded must not affect
+applications that do not use it, so failures are kept as text.
 
 Called by `connectors.registry` and `cli.software`.
 """
@@ -20,7 +20,7 @@ GROUP = "drivetrain.connectors"
 
 @dataclass
 class Installed:
-    """The connectors of installed packages by the names of their entry points, and why others failed."""
+    """The connectors of installed packages by the names of their entry points, and other errors."""
 
     connectors: dict[str, Connector] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Newest:
     """The largest timestamp of a batch in ms (None: no message), and by partition if it has partitions.
 
-    `strangers` counts messages of partitions that were not known.
+    `strangers` counts messages of unknown partitions.
     """
 
     newest_ms: int | None

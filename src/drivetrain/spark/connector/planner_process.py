@@ -1,12 +1,12 @@
 """The processes in which Spark plans a Python source, and their end.
 
 The problem: for each query Spark starts a Python process that holds the source's stream reader, and closes
-the connection to it when the query ends, in whatever way. PySpark's loop in that process takes this for an
-error, tries to tell it over the closed connection, and ends with a traceback of `EOFError` and
+the connection to it when the query ends, for any reason. PySpark's loop in that process takes this for an
+error, tries to report it over the closed connection, and ends with a traceback of `EOFError` and
 `BrokenPipeError` on the standard error stream of the application, unless Spark's SIGTERM comes first.
 
-The design: a lost connection is how such a process is told to end; it ends with no word. Anything else is
-told as before.
+The design: a lost connection is the normal end of such a process, so it exits silently. Any other error is
+reported as before.
 
 Called by the data sources, where they make their stream readers. Source: PySpark's
 `python_streaming_source_runner`.
@@ -23,7 +23,7 @@ RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def end_with_connection() -> None:
-    """Have this process end silently when Spark closes its connection, if it is one that plans a source."""
+    """Have this process exit silently when Spark closes its connection, if it is one that plans a source."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name == RUNNER:
         sys.excepthook = _hook
@@ -31,5 +31,5 @@ def end_with_connection() -> None:
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, EOFError | ConnectionError):
-        os._exit(0)  # at once: what is left to be written would only fail again
+        os._exit(0)  # at once: flushing the streams would only fail again
     sys.__excepthook__(kind, error, trace)

@@ -1,21 +1,21 @@
-"""What a sink adapter is given, and what the engine may call on it.
+"""The interface of a sink adapter: its context, and the methods that the engine calls.
 
 The problem: one batch of a fragment feeds many sinks inside `foreachBatch`, and Spark may run that
 batch again after a crash. The engine must not know formats or file systems, and each adapter must
-make its own writing idempotent.
+make its own writes idempotent.
 
 Calling order: `validate()` for every sink of the application before anything starts (or `check_fresh()` for
 every sink, then `fresh()`, which removes what an earlier run of this application published, then
-`validate()`), then `write(df, batch_id)` with batch ids that grow, and repeat only after a crash.
+`validate()`), then `write(df, batch_id)` with increasing batch ids, which repeat only after a crash.
 
 A transactional sink can also do in two steps what `write` does in one: `prepare(df, batch_id)` keeps a batch
-durably and unseen, and `publish` (or, of a sink that publishes batch by batch, `commit`) shows it, so that
-somebody else may decide when. Those of one group are published in one step: see `publishing`.
+durably and invisibly, and `publish` (or `commit`, for a sink that publishes batch by batch) shows it, so that
+the coordinator can decide when. Sinks of one group are published in one step: see `publishing`.
 
 Invariants:
 
 1. `validate` changes nothing that a reader of the target can see, and raises `OutputError` with a
-   remedy if writing cannot work or would mix with somebody else's data.
+   remedy if writing cannot work or would mix with data of others.
 2. `write` of a batch id that was already written adds nothing, whatever the rows are now.
 3. When `write` raises, nothing of that batch is visible to readers of an exactly-once sink.
 """
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What the engine gives an adapter.
+    """The context that the engine passes to an adapter.
 
     `app_id` is the identity that survives restarts of the same application (it decides who owns an
     output directory); `sink_id` is unique in the application and safe in a file name. `state_dir` is
     this sink's own directory next to the checkpoint; it may be deleted only together with it.
-    `config` is the application's configuration, for what all sinks of a kind have in common. `life` is the
-    number of the application's life: batch ids never come again in a later one (see `core.replay.replay`).
+    `config` is the application's configuration, for settings that all sinks of a kind share. `life` is the
+    number of the application's life: batch ids are never reused in a later one (see `core.replay.replay`).
     """
 
     app_id: str
@@ -59,7 +59,7 @@ class SinkWriter(Protocol):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What a reader of the target gets when the run is killed and started again."""
+        """The delivery that a reader of the target gets when the run is killed and restarted."""
         ...
 
     def validate(self) -> None:
@@ -67,7 +67,7 @@ class SinkWriter(Protocol):
         ...
 
     def check_fresh(self) -> None:
-        """Raise `OutputError` when what was published cannot be removed; changes nothing."""
+        """Raise `OutputError` when published data cannot be removed; changes nothing."""
         ...
 
     def fresh(self) -> None:
@@ -75,7 +75,7 @@ class SinkWriter(Protocol):
         ...
 
     def write(self, df: DataFrame, batch_id: int) -> int:
-        """Write the rows of one batch, in the user's columns, and return how many they were.
+        """Write the rows of one batch, in the user's columns, and return their number.
 
         Returns 0 when the batch had been written before. Raises `OutputError` or `DiskFullError`.
         """
@@ -83,24 +83,24 @@ class SinkWriter(Protocol):
 
 
 class PreparingSinkWriter(SinkWriter, Protocol):
-    """A sink whose batches can wait, through any crash, between being known and being seen.
+    """A sink whose prepared batches can wait, through any crash, until they become visible.
 
     4. A prepared batch is published or aborted, by whatever process opens the sink next with the same state.
     """
 
     def prepare(self, df: DataFrame, batch_id: int) -> int:
-        """Keep the rows of a batch durably, unseen; how many they are. Replaces what was prepared before.
+        """Keep the rows of a batch durably, unseen; returns their number. Replaces an earlier try.
 
-        A batch without rows need not be kept. One that was published before is not: 0.
+        A batch without rows need not be kept. A batch that was published before is not kept: returns 0.
         """
         ...
 
     def prepared(self) -> list[int]:
-        """The batches that wait, growing."""
+        """The prepared batches, in increasing order."""
         ...
 
     def abort(self, batch_id: int) -> None:
-        """Forget a prepared batch; nobody has seen any of it."""
+        """Drop a prepared batch; no reader has seen any of it."""
         ...
 
 
@@ -110,17 +110,17 @@ class TransactionalSinkWriter(PreparingSinkWriter, Protocol):
 
     @property
     def group(self) -> str:
-        """Sinks that say the same are published in one step: one database, one directory, one process."""
+        """Sinks with the same group are published in one step: one database, one directory, one process."""
         ...
 
     def publish(
         self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]
     ) -> dict[str, int]:
-        """Show every prepared batch up to `last` of all `sinks` of the group, itself among them, in one step.
+        """Show every prepared batch up to `last` of all `sinks` of the group, itself included, in one step.
 
-        Both are keyed by sink id; a sink that is not in `last` shows nothing. In the same step it is noted
-        per sink how far it has published: batches up to there are skipped ever after, so that publishing
-        again does nothing. Safe when two processes do it at once. Returns the rows shown, by sink id.
+        Both are keyed by sink id; a sink that is not in `last` shows nothing. The same step records per sink
+        how far it has published: batches up to there are skipped from then on, so publishing again does
+        nothing. Safe when two processes do it at once. Returns the rows shown, by sink id.
         """
         ...
 
@@ -129,21 +129,22 @@ class TransactionalSinkWriter(PreparingSinkWriter, Protocol):
 class CommittingSinkWriter(PreparingSinkWriter, Protocol):
     """A sink that publishes batch by batch, from the process that prepared them.
 
-    5. `commit` of a batch that was committed does nothing; one of a batch that was never prepared raises.
+    5. `commit` of a committed batch does nothing; of a batch that was never prepared, it raises.
     """
 
     def commit(self, batch_id: int) -> int:
-        """Publish a prepared batch whole; how many rows that were, 0 if it had been published before."""
+        """Publish a whole prepared batch; returns its number of rows, 0 if it had been published before."""
         ...
 
 
 @runtime_checkable
 class RollingSinkWriter(SinkWriter, Protocol):
-    """A sink whose batches may wait, counted as published, until they are shown in one piece.
+    """A sink that may collect batches, which count as published, and show them together.
 
-    6. What `roll` has not shown yet, it shows in whatever process opens the sink next with the same state.
+    6. Batches that `roll` has not shown yet are shown by the next process that opens the sink with the same
+       state.
     """
 
     def roll(self, released: int | None = None, *, ends: bool = False) -> None:
-        """Show what is due of the batches up to `released` (None: all); with `ends` all of them are due."""
+        """Show the due batches among those up to `released` (None: all); with `ends` all of them are due."""
         ...

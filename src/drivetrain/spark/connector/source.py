@@ -10,18 +10,18 @@ How the engine uses an `OpenedSource`:
   rows that were read, else a struct `(raw string, file string, line long, error string)` on a row
   whose data columns are all null. The engine splits these off to the dead letters. It is set only
   under the policy `dead_letter`; under `fail` a bad record fails the query with an `InputError`
-  that `spark.session.spark_errors` finds again in what Spark reports.
+  that `spark.session.spark_errors` restores from Spark's report.
 - `position(offset)` translates Spark's end offset of the source (the JSON in a query's progress) into
-  how much was taken, for the progress bar, and into whether a bounded source has ended. Where the unit
+  the amount taken, for the progress bar, and into whether a bounded source has ended. If the unit
   is rows, count messages by position: Spark's `numInputRows` of a generator counts ranges of rows.
-- Both triggers work: `availableNow` ends by itself; with `processingTime` the engine stops the query
+- Both triggers work: `availableNow` ends without help; with `processingTime` the engine stops the query
   when `position(...).finished` is true and the batch is committed.
 
 Invariants:
 
 1. Opening twice with the same context (after a crash) gives a source that replays every batch of the
-   checkpoint with exactly the rows it had before.
-2. `state_dir` holds all that replaying needs besides Spark's checkpoint; deleting both starts over.
+   checkpoint with exactly the same rows as before.
+2. `state_dir` holds everything that replaying needs besides Spark's checkpoint; deleting both starts over.
 3. One batch takes at most `max_batch_bytes` of input (or the smallest unit that cannot be divided),
    and at most `max_batch_rows` rows where rows can be counted before they are read.
 """
@@ -61,21 +61,21 @@ class SourceContext:
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     max_batch_rows: int | None = None
     limit_path: str | None = None
-    """The file that says what share of that the next batch may take; see `spark.batch.batch_limit`."""
+    """The file with the share of that which the next batch may take; see `spark.batch.batch_limit`."""
     spark_log: str | None = None
-    """Where Spark keeps its own record of files taken, if it is to read them: in the query's checkpoint."""
+    """Where Spark keeps its own log of the files taken, if it is to read them: in the query's checkpoint."""
     kafka_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of Kafka's clients that the configuration has for all sources; secrets may be among them."""
+    """Settings of Kafka's clients for all sources, from the configuration; may contain secrets."""
     replay_from_ms: int | None = None
-    """A query without a checkpoint may begin behind messages of which all are older. None: at the oldest."""
+    """A query without a checkpoint may skip messages from before this time. None: it begins at the oldest."""
     replay_column: str | None = None
-    """The source's own column that says how old a message is; None: something else does."""
+    """The source's own column with a message's timestamp; None: the timestamp comes from elsewhere."""
     lasting_dir: str | None = None
     """This source's own directory for all lives of the application; None: it has none."""
     timed: bool = True
-    """Whether its messages get an event time: without one nobody asks how far each partition is."""
+    """Whether its messages get an event time: without one, partitions need no clocks."""
     realtime: bool = False
-    """Whether it is read in Spark's real-time mode, which takes no limit of a batch."""
+    """Whether it is read in Spark's real-time mode, which cannot limit a batch."""
 
 
 @dataclass(frozen=True)
@@ -95,54 +95,61 @@ class OpenedSource(ABC):
     """
 
     reader: ClassVar[str] = "connector"
-    """A short name of the way in which it is read."""
+    """A short name of the way of reading."""
     how_read: ClassVar[str] = "read by a connector"
-    """The same in words, for the printed plan."""
+    """The way of reading as text, for the printed plan."""
     limited_by: ClassVar[Literal["bytes", "rows"] | None] = None
-    """The unit of the limit to which it keeps each batch; None: it does not follow `limit_path`."""
+    """The unit of the limit that it observes for each batch; None: it does not follow `limit_path`."""
     unit: ClassVar[Literal["bytes", "rows"]] = "rows"
     """The unit of `position`."""
 
     df: DataFrame
     bounded: bool
     total: int | None = None
-    """How much there is to read, in `unit`; None: not known, or no end."""
+    """How much there is to read, in `unit`; None: unknown, or without end."""
     bad_column: str | None = None
     """The column that holds records that could not be read (`BAD_COLUMN`), if there is one."""
     has_end_row: bool = False
-    """Whether the batch that reaches the end has one more row, which says so."""
+    """Whether the batch that reaches the end has one more row, which marks the end."""
     partitions: int = 0
-    """How many partitions with a clock of their own are known at opening; their dense numbers are in the
+    """How many partitions with their own clocks are known at opening; their dense numbers are in the
     column `PART`, and partitions that are found later get the next ones. 0: the source has no such column."""
     idle_ms: int | None = None
-    """After how long without a message a partition is left out of the clock; None: never."""
+    """After how long without a message the clock ignores a partition; None: never."""
 
     @abstractmethod
     def position(self, offset: str | None) -> Position:
         """How far the source has been taken at Spark's end offset (JSON; None: at the beginning)."""
 
     def check(self, offset: str | None) -> None:  # noqa: B027 - optional
-        """Raise `InputError` when the input of the batch that ends at `offset` is not what it was.
+        """Raise `InputError` when the input of the batch that ends at `offset` has changed.
 
         Called before each batch.
         """
 
     def ran(self, before: str | None, offset: str | None, newest: Newest | None) -> None:  # noqa: B027 - optional
-        """Take note of a batch that ran and is not committed yet.
+        """Note a batch that ran and is not committed yet.
 
         It goes from the end offset of the last batch, `before`, to `offset`; `newest` has the largest
-        timestamps of its messages (None: they are not known).
+        timestamps of its messages (None: unknown).
         """
 
     def committed(self, offset: str | None) -> None:  # noqa: B027 - optional
-        """Take note that a batch was committed, with its end offset; of several perhaps only the last."""
+        """Note that a batch was committed, with its end offset; of several batches perhaps only the last."""
 
     def explain(self, text: str) -> DrivetrainError | None:
-        """The error that Spark's words about a failed batch mean, when they are about this source."""
+        """The error for Spark's report `text` about a failed batch; None if another part is the cause."""
         return None
 
+    def taken_of_partitions(self, before: str | None, offset: str | None) -> Mapping[int, int]:
+        """The messages between two of Spark's end offsets by the number of their partition (`PART`).
+
+        Empty for a source without partitions, or one that does not count them. From any thread.
+        """
+        return {}
+
     def lost(self) -> int:
-        """How many messages were gone before they were read, where the user lets that pass."""
+        """How many messages were gone before they were read, if the user accepts that."""
         return 0
 
     def close(self) -> None:  # noqa: B027 - optional

@@ -1,16 +1,16 @@
-"""The flow controller of a process: carries words between the ends of channels, and minds the time.
+"""The flow controller of a process: it exchanges flow messages between the ends of channels, and keeps time.
 
 Problem: both ends of a channel may be in this process, or one of them in another.
 
-Design: an actor over the process's `FlowBook`. Words that the book says come to it as messages, as do those
-of other processes; a word for a fragment that runs here goes to the book, any other to `forward`, which in
-a cluster hands it to the application master. A word for nobody is dropped: it is said again.
+Design: an actor over the process's `FlowBook`. It receives the flow messages that the book sends and those of
+other processes. A message for a fragment in this process goes to the book, any other to `forward`, which in a
+cluster passes it to the application master. A message without a receiver is dropped: its sender repeats it.
 
 Invariants:
 
-1. Words are taken one after the other, in a thread, since looking at a log reads files.
-2. A word that cannot be meant (of a peer that breaks the protocol) is dropped and logged; the channel's own
-   end is unchanged.
+1. Flow messages are handled one after the other, in a thread, since looking at a log reads files.
+2. A message that breaks the protocol is dropped and logged; this process's end of the channel does not
+   change.
 
 Called by `embedded` and by the cluster's executor.
 """
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class FlowWord(Message, frozen=True, tag="dt.local.flow.word"):
-    """A word, of an end here or of one in another process."""
+    """A flow message, from an end in this process or in another."""
 
     word: Word
 
@@ -42,14 +42,14 @@ class _Tick(Message, frozen=True, tag="dt.local.flow.tick"):
 
 
 class FlowController(Actor):
-    """Serves `book`; `forward` takes words for fragments that do not run here, on the actor's loop."""
+    """Serves `book`; `forward` takes messages for fragments of other processes, on the actor's loop."""
 
     def __init__(self, book: FlowBook, forward: Callable[[Word], None]) -> None:
         self._book: Final = book
         self._forward: Final = forward
 
     def pre_start(self) -> None:
-        """Listen to the book."""
+        """Subscribe to the book's messages."""
         system, me = self.context.system, self.context.me
         self._book.send = lambda word: system.tell_threadsafe(me, FlowWord(word))
         self.context.timers.start_periodic("tick", _Tick(), interval_ms=TICK_MS)
@@ -59,7 +59,7 @@ class FlowController(Actor):
         match message:
             case FlowWord(word) if self._book.is_here(word):
                 try:
-                    await self.context.blocking(self._book.hear, word)
+                    await self.context.blocking(self._book.receive, word)
                 except PeerViolationError as error:
                     log.warning("channel %s: %s", word.channel, error)
             case FlowWord(word):
@@ -71,4 +71,4 @@ class FlowController(Actor):
 
 
 def nobody_else(word: Word) -> None:
-    """For a process that runs all fragments: a word for another one is for a fragment that is over."""
+    """The `forward` of a process that runs all fragments: any other fragment has ended."""

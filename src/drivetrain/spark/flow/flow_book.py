@@ -1,22 +1,22 @@
 """The ends of channels that live in this process, for the threads that append, read and wait.
 
-Problem: what is unacknowledged decides whether a query may begin its next batch, in Spark's thread, at
-once; what the other end says comes through actors, from another process perhaps.
+Problem: the unacknowledged messages decide whether a query may begin its next batch. Spark's thread needs the
+answer at once, but the other end of the channel reports through actors, perhaps from another process.
 
-Design: one book a process, behind one lock: a sender (`core.flow.flow`) and the account of what is kept
-(`core.channel.retention`) for each channel that a fragment here writes, a receiver for each that one reads.
-Queries tell it what they did; what is to be said goes to `send`, and what was said comes by `hear`. Words
-before `send` is set are lost, which the protocol is made for. Time is that of a clock which does not go back;
-the wall clock only tells how old entries are that an earlier process has stored.
+Design: one book per process, behind one lock. It has a sender (`core.flow.flow`) and an account of the kept
+entries (`core.channel.retention`) for each channel that a fragment here writes, and a receiver for each that
+one reads. Queries report their progress to it. It sends flow messages with `send` and takes incoming ones in
+`receive`. Messages before `send` is set are lost, which the protocol allows for. Time comes from a monotonic
+clock; the wall clock only gives the age of entries that an earlier process stored.
 
 Invariants:
 
-1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much, but
-   for channels that have ended: their subscriber may have, too.
-2. Who waits goes on at once when it is told to give up.
+1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much.
+   Channels that have ended are exempt: their subscriber may have ended, too.
+2. A waiting thread returns as soon as it is asked to give up.
 3. An end of a channel is that of the fragment's newest attempt: it is replaced when a query starts.
 
-Called by: `query` (both ends), `flow_actor` (words and time).
+Called by: `query` (both ends), `flow_actor` (messages and time).
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _LOOK_S = 0.1
 
 
 class ChannelFullError(UnavailableError):
-    """A channel keeps as much as it may, what is unread included, and its producer is to fail then."""
+    """A channel keeps as much as it may, unread entries included, and is configured to fail then."""
 
     code = "channel-full"
 
 
 @dataclass(frozen=True)
 class Unacknowledged:
-    """What a producer has sent over one channel and not heard of, beside its window; since when it waits."""
+    """A producer's unacknowledged messages in one channel, its window, and for how long it has waited."""
 
     messages: int
     bytes: int
@@ -81,8 +81,16 @@ class _Producing:
     sender: FlowSender
     retention: Retention
     has_ended: bool = False
-    """Whether the channel says the final clock: nothing behind that has messages, and nobody waits for it."""
+    """Whether the log contains the final clock: no messages follow, and the producer never waits."""
     blocked_s: float | None = None
+    blocked_before_s: float = 0.0
+    """How long it was blocked until it went on the last time."""
+
+    def go_on(self, now_s: float) -> None:
+        """A batch does not have to wait for it any more."""
+        if self.blocked_s is not None:
+            self.blocked_before_s += now_s - self.blocked_s
+        self.blocked_s = None
 
 
 @dataclass
@@ -96,8 +104,8 @@ class _Subscribing:
 class FlowBook:
     """The channels of one process; `config` has the windows and limits. Safe to use from any thread.
 
-    `epoch` is that of the application master, 0 in an embedded run. `wait_room` waits in real time, whatever
-    `monotonic_s` says.
+    `epoch` is that of the application master, 0 in an embedded run. `wait_room` waits in real time, even if
+    `monotonic_s` does not follow it.
     """
 
     def __init__(
@@ -111,7 +119,7 @@ class FlowBook:
         self.window = Window(
             config[keys.WINDOW_MESSAGES], config[keys.WINDOW_BYTES], config[keys.WINDOW_BATCHES]
         )
-        """What may be unacknowledged in each channel."""
+        """How much may be unacknowledged in each channel."""
         self._limits = Limits(config[keys.MAX_BYTES], config[keys.MAX_AGE])
         self._fails = config[keys.WHEN_FULL] == "fail"
         self._news = threading.Condition()
@@ -123,12 +131,12 @@ class FlowBook:
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
         self.send: Callable[[Word], None] = _nowhere
-        """Where words for other fragments go; called with the lock held, must return at once."""
+        """Sends a flow message to another fragment; called with the lock held, so it must return at once."""
 
     # -- the producer's end --------------------------------------------------------------------------
 
     def produces(self, channel: PlannedChannel, store: ChannelStore) -> None:
-        """A query that writes `channel` starts; it goes on from what the log and the positions say."""
+        """A query that writes `channel` starts; it continues from the log and the recorded positions."""
         start, end = store.start(), store.length()
         retention = Retention(self._limits, start)
         entries: list[Sent] = []
@@ -162,7 +170,7 @@ class FlowBook:
                 sent = _sent(entry)
                 end.has_ended = end.has_ended or entry.clock_ms >= FINAL_CLOCK_MS
                 end.retention.added(sent.bytes, now_ms, is_barrier=sent.is_barrier)
-                self._say(end, end.sender.appended(sent, now_ms, last=last))
+                self._send(end, end.sender.appended(sent, now_ms, last=last))
 
     def trimmed(self, channel: str) -> None:
         """Entries of the channel were deleted."""
@@ -177,9 +185,9 @@ class FlowBook:
         given_up: Callable[[], bool],
         blocked_by: Callable[[str | None], None],
     ) -> None:
-        """Wait until a batch may begin, or `given_up` says true; `blocked_by` hears whom it waits for.
+        """Wait until a batch may begin or `given_up()` is true; `blocked_by` gets the awaited subscriber.
 
-        Raises ChannelFullError instead of waiting for a channel that keeps too much, if it is to fail.
+        Raises ChannelFullError instead of waiting if a channel keeps too much and is configured to fail then.
         """
         ids = list(channels)
         with self._news:
@@ -187,7 +195,7 @@ class FlowBook:
                 blocked_by(full)
                 self._news.wait(_LOOK_S)
             for id in ids:
-                self._producing[id].blocked_s = None
+                self._producing[id].go_on(self._monotonic_s())
         blocked_by(None)
 
     def full(self, channels: Iterable[str]) -> str | None:
@@ -200,14 +208,14 @@ class FlowBook:
                 if excess is not None and self._fails and not end.has_ended:
                     raise self._too_much(end, excess)
                 if end.has_ended or (excess is None and not end.sender.is_full):
-                    end.blocked_s = None
+                    end.go_on(self._monotonic_s())
                     continue
                 end.blocked_s = end.blocked_s or self._monotonic_s()
                 found = found or end.channel.consumer_fragment
         return found
 
     def unacknowledged(self, channel: str) -> Unacknowledged | None:
-        """What waits in a channel that a fragment here writes; None for others."""
+        """The unacknowledged messages of a channel that a fragment here writes; None for other channels."""
         with self._news:
             end = self._producing.get(channel)
             if end is None:
@@ -216,6 +224,16 @@ class FlowBook:
             since_s = end.blocked_s
         blocked_ms = 0 if since_s is None else max(1, int((self._monotonic_s() - since_s) * 1000))
         return Unacknowledged(messages, bytes_, self.window.rows, self.window.bytes, blocked_ms)
+
+    def blocked_ms(self, channel: str) -> tuple[int, int]:
+        """How long, in ms, batches of the producer have waited for a channel since the query began, and how
+        long the current one has waited (0: not at all); (0, 0) for a channel that no fragment here writes."""
+        with self._news:
+            end = self._producing.get(channel)
+            if end is None:
+                return 0, 0
+            now_s = 0.0 if end.blocked_s is None else self._monotonic_s() - end.blocked_s
+            return int((end.blocked_before_s + now_s) * 1000), int(now_s * 1000)
 
     def _too_much(self, end: _Producing, excess: str) -> ChannelFullError:
         messages, size, entries = end.sender.unacknowledged
@@ -236,7 +254,7 @@ class FlowBook:
     # -- the subscriber's end ------------------------------------------------------------------------
 
     def attempted(self, fragment: str, attempt: int) -> None:
-        """An attempt of a fragment begins here; what it subscribes to is of a newer life than all before."""
+        """An attempt of a fragment begins here; its subscriptions supersede those of earlier attempts."""
         with self._news:
             self._attempts[fragment] = attempt
 
@@ -245,17 +263,17 @@ class FlowBook:
     ) -> None:
         """A query that reads `channel` starts; its batches have committed the entries below `position`.
 
-        `trusts` when it may leave out messages.
+        `trusts`: the fragment may leave out messages, so it does not compare counts.
         """
         with self._news:
-            # Above that of any earlier life, in whatever process: no two have the same attempt.
+            # Greater than that of any earlier subscription, in any process: no two have the same attempt.
             life: Life = (self._epoch, self._attempts.get(channel.consumer_fragment, 0), self._started)
             self._started += 1
             receiver = FlowReceiver(life=life, position=position, trusts=trusts)
             self._subscribing[channel.id] = _Subscribing(channel, store, receiver)
 
     def taken(self, channel: str, start: int, end: int, messages: int | None) -> None:
-        """A committed batch took the entries [start, end), and so many messages of them (None: who knows)."""
+        """A committed batch took the entries [start, end), with so many messages (None: unknown)."""
         if start == end:
             return
         here = self._subscribing[channel]
@@ -263,62 +281,68 @@ class FlowBook:
         rows = logged if messages is None else min(messages, logged)  # a batch may read its input twice
         with self._news:
             if start != here.receiver.position:
-                return  # Spark's reports have a gap: the next life begins to count anew
+                return  # Spark's reports have a gap: the next subscription starts a new count
             self._answer(here, here.receiver.taken(start, end, rows, logged))
 
     def loss(self, channel: str) -> Loss | None:
-        """A loss that was found in a channel read here."""
+        """A loss detected in a channel read here."""
         with self._news:
             end = self._subscribing.get(channel)
             return end.losses[0] if end is not None and end.losses else None
 
-    # -- words ---------------------------------------------------------------------------------------
+    # -- flow messages -------------------------------------------------------------------------------
 
-    def is_here(self, word: Word) -> bool:
-        """Whether the word is for a fragment of this process."""
+    def is_here(self, message: Word) -> bool:
+        """Whether the message is for a fragment of this process."""
         with self._news:
-            producing, subscribing = self._producing.get(word.channel), self._subscribing.get(word.channel)
-            if word.ack is not None:
-                return producing is not None and producing.channel.producer_fragment == word.to
-            return subscribing is not None and subscribing.channel.consumer_fragment == word.to
+            producing, subscribing = (
+                self._producing.get(message.channel),
+                self._subscribing.get(message.channel),
+            )
+            if message.ack is not None:
+                return producing is not None and producing.channel.producer_fragment == message.to
+            return subscribing is not None and subscribing.channel.consumer_fragment == message.to
 
-    def hear(self, word: Word) -> None:
-        """Take what the other end of a channel says. Raises PeerViolationError for what it cannot say."""
+    def receive(self, message: Word) -> None:
+        """Handle a message from the other end of a channel. Raises PeerViolationError if it is impossible."""
         with self._news:
-            producing, subscribing = self._producing.get(word.channel), self._subscribing.get(word.channel)
-        if word.ack is not None and producing is not None:
+            producing, subscribing = (
+                self._producing.get(message.channel),
+                self._subscribing.get(message.channel),
+            )
+        if message.ack is not None and producing is not None:
             with self._news:
-                self._say(producing, producing.sender.acknowledged(word.ack, self._now_ms()))
+                self._send(producing, producing.sender.acknowledged(message.ack, self._now_ms()))
                 self._news.notify_all()
-        if word.request is not None and subscribing is not None:
+        if message.request is not None and subscribing is not None:
             receiver, store = subscribing.receiver, subscribing.store
             with self._news:
-                wanted = receiver.wanted(word.request)
+                wanted = receiver.wanted(message.request)
             seen = {number: _readable(store, number) for number in wanted}  # without the lock: it reads files
             with self._news:
                 entries = [
                     None if (entry := seen.get(number)) is None else _sent(entry)
-                    for number in receiver.wanted(word.request)
+                    for number in receiver.wanted(message.request)
                 ]
-                self._answer(subscribing, receiver.requested(word.request, entries, self._now_ms()))
-        if word.loss is not None and subscribing is not None:
+                self._answer(subscribing, receiver.requested(message.request, entries, self._now_ms()))
+        if message.loss is not None and subscribing is not None:
             with self._news:
-                subscribing.losses.append(word.loss)
+                subscribing.losses.append(message.loss)
 
     def tick(self) -> None:
-        """Time has passed: ask again for what nobody has acknowledged."""
+        """Time has passed: ask again for missing acknowledgements."""
         with self._news:
             for end in self._producing.values():
-                self._say(end, end.sender.ticked(self._now_ms()))
+                self._send(end, end.sender.ticked(self._now_ms()))
 
     def _now_ms(self) -> int:
         return int(self._monotonic_s() * 1000)
 
     def _age_ms(self, stored_ms: int) -> int:
-        """How old a file is; one that is newer than the wall clock, which was set back, is new."""
+        """How old a file is; 0 if it seems to be from the future because the wall clock was set back."""
         return max(0, int(self._wall_s() * 1000) - stored_ms)
 
-    def _say(self, end: _Producing, effects: list[SenderEffect]) -> None:
+    def _send(self, end: _Producing, effects: list[SenderEffect]) -> None:
         for effect in effects:
             to = end.channel.consumer_fragment
             if isinstance(effect, Request):
@@ -348,5 +372,5 @@ def _sent(entry: Entry) -> Sent:
     return Sent(entry.number, entry.rows, entry.bytes, checksum, entry.barrier is not None)
 
 
-def _nowhere(word: Word) -> None:
-    """Before somebody listens a word is lost; it is said again."""
+def _nowhere(message: Word) -> None:
+    """Until `send` is set, messages are lost; the protocol repeats them."""

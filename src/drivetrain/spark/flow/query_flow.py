@@ -1,17 +1,17 @@
-"""What a fragment's query has to do with flow control: both ends of its channels, told what happens.
+"""Connects a fragment's query to flow control, for both ends of its channels.
 
-Problem: a query appends, reads, trims, waits and ends at many places; the book of flow control must hear of
-each, and the query of what the book has found.
+Problem: a query appends, reads, trims, waits and ends in many places. The flow book needs a report of each,
+and the query needs the losses that the book detects.
 
-Design: one object a query, between it and the process's `FlowBook`. It also adds to what users see of a
-channel.
+Design: one object per query, between the query and the process's `FlowBook`. It also adds the flow figures to
+the progress of a channel.
 
 Invariants:
 
 1. Both ends are in the book before the query's first batch.
-2. A loss that was found by comparing notes stops the query: as `MessageLossError` while nothing of it is
-   committed, which is mended; as `UntakenError` when a batch was committed without messages that it should
-   have taken, which nobody can mend without the user.
+2. A loss that was detected by comparing counts stops the query: as `MessageLossError` while none of it is
+   committed, which can be repaired; as `UntakenError` when a batch was committed without messages that it
+   should have taken, which only the user can resolve.
 
 Called by `query`.
 """
@@ -29,6 +29,7 @@ from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.query_figures import Blocked
 from drivetrain.spark.batch.query_progress import QueryProgress
 from drivetrain.spark.flow.flow_book import FlowBook
 
@@ -41,7 +42,7 @@ class UntakenError(UserError):
 
 
 class QueryFlow:
-    """The channels of one query: `stores` are those that it writes, `readers` those that it reads, by id."""
+    """The channels of one query, by id: `stores` those that it writes, `readers` those that it reads."""
 
     def __init__(
         self,
@@ -57,12 +58,12 @@ class QueryFlow:
         self._readers = readers
         self._book = book
         self._progress = progress
-        # State takes every message of a batch. Without it, who looks at some does not read the others.
-        operations = [plan.graph.nodes[id].operation for id in fragment.branches]
-        self._counts = fragment.stateful is not None or not any(
-            operation.may_skip_messages for operation in operations
-        )
+        self._counts = _reads_all(plan, fragment)
         self._read = dict.fromkeys(readers, 0)
+
+    def go_over(self, plan: Plan, fragment: Fragment) -> None:
+        """Another version of the branches runs from now on, with the same channels."""
+        self._plan, self._counts = plan, _reads_all(plan, fragment)
 
     def begin(self, unread: Mapping[str, int]) -> None:
         """The query is about to start, at these entries of what it reads."""
@@ -76,24 +77,32 @@ class QueryFlow:
         self._progress.notes.append(self._note)
 
     def wait_room(self, given_up: Callable[[], bool]) -> None:
-        """Wait, before a batch, until every subscriber has room for it, or `given_up` says true.
+        """Wait, before a batch, until every subscriber has space for it, or `given_up()` is true.
 
-        Raises ChannelFullError when a channel keeps too much and is to fail then.
+        Raises ChannelFullError if a channel keeps too much and is configured to fail then.
         """
         self._book.wait_room(self._stores, given_up, self._blocked)
 
+    def blocked(self) -> Blocked:
+        """For how long batches have waited for room; from any thread."""
+        found = {id: self._book.blocked_ms(id) for id in self._stores}
+        return Blocked(
+            {id: total for id, (total, _) in found.items() if total},
+            max((now for _, now in found.values()), default=0),
+        )
+
     def appended(self, *, last: bool = False) -> None:
-        """Entries may have been appended to what the query writes; `last` when nothing follows."""
+        """Entries may have been appended to the channels that the query writes; `last` when none follow."""
         for id in self._stores:
             self._book.appended(id, last=last)
 
     def trimmed(self) -> None:
-        """Entries may have been deleted from what the query writes."""
+        """Entries may have been deleted from the channels that the query writes."""
         for id in self._stores:
             self._book.trimmed(id)
 
     def loss(self) -> DrivetrainError | None:
-        """What was found lost in what the query reads, if anything."""
+        """The first loss in the channels that the query reads, if any."""
         for id in self._readers:
             loss = self._book.loss(id)
             if loss is None:
@@ -130,9 +139,9 @@ class QueryFlow:
         self._progress.blocked_by = subscriber
 
     def _note(self, channel: ChannelProgress) -> ChannelProgress:
-        told = self._book.unacknowledged(channel.channel)
-        if told is None:
-            # Its producer runs in another process. It has not heard of more than what was committed here.
+        unacknowledged = self._book.unacknowledged(channel.channel)
+        if unacknowledged is None:
+            # Its producer runs in another process. It knows at most of the entries that were committed here.
             return msgspec.structs.replace(
                 channel,
                 unacknowledged_rows=channel.lag_rows,
@@ -142,9 +151,15 @@ class QueryFlow:
             )
         return msgspec.structs.replace(
             channel,
-            unacknowledged_rows=told.messages,
-            unacknowledged_bytes=told.bytes,
-            window_rows=told.window_messages,
-            window_bytes=told.window_bytes,
-            blocked_ms=told.blocked_ms,
+            unacknowledged_rows=unacknowledged.messages,
+            unacknowledged_bytes=unacknowledged.bytes,
+            window_rows=unacknowledged.window_messages,
+            window_bytes=unacknowledged.window_bytes,
+            blocked_ms=unacknowledged.blocked_ms,
         )
+
+
+def _reads_all(plan: Plan, fragment: Fragment) -> bool:
+    """Whether every message of a batch is read: state takes all; without it, who looks at some may not."""
+    operations = [plan.graph.nodes[id].operation for id in fragment.branches]
+    return fragment.stateful is not None or not any(operation.may_skip_messages for operation in operations)

@@ -1,1 +1,1 @@
-"""Lost messages, made again from their producer."""
+"""Repairs of lost messages, from their producer's checkpoint."""

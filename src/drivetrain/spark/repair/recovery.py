@@ -1,19 +1,20 @@
-"""A fragment whose messages were lost is repaired and goes on, by itself.
+"""Repairs a fragment's lost messages and restarts it automatically.
 
-Problem: a lost segment must not end an application, nor stop its other fragments, nor be tried for ever.
+Problem: a lost segment must not end an application, nor stop its other fragments, nor be retried for ever.
 
-Design: a query that ends with `MessageLossError` is stopped; what it reads (and what it wrote last) is
-repaired; the fragment is compiled anew and goes on from its last committed batch, so it reads again what it
-had not committed, and its clock stands meanwhile. When nothing damaged is found the query is only started
-again: once, for an error may have passed; then the error stands. The counts of the fragment go on. A query
-that ends because its source has new partitions (`PartitionsChangedError`) only needs to be compiled anew.
+Design: a query that ends with `MessageLossError` is stopped, and its inputs and the end of its outputs are
+repaired. Then the fragment is compiled again and continues after its last committed batch, so it reads again
+what it had not committed; its clock stops meanwhile. When no damage is found the query is only restarted,
+once, since the error may have been transient; a second time the error is raised. The counts of the fragment
+continue. A query that ends because its source has new partitions (`PartitionsChangedError`) only needs to be
+compiled again.
 
-`Recovery` does that in steps, `Recovering` takes them in a thread of its own.
+`Recovery` does that in steps, `Recovering` takes them in its own thread.
 
 Invariants:
 
 1. A fragment's old query is stopped before anything of it is repaired.
-2. Repairs are bounded: each entry by `loss_record.MOST`, restarts that found nothing to one a batch.
+2. Repairs are bounded: each entry to `loss_record.MOST`, restarts without a finding to one per batch.
 
 Called by `spark.run.fragment_driver`.
 """
@@ -34,13 +35,13 @@ from drivetrain.spark.repair.steps import Steps, wait_done
 from drivetrain.spark.run.execution import Execution
 
 Recoverable: TypeAlias = MessageLossError | PartitionsChangedError
-"""What ends a query that can go on as another one."""
+"""Errors that end a query but that a successor can recover from."""
 
 
 class Recovery:
     """Recovers fragments of one process.
 
-    `tell` hears what happens, for people; `compiling` is held while a fragment is compiled.
+    `tell` gets reports for the user; `compiling` is held while a fragment is compiled.
     """
 
     def __init__(
@@ -51,20 +52,22 @@ class Recovery:
     ) -> None:
         self._execution = execution
         self._tell = tell
-        self._compiling = compiling or threading.Lock()  # what fragments share is not made twice
-        self._fruitless: dict[str, int] = {}  # the batch at which nothing was found damaged
+        self._compiling = compiling or threading.Lock()  # so that shared parts are not compiled twice
+        self._fruitless: dict[str, int] = {}  # the batch at which no damage was found, by fragment
 
     def recover(self, query: FragmentQuery, failure: Recoverable) -> Steps[FragmentQuery]:
-        """Repair what `query` lost, and make its successor, which is to be started; takes seconds.
+        """Repair what `query` lost, and make its successor, for the caller to start; takes seconds.
 
-        Raises LostForGoodError, and `failure` itself when nothing is damaged again and again.
+        Raises LostForGoodError, and `failure` itself when no damage is found twice at the same batch.
         """
         query.stop()
+        versions = self._execution.versions
         id = query.fragment.id
         repair = Repair(
             self._execution.context,
             self._execution.engine,
             query.directory / "again",
+            context_of=None if versions is None else versions.context_of,
             compiling=self._compiling,
             tell=self._tell,
             skip=self._execution.plan.delivery == AT_MOST_ONCE,
@@ -83,22 +86,22 @@ class Recovery:
 
 
 class Underway(Protocol):
-    """The recovery of one fragment, for who must not block; begun by whoever made it."""
+    """The recovery of one fragment, already running, for callers that must not block."""
 
     def is_alive(self) -> bool:
-        """Whether it goes on."""
+        """Whether it is still running."""
         ...
 
     def successor(self) -> FragmentQuery:
-        """The next query of the fragment, once it has ended. Raises why there is none."""
+        """The next query of the fragment, once the recovery has ended. Raises the recovery's error."""
         ...
 
     def give_up(self) -> None:
-        """End it, and wait for that; the next run goes on with it."""
+        """Stop it, and wait for that; the next run completes it."""
 
 
 class Recovering(threading.Thread):
-    """A recovery in a thread of its own, which runs at once."""
+    """A recovery in its own thread, which starts at once."""
 
     def __init__(self, fragment: str, steps: Steps[FragmentQuery]) -> None:
         super().__init__(name=f"recovering-{fragment}", daemon=True)
@@ -117,13 +120,13 @@ class Recovering(threading.Thread):
             self._error = error
 
     def successor(self) -> FragmentQuery:
-        """The next query of the fragment, once the thread has ended. Raises why there is none."""
+        """The next query of the fragment, once the thread has ended. Raises the recovery's error."""
         if self._error is not None:
             raise self._error
         assert self._successor is not None, "the recovery has not ended"
         return self._successor
 
     def give_up(self) -> None:
-        """End the recovery, and wait for that; the next run goes on with it."""
+        """Stop the recovery, and wait for that; the next run completes it."""
         self._given_up.set()
         self.join()

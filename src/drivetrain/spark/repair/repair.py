@@ -1,29 +1,28 @@
-"""Makes again what a channel has lost: segments that are damaged or missing, and entries.
+"""Repairs what a channel has lost: segments that are damaged or missing, and entries.
 
-Problem: a subscriber finds that messages which the log promises cannot be read. It must get exactly those
-messages, without stopping the producer, without anybody seeing a message twice, and without a new loss when
-the repair is killed.
+Problem: a subscriber finds that messages in the log cannot be read. It must get exactly those messages,
+without stopping the producer, without any reader seeing a message twice, and without a new loss when the
+repair is killed.
 
 Design: the damaged entries of a channel are found by reading every entry that the subscriber has not
-committed. Each is replaced as a whole: its batch is run once more beside the producer (`rerun_batch`), its
-messages go to new segments in a folder of the subscriber's, and an entry with the same number, batch and
-clock takes the place of the old one in one step. When the input of that batch is damaged itself, that is
-repaired first, and so on up to the sources. An entry that cannot be read is rebuilt from those around it
-(`core.channel.lost_entries`), with the clock of the one before it, which is never too late. A lost end of the
-log shows when the producer's checkpoint has committed more batches than the log tells.
+committed. Each is replaced as a whole: its batch runs once more, separately from the producer
+(`rerun_batch`), its messages go to new segments in a folder of the subscriber's, and an entry with the same
+number, batch and clock replaces the old one in one step. When the input of that batch is damaged itself, that
+is repaired first, and so on up to the sources. An entry that cannot be read is rebuilt from those around it
+(`core.channel.lost_entries`), with the clock of the one before it, which is never too late. The end of the
+log is lost if the producer's checkpoint has committed more batches than the log has.
 
-What is stored at the end of a source that cannot replay cannot be made again: that is an error, as it is
-when Spark has forgotten the batch. An application that runs at most once leaves out what is lost, and
-counts it.
+The store of a source that cannot replay cannot be repaired: that is an error, as it is when Spark has deleted
+the batch. An application that runs at most once leaves out what is lost, and counts it.
 
-What if we die here: before an entry is replaced nothing has changed but files that no entry names; after it
-the entry is whole. Its loss was recorded as open before, and whoever repairs next closes it.
+What if we die here: before an entry is replaced, only files that no entry names have changed; after it
+the entry is whole. Its loss was recorded as open before, and the next repair closes it.
 
 Invariants:
 
 1. An entry that can be read, with all its segments, is never changed.
 2. A replaced entry keeps number, producer, incarnation, batch, barrier and clock.
-3. One repair at a time works on a channel, in whatever process: an advisory lock.
+3. One repair at a time works on a channel, across all processes: an advisory lock.
 
 Called by `recovery`. Source: the loss detection and replay of Apache Gearpump, done from the producer's
 checkpoint instead of from its source.
@@ -40,6 +39,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -61,6 +61,9 @@ from drivetrain.spark.repair.steps import Steps
 
 log = logging.getLogger("drivetrain.losses")
 
+ContextOf: TypeAlias = Callable[[str, int], CompileContext]
+"""What a batch of a fragment was compiled with: the application may have changed since."""
+
 _SETTLE_S = 5.0
 """How long a producer may take from its last entry until Spark has committed the batch."""
 
@@ -72,14 +75,14 @@ class Damage:
     number: int
     entry: Entry | None
     bad: tuple[Segment, ...]
-    told: str
+    defect: str
 
 
 class Repair:
     """The repairs that one process does for one fragment, each in steps.
 
-    `compiling` is held while something is compiled. `tell` hears what happens, for people. With `skip` what
-    is lost is left out instead.
+    `context_of` returns the context that a batch was compiled with; by default `context`. `compiling` is
+    held during a compilation. `tell` receives notices for users. With `skip`, lost messages are left out.
     """
 
     def __init__(
@@ -88,11 +91,13 @@ class Repair:
         engine: QueryEngine,
         aside: Path,
         *,
+        context_of: ContextOf | None = None,
         compiling: AbstractContextManager[object],
         tell: Callable[[str], None],
         skip: bool = False,
     ) -> None:
         self._context = context
+        self._context_of = context_of
         self._engine = engine
         self._plan = context.plan
         self._aside = aside
@@ -101,12 +106,12 @@ class Repair:
         self._skip = skip
 
     def mend(self, fragment: str, unread: Mapping[str, int]) -> Steps[int]:
-        """Repair what a stopped `fragment` reads, and the end of what it wrote; says how many entries.
+        """Repair the input of a stopped `fragment`, and the end of its output; returns how many entries.
 
         `unread`: of each log that it reads, the first entry that it has not taken.
-        Raises LostForGoodError, naming what is lost, when that cannot be.
+        Raises LostForGoodError, naming what is lost, when that is impossible.
         """
-        shutil.rmtree(self._aside, ignore_errors=True)  # what a repair that was killed has left
+        shutil.rmtree(self._aside, ignore_errors=True)  # left by a repair that was killed
         try:
             mended = 0
             for id, first in unread.items():
@@ -135,12 +140,12 @@ class Repair:
         known = loss_record(store)
         damages = self._damages(id, store, first, end, known.open)
         for number in set(known.open) - {damage.number for damage in damages}:
-            # Done by a repair that was killed then: what it left out is not known any more.
+            # Repaired by one that was killed then: the number of messages that it left out is unknown.
             closed = known.skipped(number, 0) if self._skip else known.mended(number)
             known = self._note(store, closed)
         for damage in damages:
             known = self._note(store, known.found(damage.number, max(1, len(damage.bad))))
-            self._say(f"channel {id}: entry {damage.number} is lost ({damage.told})")
+            self._report(f"channel {id}: entry {damage.number} is lost ({damage.defect})")
         self._clean(store)
         lost = yield from self._rebuilt(id, store, [d.number for d in damages if d.entry is None])
         for damage in damages:
@@ -150,12 +155,12 @@ class Repair:
             if self._skip:
                 known = self._note(store, self._left_out(id, store, damage, entry, known))
             else:
-                yield from self._made_again(id, store, damage, entry)
+                yield from self._remade(id, store, damage, entry)
                 known = self._note(store, known.mended(damage.number))
-                self._say(f"channel {id}: entry {damage.number} was repaired")
+                self._report(f"channel {id}: entry {damage.number} was repaired")
         return len(damages)
 
-    def _made_again(self, id: str, store: ChannelStore, damage: Damage, entry: Entry) -> Steps[None]:
+    def _remade(self, id: str, store: ChannelStore, damage: Damage, entry: Entry) -> Steps[None]:
         if entry.segments or damage.entry is None:
             segments = yield from self._segments_again(id, store, damage, entry)
             entry = msgspec.structs.replace(entry, segments=tuple(segments))
@@ -167,7 +172,7 @@ class Repair:
         kept = tuple(segment for segment in entry.segments if segment not in damage.bad)
         store.put_back(msgspec.structs.replace(entry, segments=kept))
         messages = sum(segment.rows for segment in damage.bad)
-        self._say(f"channel {id}: entry {damage.number} was left out ({messages} messages that are known of)")
+        self._report(f"channel {id}: entry {damage.number} was left out ({messages} known messages)")
         return known.skipped(damage.number, messages)
 
     def _segments_again(
@@ -179,12 +184,15 @@ class Repair:
         if entry.batch_id == NO_BATCH or (damage.entry is None and self._only_clock(store, entry)):
             return []
         clock_ms = self._clock_before(store, entry)
-        producer = next(f for f in self._plan.fragments if f.id == channel.producer_fragment)
+        context = self._context
+        if self._context_of is not None:
+            context = self._context_of(channel.producer_fragment, entry.batch_id)
+        producer = next(f for f in context.plan.fragments if f.id == channel.producer_fragment)
         was_whole = False
         while True:
             with self._compiling:
                 aside = self._aside / uuid.uuid4().hex
-                again = BatchAgain(self._context, self._engine, producer, entry.batch_id, aside)
+                again = BatchAgain(context, self._engine, producer, entry.batch_id, aside)
             try:
                 return (yield from again.segments(channel, store, clock_ms))
             except MessageLossError as error:
@@ -193,14 +201,14 @@ class Repair:
                     mended += yield from self._mend(input, start, end)
                 if not mended and was_whole:
                     raise self._for_good(id, damage, str(error)) from error
-                was_whole = not mended  # somebody else may have repaired it just now: it is tried once more
+                was_whole = not mended  # another repair may have fixed it just now: one more attempt
             except LostForGoodError:
                 raise
             except UserError as error:
                 raise self._for_good(id, damage, str(error)) from error
 
     def _only_clock(self, store: ChannelStore, entry: Entry) -> bool:
-        """Whether a rebuilt entry can only have moved the clock: its batch is that of the entry before."""
+        """Whether a rebuilt entry can only have moved the clock: the entry before has the same batch."""
         return entry.number > 0 and store.read_entry(entry.number - 1).batch_id == entry.batch_id
 
     def _clock_before(self, store: ChannelStore, entry: Entry) -> int | None:
@@ -214,13 +222,13 @@ class Repair:
     def _damages(
         self, id: str, store: ChannelStore, first: int, end: int | None, unmended: tuple[int, ...]
     ) -> list[Damage]:
-        """What is damaged of the entries [first, end) and of those that a killed repair has left."""
+        """The damage to the entries [first, end) and to those that a killed repair left open."""
         channel = self._channel(id)
         newest = NO_BATCH if channel is None else self._committed(channel)  # before the log is listed
         numbers = store.numbers()
         if end is None:
             end = numbers[-1] + 1 if numbers else 0
-            first = min(first, end)  # what was lost behind it may have been read
+            first = min(first, end)  # entries after the end may have been read and then lost
             if channel is not None:
                 end += self._missing_at_the_end(store, channel, numbers, newest)
         found = []
@@ -231,18 +239,18 @@ class Repair:
             except (TrimmedError, MessageLossError) as error:
                 found.append(Damage(number, None, (), error.got or "the file is missing"))
                 continue
-            bad = {s: told for s in entry.segments if (told := _unreadable(store, s)) is not None}
+            bad = {s: defect for s in entry.segments if (defect := _unreadable(store, s)) is not None}
             if bad:
-                segment, told = next(iter(bad.items()))
-                found.append(Damage(number, entry, tuple(bad), f"{segment.path}: {told}"))
+                segment, defect = next(iter(bad.items()))
+                found.append(Damage(number, entry, tuple(bad), f"{segment.path}: {defect}"))
         return found
 
     def _missing_at_the_end(
         self, store: ChannelStore, channel: PlannedChannel, numbers: list[int], newest: int
     ) -> int:
-        """How many entries must have been behind the last: the producer committed their batches.
+        """How many entries the log lacks at its end: the producer committed their batches.
 
-        Each entry behind the last readable one may have been one of these batches.
+        Each unreadable entry after the last readable one may be of one of these batches.
         """
         if tells_only_at_end(self._plan, channel.producer_fragment):
             return 0
@@ -258,7 +266,7 @@ class Repair:
         return committed(self._context.rundir.fragment(channel.producer_fragment) / "checkpoint")
 
     def _rebuilt(self, id: str, store: ChannelStore, numbers: list[int]) -> Steps[dict[int, Entry]]:
-        """Lost entries as far as their neighbours tell: without segments, with the clock before them."""
+        """Lost entries, derived from their neighbours: without segments, with the clock before them."""
         channel = self._channel(id)
         made: dict[int, Entry] = {}
         for _, grouped in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
@@ -284,9 +292,9 @@ class Repair:
         return made
 
     def _settled(self, channel: PlannedChannel) -> Steps[None]:
-        """Wait until the producer has committed the batch that it planned last, if it is at work.
+        """Wait until the producer, if it runs, has committed the batch that it planned last.
 
-        What it appended last may be of that batch, and be lost; if it is not at work it will run it again.
+        A lost entry may be of that batch. If the producer does not run, it will run the batch again.
         """
         checkpoint = self._context.rundir.fragment(channel.producer_fragment) / "checkpoint"
         deadline = time.monotonic() + _SETTLE_S
@@ -311,7 +319,7 @@ class Repair:
         return ChannelStore(self._context.rundir.channel(id), fragment=channel.producer_fragment)
 
     def _channel(self, id: str) -> PlannedChannel | None:
-        """The channel of that id; None for a source that is stored at its end."""
+        """The channel with that id; None for a source's store."""
         return next((c for c in self._plan.channels if c.id == id), None)
 
     def _lock(self, store: ChannelStore) -> FileLock:
@@ -319,7 +327,7 @@ class Repair:
         return FileLock(Path(store.uri) / "repair.lock")
 
     def _clean(self, store: ChannelStore) -> None:
-        """Delete segments that a killed repair has left without an entry."""
+        """Delete segments that a killed repair left without an entry."""
         entries = []
         for number in store.numbers():
             try:
@@ -335,7 +343,7 @@ class Repair:
         record(store, known)
         return known
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         log.warning("%s", text)
         self._tell(text)
 
@@ -347,14 +355,14 @@ class Repair:
             f"{what} messages of a channel are lost and cannot be repaired",
             where=f"channel {id}, entry {damage.number} ({self._store(id).uri})",
             expected="a file as it was written",
-            got=f"{damage.told}; {why}",
+            got=f"{damage.defect}; {why}",
             remedy="restore the file from a backup, or start over with --fresh, or continue without these "
             'messages with --set run.delivery="at most once"',
         )
 
 
 def _unreadable(store: ChannelStore, segment: Segment) -> str | None:
-    """What is wrong with a segment file, if anything."""
+    """What is wrong with a segment file; None if it can be read."""
     try:
         verified(store.files, segment)
     except MessageLossError as error:

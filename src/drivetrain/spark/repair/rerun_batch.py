@@ -1,24 +1,24 @@
-"""One batch of a fragment, run once more beside the fragment's own query, to have its messages again.
+"""Runs one batch of a fragment again, separately from the fragment's own query, to recompute its messages.
 
-Problem: messages that a fragment gave to a channel are lost. The fragment itself has gone on, or has ended,
-and must not be stopped, nor write anything twice.
+Problem: messages that a fragment wrote to a channel are lost. The fragment itself has continued, or has
+ended, and must not be stopped, nor write anything twice.
 
 Design: Spark keeps, for the last batches, their offsets and the versions of the state before them
-(`spark.sql.streaming.minBatchesToRetain`). A copy of the checkpoint that ends before the batch, but knows
-its offsets, is what a crash in the middle of the batch would have left: a query that is started on it runs
-exactly that batch, with the rows, the state and the watermark that it had. The copy has an id of its own
-(Spark would stop the fragment's query otherwise) and its files are links. The query ends by an error as
+(`spark.sql.streaming.minBatchesToRetain`). A copy of the checkpoint that ends before the batch, but has its
+offsets, is what a crash in the middle of the batch would have left: a query that is started on it runs
+exactly that batch, with the same rows, state and watermark. The copy has its own id
+(otherwise Spark would stop the fragment's query) and its files are links. The query ends with an error as
 soon as the messages are written, so it never plans another batch.
 
-The batch in which Tasks hear of the end has no offsets: it is empty, and is run as the fragment runs it.
+The final batch, in which Tasks learn of the end, has no offsets: it is empty, and runs as in the fragment.
 
-What if we die here: everything is in a directory of its own, which the next repair deletes, and segments
-that no entry names, which it deletes too.
+What if we die here: everything is in its own directory, which the next repair deletes, and segments that no
+entry names, which it deletes too.
 
 Invariants:
 
-1. Nothing of the fragment's own directory is changed, no sink is written, no position recorded.
-2. What is made depends on the checkpoint and the inputs only; an input that is not what it was is an error.
+1. The fragment's own directory does not change, no sink is written, no position recorded.
+2. The result depends only on the checkpoint and the inputs; a changed input is an error.
 
 Called by `repair`.
 """
@@ -55,7 +55,7 @@ _VERSIONED = re.compile(r"(\d+)(_[^.]*)?(\..*)?")
 
 
 class LostForGoodError(UserError):
-    """Messages are lost and cannot be made again: the batch that made them, or its input, is gone."""
+    """Messages are lost and cannot be repaired: the batch that produced them, or its input, is gone."""
 
     code = "lost-for-good"
     exit_code = 4
@@ -104,10 +104,10 @@ class BatchAgain:
     def segments(
         self, channel: PlannedChannel, store: ChannelStore, clock_ms: int | None
     ) -> Steps[list[Segment]]:
-        """Run the batch, in steps, and write what it gave to `channel` as segments that no entry names yet.
+        """Run the batch, in steps, and write its messages for `channel` as segments that no entry names yet.
 
-        `clock_ms` is the fragment's clock before the batch. Raises `MessageLossError` when its own input is
-        damaged, `InputError` when a source is not what it was.
+        `clock_ms` is the fragment's clock before the batch. Raises `MessageLossError` when the batch's input
+        is damaged, `InputError` when a source has changed.
         """
         if self._is_final:
             batch = Batch(self._branches.empty(), self._batch_id, FINAL_CLOCK_MS, final=True)
@@ -117,7 +117,7 @@ class BatchAgain:
             try:
                 self._check_sources()
                 self._made = self._branches.write_again(Batch(df, batch_id, clock_ms), channel, store, REMADE)
-            except BaseException as error:  # noqa: BLE001 - raised by who waits for the query
+            except BaseException as error:  # noqa: BLE001 - raised by the generator that waits for the query
                 self._error = error
             raise BatchFailedError(f"batch {batch_id} again") from _WrittenError()
 
@@ -152,9 +152,9 @@ class BatchAgain:
 
 
 def cut_back(checkpoint: Path, target: Path, batch_id: int) -> None:
-    """Make `target` the checkpoint as a crash within batch `batch_id` would have left it.
+    """Make `target` the checkpoint that a crash within batch `batch_id` would have left.
 
-    A running query may add to `checkpoint` meanwhile, and delete what is old.
+    A running query may add to `checkpoint` meanwhile, and delete old files.
     """
     for folder, batches in (("offsets", (batch_id - 1, batch_id)), ("commits", (batch_id - 1,))):
         (target / folder).mkdir(parents=True)
@@ -177,7 +177,7 @@ def _is_later(name: str, newest: int | None) -> bool:
 
 
 def _link(file: Path, link: Path) -> None:
-    with suppress(FileNotFoundError):  # old, and deleted just now
+    with suppress(FileNotFoundError):  # an old file, just deleted
         try:
             os.link(file, link)
         except OSError:

@@ -1,11 +1,10 @@
-"""Long work in steps: a generator that yields where it has to wait, and returns what it has made.
+"""Long work in steps: a generator that yields where it has to wait, and returns its result.
 
-Problem: a repair waits for locks, for other fragments and for queries. Who drives fragments must not block,
-and a simulation has one thread for all of them.
+Problem: a repair waits for locks, for other fragments and for queries. The caller that drives fragments must
+not block, and a simulation has one thread for all of them.
 
-Design: such work never sleeps. It yields, and whoever runs it goes on with it a little later: in a thread of
-its own (`wait_done`), or between the steps of others. Closing it ends it where it stands, and releases what
-it holds.
+Design: such work never sleeps. It yields, and its caller resumes it a little later: in a thread of its own
+(`wait_done`), or between the steps of others. Closing it stops it where it is, and releases its resources.
 
 Called by `recovery`, `repair` and `rerun_batch`.
 """
@@ -20,13 +19,13 @@ from drivetrain.errors import UnavailableError
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps that ends with a `T`."""
+"""Work in steps that returns a `T`."""
 
 _POLL_S = 0.02
 
 
 def wait_done(steps: Steps[T], given_up: Callable[[], bool], where: str) -> T:
-    """Do the work in this thread; raises what it raises, and UnavailableError when `given_up` says so."""
+    """Do the work in this thread; raises its errors, and UnavailableError when `given_up()` is true."""
     while not given_up():
         try:
             next(steps)

@@ -1,7 +1,7 @@
-"""What Spark starts in place of a Python: has a fork of `fork_server` run the module, and waits for its end.
+"""The program that Spark starts instead of Python: a fork of `fork_server` runs the module for it.
 
-The design: `python -I -S fork_client.py SOCKET PYTHON MODULE WORDS...` imports nothing that takes time.
-Where there is no server, or it refuses, this process becomes `PYTHON -m MODULE WORDS...`.
+The design: `python -I -S fork_client.py SOCKET PYTHON MODULE ARGUMENTS...` imports nothing that takes time.
+Without a server, or if it refuses, this process becomes `PYTHON -m MODULE ARGUMENTS...`.
 
 Invariants:
 
@@ -20,21 +20,21 @@ import struct
 import sys
 
 
-def main(place: str, python: str, words: list[str]) -> int:
-    """Have `words` run, and return the exit code; see the module."""
+def main(place: str, python: str, arguments: list[str]) -> int:
+    """Run `arguments`, a module and its arguments, and return the exit code; see the module docstring."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(place)
         variables = [f"{name}={value}" for name, value in os.environ.items()]
-        told = os.fsencode("\0".join([os.getcwd(), str(len(words)), *words, *variables]))
+        content = os.fsencode("\0".join([os.getcwd(), str(len(arguments)), *arguments, *variables]))
         streams = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))
-        connection.sendmsg([struct.pack("!I", len(told))], [streams])
-        connection.sendall(told)
+        connection.sendmsg([struct.pack("!I", len(content))], [streams])
+        connection.sendall(content)
         answer = connection.recv(1)
     except OSError:
         answer = b""
     if answer != b"y":
-        os.execv(python, [python, "-m", *words])  # noqa: S606 - words that Spark gives
+        os.execv(python, [python, "-m", *arguments])  # noqa: S606 - arguments from Spark
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)

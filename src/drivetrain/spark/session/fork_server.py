@@ -1,22 +1,22 @@
-"""A process that has imported what Spark's Python processes import, and becomes each of them by a fork.
+"""A process that has imported the modules of Spark's Python processes, and becomes each of them by a fork.
 
 The problem: Spark starts a Python process for every query with a Python source, and one of each kind of
-worker for every session; each imports PySpark, pyarrow and Drivetrain anew, 0.3 to 0.5 s of CPU before it
-does anything.
+worker for every session; each imports PySpark, pyarrow and Drivetrain, which takes 0.3 to 0.5 s of CPU before
+it does anything.
 
 The design: one process per session imports them once, while Java starts. Spark starts `fork_client`, which
-sends its arguments, environment, directory and standard streams; a fork takes them over and runs the module
-that Spark asked for, as `python -m` does. The client stays, since Spark ends processes by what it has started
-itself: its end ends the fork, and the fork's exit code becomes its own.
+sends its arguments, environment, directory and standard streams; a fork takes them over and runs the module,
+as `python -m` does. The client stays, since Spark ends the processes that it started itself: when the client
+ends, the fork is ended, and the client exits with the fork's exit code.
 
 Invariants:
 
 1. A fork has the arguments, environment, import path, directory and streams of its client, and nothing of
    another's.
-2. What an environment says to an interpreter that starts (`PYTHONHASHSEED`, threads of numpy) is as in the
-   client's; a client that differs is refused, and runs the module itself.
+2. Settings that an interpreter reads only when it starts (`PYTHONHASHSEED`, threads of numpy) are as in the
+   client's environment; a client whose settings differ is refused, and runs the module itself.
 3. Forks draw different random numbers.
-4. This process ends when the one that started it does, however that ends. Forks end as Spark has them end.
+4. This process ends when the one that started it does, however that ends. Spark ends the forks.
 
 Run as a program by `python_launcher`, without `PYTHONPATH`: its arguments are the number of the socket that
 listens, and the entries of that path. Source: Python's `multiprocessing.forkserver`.
@@ -37,7 +37,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-# Only the standard library is imported here: when this runs, the import path is not yet what it should be.
+# Only the standard library is imported here: when this runs, the import path is not complete.
 
 _PATIENCE_S: Final = 30.0
 _LENGTH: Final = struct.Struct("!I")
@@ -54,43 +54,43 @@ _PRELOADED: Final = (
     "drivetrain.spark.channel.source",
     "drivetrain.connectors.files.file_reader",
     "drivetrain.connectors.in_process.generator",
-    "pandas",  # pyarrow asks for it when it converts rows
-    "encodings.idna",  # `socket` does when it is given the name of a host
+    "pandas",  # pyarrow imports it when it converts rows
+    "encodings.idna",  # `socket` imports it for host names
 )
 _AT_START: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""What an interpreter, or a library that is loaded already, reads from its environment at its start only."""
+"""Variables that an interpreter, or a library that is already loaded, reads only at its start."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client is to become: words after `python -m`, its environment and directory, its streams."""
+    """What a client is to run: the arguments of `python -m`, its environment, directory and streams."""
 
-    words: list[str]
+    arguments: list[str]
     environment: dict[str, str]
     directory: str
     streams: list[int]
 
 
 def received(connection: socket.socket) -> Request:
-    """The request of a client; raises OSError or ValueError when it is not whole."""
+    """The request of a client; raises OSError or ValueError when it is incomplete."""
     head, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, _STREAMS)
     try:
-        told = _whole(connection, *_LENGTH.unpack(head)) if len(head) == _LENGTH.size else b""
-        directory, count, *rest = os.fsdecode(told).split("\0")
-        words, variables = rest[: int(count)], rest[int(count) :]
-        return Request(words, dict(v.split("=", 1) for v in variables), directory, streams)
+        content = _whole(connection, *_LENGTH.unpack(head)) if len(head) == _LENGTH.size else b""
+        directory, count, *rest = os.fsdecode(content).split("\0")
+        arguments, variables = rest[: int(count)], rest[int(count) :]
+        return Request(arguments, dict(v.split("=", 1) for v in variables), directory, streams)
     except BaseException:
         _close(streams)
         raise
 
 
 def _whole(connection: socket.socket, length: int) -> bytes:
-    told = bytearray()
-    while len(told) < length and (part := connection.recv(length - len(told))):
-        told += part
-    if len(told) < length:
+    content = bytearray()
+    while len(content) < length and (part := connection.recv(length - len(content))):
+        content += part
+    if len(content) < length:
         raise ValueError("the client has ended")
-    return bytes(told)
+    return bytes(content)
 
 
 def can_become(environment: dict[str, str]) -> bool:
@@ -108,7 +108,7 @@ class Server:
         self._clients: dict[int, socket.socket] = {}  # by the id of the fork
 
     def serve(self) -> Request | None:
-        """None when the one that started this process has ended; in a fork, what it is to become."""
+        """Serve; returns None when the parent process has ended, or, in a fork, the request to run."""
         for end in (self._woken, self._wakes):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -131,7 +131,7 @@ class Server:
                     self._left(key.data)
 
     def _taken(self) -> Request | None:
-        """Fork for a client that has come; the request in the fork, None in the server."""
+        """Accept a client and fork for it; returns the request in the fork, None in the server."""
         connection, _ = self._listening.accept()
         connection.settimeout(_PATIENCE_S)
         try:
@@ -150,7 +150,7 @@ class Server:
                 self._clients[pid] = connection
                 self._selector.register(connection, selectors.EVENT_READ, pid)
                 connection.sendall(_ACCEPTED)
-        except OSError:  # the client has ended, or there is no room for a process: it starts one itself
+        except OSError:  # the client has ended, or no process can be forked: it starts one itself
             if pid > 0:
                 self._left(pid)
         finally:
@@ -169,10 +169,10 @@ class Server:
     def _left(self, pid: int) -> None:
         """End the fork of a client that has ended."""
         self._forget(pid)
-        os.kill(pid, signal.SIGTERM)  # it is not reaped yet, so the id is its own
+        os.kill(pid, signal.SIGTERM)  # not reaped yet, so no other process has the id
 
     def _reap(self) -> None:
-        """Tell the clients of forks that have ended."""
+        """Send the exit codes of ended forks to their clients."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -182,7 +182,7 @@ class Server:
                 return
             connection = self._clients.get(pid)
             if connection is not None:
-                with contextlib.suppress(OSError):  # it has ended as well
+                with contextlib.suppress(OSError):  # the client has ended as well
                     connection.sendall(_STATUS.pack(os.waitstatus_to_exitcode(status)))
                 self._forget(pid)
 
@@ -193,7 +193,7 @@ class Server:
 
 
 def become(request: Request, base: list[str]) -> None:
-    """Be the process that the client would have been; `base` is the import path without `PYTHONPATH`."""
+    """Become the process that the client asked for; `base` is the import path without `PYTHONPATH`."""
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)
     _close(request.streams)
@@ -201,9 +201,9 @@ def become(request: Request, base: list[str]) -> None:
     os.environ.update(request.environment)
     os.chdir(request.directory)
     sys.path[:] = [request.directory, *_entries(request.environment), *base]
-    module, *words = request.words
-    sys.argv[:] = [module, *words]
-    sys.modules.pop(module, None)  # it is run, not imported
+    module, *arguments = request.arguments
+    sys.argv[:] = [module, *arguments]
+    sys.modules.pop(module, None)  # it runs as a program, not as an import
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
@@ -217,7 +217,7 @@ def _preload() -> None:
         importlib.import_module(name)
     os.register_at_fork(after_in_child=sys.modules["numpy.random"].seed)
     gc.collect()
-    gc.freeze()  # what forks share stays shared
+    gc.freeze()  # pages that forks share stay shared
 
 
 def _close(numbers: list[int]) -> None:

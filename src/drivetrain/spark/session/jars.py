@@ -1,21 +1,20 @@
 """Java libraries that Spark lacks, fetched by the Ivy inside Spark and kept in the user's cache.
 
-The problem: Spark's Kafka connector is not in PySpark. Spark's own way to get it (`spark.jars.packages`) asks
-a repository at every start, follows every dependency of a package although Spark has most of them, and
-reports what is missing in a page of Java.
+The problem: Spark's Kafka connector is not in PySpark. Spark's own way to get it (`spark.jars.packages`)
+queries a repository at every start, follows every dependency of a package although Spark has most of them,
+and reports a missing package in a page of Java.
 
-The design: PySpark contains Apache Ivy, and Ivy has a command line. It is given exactly the packages to
-fetch, nothing that they depend on, and puts their jars into a folder of the cache that is named by the
-packages. From then on that folder is all that is looked at, with or without a network. Ivy asks the local
-Maven repository first and then its default, unless a settings file names others (a mirror, a proxy with a
-password); a proxy without one is taken from `https_proxy` as other programs do. Jars whose checksum is pinned
-here are compared.
+The design: PySpark contains Apache Ivy, which has a command line. It gets exactly the packages to fetch,
+without their dependencies, and puts their jars into a folder of the cache that is named after the packages.
+From then on only that folder is read, with or without a network. Ivy asks the local Maven repository first
+and then its default, unless a settings file names others (a mirror, a proxy with a password); a proxy without
+a password is taken from `https_proxy`, as in other programs. Jars whose checksum is pinned here are verified.
 
-What if we die here: Ivy writes into a temporary folder, which gets its name when all is in it and compared.
+What if we die here: Ivy writes into a temporary folder, which gets its name once it is complete and verified.
 
 Invariants:
 
-1. A folder of the cache holds all of its packages, and each was what was pinned.
+1. A folder of the cache holds all of its packages, and each matches its pinned checksum.
 2. A second call reads nothing but a folder.
 
 Called by `kafka_connector`, `drivetrain doctor` and the tests' broker. Source: Spark's `MavenUtils`.
@@ -35,6 +34,7 @@ from xml.sax.saxutils import quoteattr
 
 from drivetrain.errors import ConfigError, MissingDependencyError, UnavailableError
 from drivetrain.runtime.durable import publish_directory
+from drivetrain.spark.session.cache_directory import cache_directory
 from drivetrain.spark.session.java import java_program
 
 TIMEOUT_S = 600
@@ -58,9 +58,9 @@ def cached(packages: Sequence[str]) -> list[Path] | None:
 def fetch(packages: Sequence[str], checksums: Mapping[str, str], settings: str | None = None) -> list[Path]:
     """The jars of these packages, from the cache or else fetched into it: seconds, or minutes for many.
 
-    `checksums` are the SHA-256 of jars, keyed by package; those without one are taken as they come.
-    `settings` is an Ivy settings file, for a mirror or a proxy. Raises `MissingDependencyError` without Java
-    or PySpark, `ConfigError` for what is no package, and `UnavailableError` when a package cannot be had.
+    `checksums` are the SHA-256 of jars, keyed by package; jars without one are not verified. `settings` is an
+    Ivy settings file, for a mirror or a proxy. Raises `MissingDependencyError` without Java or PySpark,
+    `ConfigError` for an invalid package name, and `UnavailableError` when a package cannot be fetched.
     """
     there = cached(packages)
     if there is not None:
@@ -76,15 +76,14 @@ def fetch(packages: Sequence[str], checksums: Mapping[str, str], settings: str |
         try:
             publish_directory(jars, place)
         except OSError:
-            if not place.is_dir():  # another process was faster: its jars are as good
+            if not place.is_dir():  # otherwise another process was faster: its jars are as good
                 raise
     return sorted(place.glob("*.jar"))
 
 
 def _place(packages: Sequence[str]) -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     name = _split(packages[0])[1]
-    return Path(cache, "drivetrain", f"{name}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:12]}")
+    return cache_directory() / f"{name}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:12]}"
 
 
 def _split(package: str) -> tuple[str, str, str]:
@@ -126,9 +125,9 @@ def _run_ivy(packages: Sequence[str], scratch: Path, jars: Path, settings: str |
     except subprocess.TimeoutExpired as error:
         raise _unavailable(packages, f"no answer within {TIMEOUT_S} s") from error
     if done.returncode != 0 or not jars.is_dir():
-        told = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        missing = [line.lstrip(": ") for line in told if "not found" in line and line.startswith("::")]
-        raise _unavailable(packages, "; ".join(missing[:5]) or "; ".join(told[-3:]) or "Ivy said nothing")
+        output = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        missing = [line.lstrip(": ") for line in output if "not found" in line and line.startswith("::")]
+        raise _unavailable(packages, "; ".join(missing[:5]) or "; ".join(output[-3:]) or "Ivy said nothing")
 
 
 def _compare(package: str, jar: Path, checksum: str | None) -> None:
@@ -161,20 +160,23 @@ def _ivy() -> str:
 
 
 def _proxy(environ: Mapping[str, str]) -> list[str]:
-    """What tells Java of the proxy that the environment names; a password in it Java would not use."""
-    told: list[str] = []
+    """Java's options for the proxy that the environment names; Java would not use a password in it."""
+    options: list[str] = []
     for scheme in ("http", "https"):
         name = f"{scheme}_proxy"
         found = urlsplit(environ.get(name) or environ.get(name.upper()) or "")
         if found.hostname:
-            told += [f"-D{scheme}.proxyHost={found.hostname}", f"-D{scheme}.proxyPort={found.port or 3128}"]
-    apart = environ.get("no_proxy") or environ.get("NO_PROXY")
-    if told and apart:
+            options += [
+                f"-D{scheme}.proxyHost={found.hostname}",
+                f"-D{scheme}.proxyPort={found.port or 3128}",
+            ]
+    exempt = environ.get("no_proxy") or environ.get("NO_PROXY")
+    if options and exempt:
         hosts = "|".join(
-            f"*{h.strip()}" if h.strip().startswith(".") else h.strip() for h in apart.split(",")
+            f"*{h.strip()}" if h.strip().startswith(".") else h.strip() for h in exempt.split(",")
         )
-        told.append(f"-Dhttp.nonProxyHosts={hosts}")
-    return told
+        options.append(f"-Dhttp.nonProxyHosts={hosts}")
+    return options
 
 
 def _unavailable(packages: Sequence[str], got: str) -> UnavailableError:

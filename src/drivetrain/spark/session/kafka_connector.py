@@ -1,17 +1,17 @@
-"""Spark's Kafka connector: which jars it is, and whether this process's Spark has it.
+"""Spark's Kafka connector: which jars it needs, and whether this process's Spark has it.
 
 The problem: the connector is released with Spark and belongs to its version, is not part of PySpark, and must
 be on Java's class path before Spark starts.
 
-The design: the packages are pinned with their checksums, the newest that could be had for this Spark
-(docs/decisions/0017-the-kafka-connector.md says what was tried). `connector_jars` fetches them once (`jars`),
-or takes those that the configuration names. `spark.session` gives them to Spark as `spark.jars` when an
-application has a Kafka source or sink; they are in no application's way that has none.
+The design: the packages are pinned with their checksums, at the newest available version for this Spark
+(docs/decisions/0017-the-kafka-connector.md lists the versions tried). `connector_jars` fetches them once
+(`jars`), or takes those that the configuration names. `spark.session` passes them to Spark as `spark.jars`
+only if an application has a Kafka source or sink.
 
 Invariants:
 
 1. Nothing is fetched for an application without Kafka.
-2. What the configuration names is used, or an error says why not: nothing else is put in its place.
+2. What the configuration names is used, or an error gives the reason why not: there is no fallback.
 
 Called by `session`, `execution` and `drivetrain doctor`.
 """
@@ -45,15 +45,15 @@ _CONNECTOR = {
         "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f"
     ),
 }
-"""Package → SHA-256 of its jar. What else these need is among Spark's own jars."""
+"""Package → SHA-256 of its jar. Their other dependencies are among Spark's own jars."""
 
 _CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def connector_jars(config: Config, *, fetch: bool = True) -> list[Path] | None:
-    """The jars of the connector, fetched if need be; without `fetch` None when they would have to be.
+    """The jars of the connector, fetched if necessary; without `fetch` None if they are not in the cache.
 
-    Raises `ConfigError` when the configuration names what is not there, and what `jars.fetch` raises.
+    Raises `ConfigError` when the configuration names missing files, and the errors of `jars.fetch`.
     """
     if config[keys.JARS] != keys.JARS.default:
         return _local(config[keys.JARS])
@@ -68,7 +68,7 @@ def connector_jars(config: Config, *, fetch: bool = True) -> list[Path] | None:
 
 
 def uses_kafka(plan: Plan) -> bool:
-    """Whether an application reads or writes Kafka: so say its declarations (`needs_connector`)."""
+    """Whether an application reads or writes Kafka, according to its declarations (`needs_connector`)."""
     operations = [node.operation for node in plan.graph.nodes.values()]
     return any(getattr(o.target or o.any_source, "needs_connector", False) for o in operations)
 

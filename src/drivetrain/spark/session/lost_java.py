@@ -1,10 +1,10 @@
-"""Whether Spark's Java process is gone, and how users are told.
+"""Detects that Spark's Java process is gone, and reports it to users.
 
-The problem: when Java ends, killed or without memory, whatever call was under way fails in one of several
-ways, some of them before the process has ended. Two threads of PySpark print tracebacks besides (`EOFError`
-of the server that takes accumulators, `Py4JNetworkError` of the call).
+The problem: when Java ends, killed or out of memory, the current call fails in one of several ways, some of
+them before the process has ended. In addition, two threads of PySpark print tracebacks (`EOFError` of the
+server that takes accumulators, `Py4JNetworkError` of the call).
 
-The design: those two tracebacks, and nothing else, are left out; `java_lost` makes one error of it all.
+The design: those two tracebacks, and nothing else, are suppressed; `java_lost` makes one error of it all.
 
 Called by `spark_session`, the embedded run and executors.
 """
@@ -26,43 +26,43 @@ from drivetrain.errors import UnavailableError
 
 _CALL = "Exception while sending command."
 _OUT_OF_MEMORY = 3
-"""The status with which Java ends when it is told to exit on that."""
+"""Java's exit status after it ran out of memory, with the option to exit then."""
 _JAVA_ENDS_S = 10.0
 """How long a Java process may take to end once it no longer answers."""
 
 
 def filter_lost_java(spark: SparkSession) -> None:
-    """Leave it to Drivetrain to say that Java is gone."""
+    """Suppress PySpark's tracebacks about a lost Java: Drivetrain reports that."""
     root = logging.getLogger()
     if _is_not_lost_call not in root.filters:
-        root.addFilter(_is_not_lost_call)  # py4j logs with no logger of its own
+        root.addFilter(_is_not_lost_call)  # py4j logs to the root logger
     server: Any = spark.sparkContext._accumulatorServer
-    told = server.handle_error
+    original = server.handle_error
 
     def handle_error(request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
-            told(request, client_address)
+            original(request, client_address)
 
     server.handle_error = handle_error
 
 
 def java_process() -> subprocess.Popen[bytes] | None:
-    """Spark's Java process that this process started; None before, or when it was started by something
-    else."""
+    """The Java process that this process started for Spark; None before that, or if another process started
+    it."""
     gateway = SparkContext._gateway
     return None if gateway is None else getattr(gateway, "proc", None)
 
 
 def java_has_ended() -> bool:
-    """Whether Spark's Java process was started here and is gone; does not block."""
+    """Whether Spark's Java process was started here and has ended; does not block."""
     java = java_process()
     return java is not None and java.poll() is not None
 
 
 def java_lost(config: Config, error: BaseException) -> UnavailableError | None:
-    """The error for a Java process that has ended by itself; None if `error` is about something else.
+    """The error for a Java process that has ended unexpectedly; None if `error` has another cause.
 
-    A process that ends stops answering before its exit status can be read, so a lost call is reason to wait.
+    An ending process stops answering before its exit status can be read, so a lost call is a reason to wait.
     """
     java = java_process()
     if java is None:
@@ -84,7 +84,7 @@ def java_lost(config: Config, error: BaseException) -> UnavailableError | None:
 
 
 def _is_lost_call(error: BaseException | None) -> bool:
-    """Whether `error`, or one that it came from, says that Java does not answer."""
+    """Whether `error`, or one of its causes, means that Java does not answer."""
     while error is not None:
         if isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError):
             return True
@@ -93,12 +93,12 @@ def _is_lost_call(error: BaseException | None) -> bool:
 
 
 def is_lost() -> bool:
-    """Whether Spark was started here and is gone: its Java process ended, or its cluster gave it up."""
+    """Whether Spark was started here and is gone: its Java process ended, or its cluster stopped it."""
     if java_has_ended():
         return True
     java_context = getattr(SparkContext._active_spark_context, "_jsc", None)
     if java_context is None:
-        return False  # not started, or only just about to be
+        return False  # not started, or only just starting
     try:
         return bool(java_context.sc().isStopped())
     except (Py4JError, OSError):

@@ -1,19 +1,20 @@
-"""The Python that Spark starts its workers with, without what each would waste on imports.
+"""The Python program with which Spark starts its workers, without wasted imports.
 
 The problem: Spark puts its own zipped copy of PySpark first on the path of every Python process it starts.
-Modules in a zip file have no stored bytecode, so each process compiles PySpark anew: 0.5 s of CPU, for
-each kind of worker, for every query with a Python source, at every start. Without that, imports take as long.
+Modules in a zip file have no stored bytecode, so each process compiles PySpark again: 0.5 s of CPU, for each
+kind of worker, for every query with a Python source, at every start. Even without the zip, imports take as
+long.
 
-The design: on this machine, workers run the very Python of the driver, which has the same PySpark
-installed, with its bytecode. So Spark is given a script of a few lines that takes the zip off the path
-and has `fork_server` run the module, or becomes that Python. It also keeps Ctrl-C from workers: a terminal
-sends it to every process of the group, and one that plans a source would die of it, with a traceback, while
-the driver drains the batch.
+The design: on this machine, workers run the same Python as the driver, which has the same PySpark installed,
+with its bytecode. So Spark gets a script of a few lines that removes the zip from the path and has
+`fork_server` run the module, or becomes that Python. The script also makes workers ignore Ctrl-C: a terminal
+sends it to every process of the group, and it would kill a process that plans a source, with a traceback,
+while the driver drains the batch.
 
 Measured on two busy cores: query start to the end of its first four small batches from 14 s to 6 s for the
 first query, from 3.1 s to 2.1 s for a later one, without the zip. Decision 0065 has the figures of forks.
 
-Called by `session`, for local masters only: other machines have paths of their own.
+Called by `session`, for local masters only: other machines have other paths.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ exec {python} "$@"
 """
 _IGNORING_CTRL_C: Final = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 _CHOSEN: Final = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""What Spark says to its Python processes unless the environment of this one says otherwise."""
+"""The values that Spark sets for its Python processes by default."""
 
 _made: list[str] = []
 
 
 def worker_python() -> str:
-    """The path of a program that is this Python for Spark's workers; removed when the process ends, or
-    by the next one that needs its own if this one is killed.
+    """The path of a program that is this Python for Spark's workers. The process removes it at its end; if
+    it is killed, the next one that makes its own program does.
 
-    It is this Python itself where PySpark is not installed as a package, or there is no `/bin/sh`.
+    Returns this Python itself if PySpark is not installed as a package, or there is no `/bin/sh`.
     """
     import pyspark
 
@@ -78,7 +79,7 @@ def worker_python() -> str:
 
 
 def _start_server(place: Path) -> None:
-    """Start a fork server that listens at `place` from now on; clients do without it where that cannot be."""
+    """Start a fork server that listens at `place`; if that is impossible, clients work without it."""
     with socket.socket(socket.AF_UNIX) as listening:
         try:
             listening.bind(str(place))
@@ -100,7 +101,7 @@ def _start_server(place: Path) -> None:
 
 def _end_server(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
-    process.stdin.close()  # it takes this for the end of this process
+    process.stdin.close()  # the server ends when its standard input does
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
-"""Errors on their way through Spark: packed where they happen, unpacked where they are reported.
+"""Errors on their way through Spark: packed where they are raised, unpacked where they are reported.
 
-Spark turns whatever a worker raises into a page of Java and Python stack traces. An error of ours is
-therefore packed into one marked token inside the message of a plain exception; the engine finds the
-token in whatever Spark reports and has the original error, typed fields and all. Errors that are
-Spark's own are translated where we know the remedy, and shortened to their first lines otherwise.
+Spark turns any worker's exception into a page of Java and Python stack traces. A Drivetrain error is
+therefore packed into one marked token inside the message of a plain exception; the engine finds the token in
+Spark's report and restores the original error with its typed fields. Spark's own errors are translated if
+their remedy is known, and shortened to their first lines otherwise.
 
 Only classes of Drivetrain's own error tree are rebuilt, from JSON: nothing is unpickled.
 """
@@ -44,20 +44,20 @@ _STATE = (
     "org.rocksdb.RocksDBException",
     "org.apache.hadoop.fs.ChecksumException",
 )
-"""What Spark says when files of its own checkpoint are not as it wrote them."""
+"""Parts of Spark's reports when files of its own checkpoint are damaged."""
 _PYTHON_GONE = (
     "Python worker exited unexpectedly",
     "Broken pipe",
     "java.io.EOFException",
     "Connection reset",
 )
-"""What Java says when the Python at the other end of a connection is gone."""
+"""Parts of Java's reports when the Python process at the other end of a connection is gone."""
 _PYTHON_LATE = "Python worker failed to connect back"
-"""What Java says when a Python process that it started did not report in time."""
+"""Part of Java's report when a Python process that it started did not connect in time."""
 
 
 class StateDamagedError(UserError):
-    """What Spark keeps of a fragment's state cannot be read."""
+    """Spark's state of a fragment cannot be read."""
 
     code = "state-damaged"
 
@@ -67,17 +67,17 @@ class EmbeddedError(RuntimeError):
 
 
 def embedded(error: DrivetrainError) -> EmbeddedError:
-    """`error` as an exception that survives Spark; raise it in workers."""
+    """`error` as an exception that can pass through Spark; raise it in workers."""
     scrub(error)
     body = {"class": type(error).__name__, "fields": {k: v for k, v in vars(error).items() if k != "args"}}
     packed = base64.b64encode(json.dumps(body, default=str).encode()).decode()
     # Workers send text as UTF-8, which has no lone surrogates.
-    told = str(error).encode(errors="backslashreplace").decode()
-    return EmbeddedError(f"⟦drivetrain:{packed}⟧ {told}")
+    text = str(error).encode(errors="backslashreplace").decode()
+    return EmbeddedError(f"⟦drivetrain:{packed}⟧ {text}")
 
 
 def recovered(text: str) -> DrivetrainError | None:
-    """The `DrivetrainError` that was embedded in what Spark reported, if there is one."""
+    """The `DrivetrainError` that was embedded in Spark's report, if there is one."""
     found = _TOKEN.search(text)
     if found is None:
         return None
@@ -91,7 +91,7 @@ def recovered(text: str) -> DrivetrainError | None:
 
 
 def translated(error: BaseException, where: str | None = None) -> DrivetrainError:
-    """What to tell the user about `error`, which Spark (or we) raised while `where` was running."""
+    """The user's error for `error`, which Spark (or Drivetrain) raised while `where` was running."""
     if isinstance(error, DrivetrainError):
         return error
     text = f"{error}\n{error.__cause__ or ''}"
@@ -148,7 +148,7 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
 
 @contextmanager
 def refusals_named(where: str) -> Iterator[None]:
-    """Turn what Spark says against the operator `where`, which the block builds, into our own error."""
+    """Turn Spark's complaint about the operator `where`, which the block builds, into a Drivetrain error."""
     try:
         yield
     except Exception as error:
@@ -158,7 +158,7 @@ def refusals_named(where: str) -> Iterator[None]:
 
 
 def analysis_error(error: BaseException, where: str) -> DrivetrainError:
-    """What to tell the user when Spark's analyzer refuses an operator."""
+    """The user's error when Spark's analyzer refuses an operator."""
     ours = recovered(str(error))
     if ours is not None:
         return ours
@@ -192,6 +192,6 @@ def _known(name: str) -> type[DrivetrainError]:
 
 
 def _short(text: str, lines: int = 4) -> str:
-    """The first lines of what Spark says, without Java's stack."""
+    """The first lines of Spark's report, without Java's stack."""
     kept = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
     return scrubbed("\n    ".join(kept[:lines]))

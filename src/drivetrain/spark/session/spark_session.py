@@ -1,19 +1,19 @@
 """One tuned Spark session per process.
 
-What differs from PySpark's defaults, and why:
+Differences from PySpark's defaults, with reasons:
 
 - shuffle partitions from the number of cores: the default of 200 makes every small batch several
   times slower;
-- state in RocksDB with changelog checkpoints: state may exceed memory, and a batch writes what it
-  changed, not everything;
+- state in RocksDB with changelog checkpoints: state may exceed memory, and a batch writes only its
+  changes;
 - checkpoint files through `FileSystemBasedCheckpointFileManager`: the default one forks processes for
-  links on a local disk;
-- workers run this very Python, so that what the driver can import they can import too;
-- UTC, Arrow, and a log that says errors only.
+  links on a local disk, and Hadoop's file system one for each file (see `local_files`);
+- workers run the driver's Python, so they can import whatever the driver can;
+- UTC, Arrow, and a log with errors only.
 
-On a Spark cluster the workers are other machines' processes: they start the Python of `PYSPARK_PYTHON`, else
-the one at the path that this one has here. A standalone master is looked for before Spark is started: Spark
-itself would try for a minute and then end the application without a word that could be caught.
+On a Spark cluster the workers are processes of other machines: they start the Python of `PYSPARK_PYTHON`, or
+the one with the same path as this one. A standalone master is contacted before Spark starts: Spark itself
+would try for a minute and then end the application without an error that could be caught.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
@@ -37,6 +36,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import spark as keys
 from drivetrain.config.references import resolved_options
 from drivetrain.errors import MissingDependencyError, UnavailableError
+from drivetrain.spark.session import local_files
 from drivetrain.spark.session.class_archive import java_options
 from drivetrain.spark.session.java import java_program
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
@@ -47,14 +47,13 @@ from drivetrain.spark.session.spark_errors import translated
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-_LOG = Path(__file__).resolve().with_name("log4j2.properties")
 _MASTER_S = 5.0
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""PySpark's: they print what it raises as JSON, before anyone could catch it."""
+"""PySpark's loggers that print its errors as JSON before they can be caught."""
 
 
 def cores(master: str) -> int:
-    """How many cores a Spark master gives us: those of this machine unless `local[N]` says less."""
+    """How many cores a Spark master provides: those of this machine, or fewer with `local[N]`."""
     if master.startswith("local[") and master != "local[*]":
         return int(master[6:-1].split(",")[0])
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -72,11 +71,12 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC -Xss4m "
         "-XX:+ExitOnOutOfMemoryError "
-        f"-Dlog4j2.configurationFile={_LOG.as_uri()}{_temporary_files()} {java_options()}".rstrip(),
+        f"-Dlog4j2.configurationFile={local_files.LOG_SETTINGS.as_uri()}"
+        f"{_temporary_files()} {java_options()}".rstrip(),
         "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # With several stateful operators in a query late would mean: by the watermark of the batch before. A
-        # message for a window that has fired would open it again, and it would fire twice. We have one.
+        # With several stateful operators in a query, Spark judges lateness by the watermark of the batch
+        # before: a message for a fired window would reopen it, and it would fire twice. We have one.
         "spark.sql.streaming.statefulOperator.allowMultiple": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.metricsEnabled": "false",
@@ -96,11 +96,11 @@ def settings(config: Config) -> Mapping[str, str]:
         del chosen["spark.driver.bindAddress"], chosen["spark.driver.host"]
     extra: Mapping[str, str] = config[keys.CONF]
     chosen.update(extra)
-    return chosen
+    return chosen | local_files.spark_settings(config[keys.MASTER], extra)
 
 
 def _temporary_files() -> str:
-    """Where Java puts its temporary files: where this process does, so that they go with those."""
+    """The option for Java's temporary files: into this process's folder, so that they are deleted with it."""
     place = tempfile.gettempdir()
     return "" if len(place.split()) != 1 else f" -Djava.io.tmpdir={place}"
 
@@ -143,7 +143,7 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
     if active is None:
         filter_lost_java(spark)
     spark.sparkContext.setLogLevel("ERROR")
-    # Spark says "query ... has been stopped" as an error for every clean stop: that is noise here.
+    # Spark logs "query ... has been stopped" as an error for every clean stop: that is noise here.
     jvm = spark._jvm
     for name in (
         "org.apache.spark.sql.execution.streaming",
@@ -160,9 +160,9 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Spark's Java process with settings that everybody may see: they are on its command line.
+    """Start Spark's Java process with the settings that are not secret: they are on its command line.
 
-    Those with secrets come to it over the connection, before anything is started in it.
+    Settings with secrets follow over the connection, before anything is started in it.
     """
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False)
@@ -173,9 +173,9 @@ def _start_java(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _interrupt_kept() -> Iterator[None]:
-    """Leave Ctrl-C to whoever had it: PySpark's own handler calls Java in the middle of another call.
+    """Keep the existing handler of Ctrl-C: PySpark's own calls Java in the middle of another call.
 
-    It cancels the running batch; ours lets it finish.
+    PySpark's cancels the running batch; Drivetrain's lets it finish.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -215,9 +215,9 @@ def require_master(master: str) -> None:
 
 
 def _choose_python(config: Config) -> None:
-    """Say which Python runs functions: this one here; on a cluster what the user says, or the same path."""
+    """Choose the Python for functions: this one; on a cluster the user's choice, or the same path."""
     if config[keys.MASTER].startswith("local"):
-        # Spark looks for installed data sources with the driver's Python, though in a process of its own.
+        # Spark looks for installed data sources with the driver's Python, but in a separate process.
         os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"] = worker_python()
         return
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -236,8 +236,10 @@ def require_java() -> None:
         raise MissingDependencyError(
             "Spark needs Java, which was not found", where=where, got=home, remedy=remedy
         )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    version = told.split('"')[1] if '"' in told else ""
+    output = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+    ).stderr
+    version = output.split('"')[1] if '"' in output else ""
     major = version.split(".")[0]
     if not major.isdigit() or int(major) < 17:
         raise MissingDependencyError(

@@ -1,1 +1,1 @@
-"""The states of an application, as users query them."""
+"""The state of an application, for queries by users."""

@@ -1,10 +1,10 @@
-"""What Spark's native aggregates keep, as values.
+"""Reads the state of Spark's native aggregates as values.
 
-Problem: Spark's state reader gives the buffers of an aggregation, not its results: a mean is a sum and a
+Problem: Spark's state reader returns the buffers of an aggregation, not its results: a mean is a sum and a
 count.
 
-Design: of the aggregations whose buffers are plain, the results are computed here as Spark does; the others
-are refused by name. The buffers of one aggregation stand side by side, in the order of the aggregations.
+Design: aggregations with plain buffers are computed here as Spark does; the others are refused by name. The
+buffers of the aggregations follow one another, in the order of the aggregations.
 
 Called by `state_query`.
 """
@@ -30,7 +30,7 @@ _WIDTHS: Final = {"count": 1, "sum": 1, "min": 1, "max": 1, "avg": 2}
 
 
 def on_our_scale(states: DataFrame) -> DataFrame:
-    """Rows of Spark's state reader with the bounds of windows in ms, as `aggregate_values` takes them."""
+    """Rows of Spark's state reader with the bounds of windows in ms, for `aggregate_values`."""
     key: Any = states.schema["key"].dataType
     windows = [f.name for f in key.fields if f.dataType.simpleString() == _WINDOW]
     parts = []
@@ -49,14 +49,14 @@ def aggregate_values(
 ) -> Iterator[tuple[tuple[Any, ...], Span | None, Any]]:
     """Key, window and value of each row of `on_our_scale`; several aggregations give a mapping by name.
 
-    Raises `UserError` for aggregations and windows whose state says nothing by itself.
+    Raises `UserError` for aggregations and windows whose state is not a result.
     """
     if operation.window.kind == "session":
         raise UserError(f"{processor} has session windows, whose states cannot be queried")
     kinds = [(name, _kind(aggregation, processor)) for name, aggregation in operation.aggregations]
     width = len(operation.keys)
     running = operation.window.kind == "global" and operation.window.emission == "accumulating"
-    # Running results keep the newest timestamp, too.
+    # Accumulating results also keep the newest timestamp.
     expected = sum(_WIDTHS[kind] for _, kind in kinds) + running
     for row in rows:
         key, buffers = tuple(row["key"]), list(row["value"])
@@ -94,7 +94,7 @@ def _mean(total: Any, count: int) -> Any:
 
 
 def _plain(part: Any) -> Any:
-    """A part of a key as a column's values are to functions: a struct is a dict by field."""
+    """A part of a key in the form in which functions get column values: a struct is a dict by field."""
     if hasattr(part, "asDict"):
         return {name: _plain(value) for name, value in part.asDict().items()}
     if isinstance(part, dict):

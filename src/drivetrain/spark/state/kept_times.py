@@ -1,11 +1,11 @@
-"""The application times as of which a fragment's directory gives its states exactly.
+"""Computes the application times for which a fragment's directory has exact states.
 
-Problem: the answer follows from the clock of a committed batch and from the pictures that are still there.
-The fragment itself needs it when it is saved, and so does everybody who asks for states, of the fragment's
-directory or of a snapshot of it.
+Problem: the answer follows from the clock of a committed batch and from the pictures that still exist. The
+fragment itself needs it when it is saved; so do state queries, of the fragment's directory or of a snapshot
+of it.
 
-Design: the last time is the last step that the clock has passed; the first is as old as pictures are kept,
-counted from the newest one.
+Design: the last time is the last step that the clock has passed. The first is the newest picture's time minus
+the period for which pictures are kept.
 
 Called by `spark.state.state_query` and `spark.checkpoints.participation`.
 """
@@ -33,7 +33,7 @@ def clock_at(fragment: Path, batch: int) -> int:
 
 
 def kept_times(fragment: Path, operation: Operation | None, batch: int) -> PictureTimes | None:
-    """As of which times the states after a committed batch can be had; None when no pictures are taken."""
+    """The times for which the states after a committed batch are available; None if no pictures are taken."""
     persistent = operation.persistent if isinstance(operation, Process) else None
     if persistent is None or persistent.state.step_ms is None:
         return None

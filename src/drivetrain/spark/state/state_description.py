@@ -1,12 +1,12 @@
-"""What the state in a fragment's checkpoint is, for whoever asks without having the application.
+"""Describes the state in a fragment's checkpoint to processes that do not have the application.
 
-Problem: Spark keeps bytes and buffers; what they mean is known to the operator that is compiled over them, in
-the process that runs it. Somebody who asks from elsewhere has the state directory only.
+Problem: Spark keeps bytes and buffers; only the operator that is compiled over them, in the process that runs
+it, knows what they mean. A query from elsewhere has only the state directory.
 
-Design: the operation itself, pickled into the fragment's directory whenever the fragment is compiled, with
-the application's own classes in it. It never comes from anywhere but the state directory: who may write there
-runs code in the application anyway. Who asks may be the process that has these classes: what is read are
-copies of them, since the pickler would otherwise put what it reads into the classes that are there.
+Design: the operation itself, with the application's own classes, is pickled into the fragment's directory
+whenever the fragment is compiled. It is only ever read from the state directory: anyone who may write there
+runs code in the application anyway. The reader may be the process that has these classes, so it reads copies
+of them: otherwise the pickler would write into the existing classes.
 
 Called by `fragment` (writes) and `state_query` (reads).
 """
@@ -28,11 +28,11 @@ from drivetrain.runtime.durable import write_whole, writing
 
 _FILE: Final = "operator"
 _MAKERS: Final = (_make_skeleton_class, _make_skeleton_enum)
-"""What the pickler makes classes with; the last argument but one says which class of this process it is."""
+"""The pickler's class makers; their last argument but one identifies a class of this process."""
 
 
 def note_operator(fragment: Path, node: Node) -> None:
-    """Say what the state of a fragment is, if it is one that can be asked for."""
+    """Store the description of a fragment's state, if that state can be queried."""
     if not node.operation.can_be_asked:
         return
     content = cloudpickle.dumps(node.operation)
@@ -41,7 +41,7 @@ def note_operator(fragment: Path, node: Node) -> None:
 
 
 def noted_operator(fragment: Path) -> Operation | None:
-    """What `note_operator` said; None if the fragment keeps no state that can be asked for.
+    """The operation that `note_operator` stored; None if the fragment has no state that can be queried.
 
     Raises InputError when it cannot be read here.
     """

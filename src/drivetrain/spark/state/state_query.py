@@ -1,18 +1,18 @@
-"""Asking an application for its states: now, or as of an application time, while it runs or when it does not.
+"""Queries the states of an application: now, or as of an application time, whether or not it runs.
 
-Problem: states are in Spark's checkpoint of a fragment, which a query may be writing to. Who asks must not
-disturb it, must not be told half of a batch, and may not have the application's code.
+Problem: states are in Spark's checkpoint of a fragment, which a query may be writing to. A state query must
+not disturb it, must not return half of a batch, and may not have the application's code.
 
-Design: the newest batch that Spark has committed is read by Spark's own state reader, which copies what it
-needs; `state_description` says what the bytes mean. A persistent Task's states as of an earlier time follow
-from those of that batch and the pictures since (`state_pictures`). When Spark or the Task has deleted
-meanwhile what was about to be read, it is read anew, from the batch that is the newest then. A time whose
-pictures are deleted is looked for in the snapshot of the newest checkpoint, too: what that was recorded with
-can be asked for as long as it is the newest.
+Design: Spark's own state reader reads the newest batch that Spark has committed, and copies what it needs;
+`state_description` gives the bytes their meaning. A persistent Task's states as of an earlier time follow
+from those of that batch and the pictures since (`state_pictures`). If Spark or the Task deletes files while
+they are being read, the query starts again, from the batch that is the newest then. If the pictures for a
+time are deleted, the snapshot of the newest checkpoint is tried, too: the time that it was recorded with can
+be queried for as long as it is the newest.
 
 Invariants:
 
-1. What is told is the state after one committed batch, or exactly as of the time that was asked for.
+1. A result is the state after one committed batch, or exactly as of the requested time.
 2. A time that cannot be answered exactly is refused, with the nearest ones that can.
 
 Called by `drivetrain.state`, by the handle of `drivetrain.start`, and by the command `drivetrain state`.
@@ -67,9 +67,9 @@ class KeptState:
 
 
 class States:
-    """The states of one processor; every question is answered from the newest committed batch.
+    """The states of one processor; every query is answered from the newest committed batch.
 
-    `files` are the application's checkpoints (None: those of no application, this is a snapshot).
+    `files` are the application's checkpoints (None for a snapshot, which has none).
 
     >>> def spent(states: States) -> None:
     ...     print(states.clock_ms(), states.times())
@@ -93,9 +93,9 @@ class States:
     def get(self, key: Any, at: Moment | None = None) -> Any:
         """The value of a key, now or as of an application time; None when it has none.
 
-        With windows a mapping by window: (start_ms, end_ms) to the value. `at` is ISO 8601 (UTC unless it
-        says otherwise), a datetime, or ms since the epoch; or "checkpoint", see `checkpoint_ms`. Raises
-        `UserError` for a time that cannot be answered.
+        With windows a mapping by window: (start_ms, end_ms) to the value. `at` is ISO 8601 (UTC by default),
+        a datetime, or ms since the epoch; or "checkpoint", see `checkpoint_ms`. Raises `UserError` for a time
+        that is not available.
         """
         found = self._found(at, key)
         windows = {state.window: state.value for state in found if state.window is not None}
@@ -111,11 +111,11 @@ class States:
         return None if batch < 0 else known_clock(clock_at(self._fragment, batch))
 
     def times(self) -> PictureTimes | None:
-        """As of which times one may ask without a checkpoint; None when no pictures are taken."""
+        """The times that can be queried without a checkpoint; None when no pictures are taken."""
         return kept_times(self._fragment, self.operation, committed(self._checkpoint))
 
     def checkpoint_ms(self) -> int:
-        """The application time of the newest checkpoint: as of it all processors with pictures can be asked.
+        """The application time of the newest checkpoint: all processors with pictures have it.
 
         Raises `UserError` when there is no checkpoint, or it has no such time.
         """
@@ -138,7 +138,7 @@ class States:
             )
         return record.as_of_ms
 
-    # -- what is read ------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @property
     def _checkpoint(self) -> Path:
@@ -163,7 +163,7 @@ class States:
 
     @contextmanager
     def _saved(self) -> Iterator[States | None]:
-        """The states in the snapshot of the newest checkpoint, which stays meanwhile; None without one."""
+        """The states in the snapshot of the newest checkpoint, held meanwhile; None without one."""
         if self._files is None or not self._files.snapshots.is_dir():
             yield None
             return
@@ -176,7 +176,7 @@ class States:
             yield States(place, self.processor, self._spark) if place is not None and is_there else None
 
     def _newest(self, at_ms: int | None, *keys: Any) -> list[KeptState]:
-        """From the newest committed batch."""
+        """The states from the newest committed batch."""
         error: Exception | None = None
         for _ in range(_ATTEMPTS):
             batch = committed(self._checkpoint)
@@ -186,7 +186,7 @@ class States:
                 return self._read(batch, at_ms, *keys)
             except DrivetrainError:
                 raise
-            except Exception as raised:  # noqa: BLE001 - Spark's, of files that it has deleted meanwhile
+            except Exception as raised:  # noqa: BLE001 - of Spark, about files that it has just deleted
                 error = raised
         raise UnavailableError(
             f"the states of {self.processor} cannot be read right now",
@@ -229,7 +229,7 @@ class States:
 
     def _of_fold(self, operation: Fold, batch: int) -> Iterator[KeptState]:
         for blob in self._blobs(batch).values():
-            groups: Mapping[tuple[Any, int, int], Any] = pickle.loads(blob)  # noqa: S301 - what Spark keeps of us
+            groups: Mapping[tuple[Any, int, int], Any] = pickle.loads(blob)  # noqa: S301 - from our own state
             for (key, start, end), state in groups.items():
                 window = None if operation.window.kind == "global" else (start // 1000, -(-end // 1000))
                 yield KeptState(_bare(key), operation.monoid.result(state), window)
@@ -249,7 +249,7 @@ class States:
         for number in range(BUCKETS) if bucket is None else [bucket]:
             states = TwoStates(rules, blobs.get(number))
             until_ms = states.checkpoint_ms if number in blobs else clock_ms
-            # Spark calls a bucket up to a millisecond after its time, and one without messages not at all.
+            # Spark calls a bucket up to a millisecond after its time, and not at all without messages.
             _, due = states.advance(max(ended_by(clock_ms), states.clock_ms))
             if at_ms is None:
                 found = {(span, key): state for span, key, state in states.items()}
@@ -262,7 +262,7 @@ class States:
                 yield KeptState(decoded_key(key), rules.monoid.result(state), None if span == EVER else span)
 
     def _require(self, at_ms: int, times: PictureTimes | None) -> None:
-        assert times is not None  # asked for before
+        assert times is not None  # the caller has checked it
         if at_ms in times:
             return
         step_ms = times.step_ms
@@ -289,8 +289,8 @@ class States:
 def states_of(home: Path, processor: str, spark: Callable[[], SparkSession]) -> States:
     """The states of a processor of the application that keeps its state in `home`.
 
-    Raises `UserError` when that has no processor of the name with a state to ask for, `InputError` when what
-    it says of it cannot be read.
+    Raises `UserError` when there is no such processor with a state that can be queried, `InputError` when its
+    description cannot be read.
     """
     fragment = home / "fragments" / processor
     if Path(processor).name == processor and fragment.is_dir():

@@ -1,15 +1,15 @@
-"""Executors of custom applications: processes without Spark that run what the user's class says.
+"""Executors of custom applications: processes without Spark that run the user's own actor class.
 
-Problem: an application master of a user's own wants work done on other machines, without an engine.
+Problem: a user's application master needs work done on other machines, without an engine.
 
 Design: the process is launched like any executor, so workers, slots, logs and clean-up are the same. It loads
 the user's file, takes the class in `ApplicationMaster.executor`, a `CustomExecutor`, and spawns it as
-`/user/executor`. That registers, and then gets whatever the application master tells it, in `received`;
-`self.app_master` is whom to answer. Messages are classes of the user's file with a tag of their own, so that
-both sides, which run that file, mean the same.
+`/user/executor`. The actor registers, and then `received` gets each message of the application master, which
+is `self.app_master`. Messages are classes in the user's file with their own tags, so that both sides, which
+load that file, use the same ones.
 
 Invariants:
-1. It ends with its worker, with its application master, when it is told to, and when it is refused.
+1. It ends with its worker, with its application master, on `EndExecutor`, and when it is refused.
 2. `received` is called only after the application master has registered it.
 
 Called by `python -m drivetrain.cluster.executor`, when the spec names an application master.
@@ -51,7 +51,7 @@ _PAUSE_S: Final = 0.5
 
 @dataclass(frozen=True)
 class ExecutorSetup:
-    """What an executor of a custom application is given; `id` is what its application master knows it by."""
+    """What an executor of a custom application is given; its application master knows it by `id`."""
 
     id: str
     app_id: str
@@ -66,7 +66,7 @@ class ExecutorSetup:
 
 
 class Welcome(Message, frozen=True, tag="dt.local.custom.welcome"):
-    """What came of the registration; `refused` is why there is none."""
+    """The outcome of the registration; `refused` is the reason for a refusal."""
 
     refused: str | None = None
 
@@ -83,7 +83,7 @@ class CustomExecutor(Actor):
         return self.setup.app_master
 
     def setting(self, name: str, default: str = "") -> str:
-        """The value that `--set` gave, else `default`."""
+        """The value of a setting from `--set`, else `default`."""
         return self.setup.spec.settings.get(name, default)
 
     def pre_start(self) -> None:
@@ -94,7 +94,7 @@ class CustomExecutor(Actor):
         )
 
     def ready(self) -> None:
-        """The application master knows this executor now."""
+        """Called when the application master has registered this executor."""
 
     async def received(self, message: Message) -> None:
         """Handle a message of the application's own."""
@@ -116,12 +116,12 @@ class CustomExecutor(Actor):
 
     async def _register(self) -> None:
         setup = self.setup
-        hello = RegisterExecutor(
+        request = RegisterExecutor(
             setup.id, setup.app_id, setup.epoch, self.context.me, os.getpid(), setup.host
         )
         while True:
             try:
-                await self.app_master.ask(hello, ExecutorRegistered, timeout_ms=_ASK_MS)
+                await self.app_master.ask(request, ExecutorRegistered, timeout_ms=_ASK_MS)
             except (ActorFailedError, ActorStoppedError):
                 raise
             except AskError:
@@ -131,7 +131,7 @@ class CustomExecutor(Actor):
 
 
 def main(launch: LaunchFile) -> int:
-    """Be the executor of the launch file's custom application; returns the exit code."""
+    """Run the executor of the launch file's custom application; returns the exit code."""
     return asyncio.run(_serve(launch))
 
 
@@ -149,7 +149,7 @@ async def _serve(launch: LaunchFile) -> int:
     make: Any = cls.executor
     config = launch.load_config()
     settings = remote_settings(config, system=launch.system)
-    os.environ.pop(SECRET_VARIABLE, None)  # what the user's code starts need not know it
+    os.environ.pop(SECRET_VARIABLE, None)  # processes started by the user's code must not get it
     system = ActorSystem(launch.system, config=config)
     await attach_remote(system, settings)
     ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -178,6 +178,6 @@ async def _serve(launch: LaunchFile) -> int:
         print_line(f"ends: {ended.result() if ended.done() else 'its actor failed'}", file=sys.stderr)
         return 0 if ended.done() else 70
     finally:
-        with contextlib.suppress(DrivetrainError):  # an actor that hangs: the process ends all the same
+        with contextlib.suppress(DrivetrainError):  # an actor that hangs does not keep the process
             await system.terminate()
         failed.cancel()

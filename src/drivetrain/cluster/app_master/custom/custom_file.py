@@ -1,7 +1,7 @@
-"""Finds the application master that a user's file holds.
+"""Finds the application master class in a user's file.
 
 `ApplicationSpec.app_master` is "module:Class". A module with the name of the application's own file means
-that file, loaded once per process as `run` loads application files; any other is imported, with the unpacked
+that file, loaded once per process, as `run` loads application files; any other is imported, with the unpacked
 archive on the path.
 
 Called by the client (`declared_app_master`), the application master's process and the executors'.
@@ -47,7 +47,7 @@ def declared_app_master(path: Path, name: str | None = None) -> type[Application
 
 
 def spelled(path: Path, cls: type[ApplicationMaster]) -> str:
-    """The text for `ApplicationSpec.app_master` of a class that `path` defines."""
+    """The value of `ApplicationSpec.app_master` for a class that `path` defines."""
     return f"{path.stem}:{cls.__name__}"
 
 

@@ -1,12 +1,12 @@
-"""The executors of one application: asked for, launched, registered, lost, replaced.
+"""The executors of one application: requested, launched, registered, lost, replaced.
 
-Problem: between "I need an executor" and "it is here" lie a leader, a worker and a process, each of which may
-die, refuse or stay silent; and what was given up must end, or it would hold slots and locks.
+Problem: getting an executor involves a leader, a worker and a process, each of which may die, refuse or stay
+silent; and an executor that was given up must end, or it would hold slots and locks.
 
-Design: a member per executor that is wanted, with a state; methods are events and return effects. What is
-asked and not answered is asked again by `tick`, since every request has an id and repeating it is harmless. A
-member that is lost is replaced after the delay of a restart strategy; what it leaves on a worker is stopped
-until the worker says that it has ended, or has ended itself.
+Design: each wanted executor is a member with a state; methods are events and return effects. `tick` repeats
+unanswered requests, which have ids and are harmless to repeat. A lost member is replaced after the delay of a
+restart strategy; `tick` keeps stopping its process until the worker reports its end, or is gone itself, or
+`_STOP_TRIES` are used up.
 
     REQUESTED ──allocated──▶ LAUNCHING ──registered──▶ READY
         │ refused                │ failed, exited, silent   │ exited, lost
@@ -15,7 +15,7 @@ until the worker says that it has ended, or has ended itself.
 
 Invariants, checked by `check()`:
 1. There are never more members than wanted.
-2. An executor that registers is known by its launch, or refused.
+2. An executor that registers is a member with that launch, or refused.
 3. Every process that may live is a member's, or is being stopped.
 
 Called by `app_master`. Pure.
@@ -34,7 +34,7 @@ from drivetrain.errors import InternalError
 
 
 class MemberState(StrEnum):
-    """The life of an executor, as its application master sees it."""
+    """The state of an executor, as its application master sees it."""
 
     REQUESTED = "requested"
     LAUNCHING = "launching"
@@ -56,12 +56,12 @@ class Member:
 
     @property
     def id(self) -> str:
-        """The executor's id: that of its launch, or of the request before there is one."""
+        """The executor's id: that of its launch, or before the launch that of the request."""
         return self.request_id if self.allocation is None else self.allocation.allocation_id
 
     @property
     def host(self) -> str:
-        """Where it runs; empty before that is known."""
+        """The host that it runs on; empty until known."""
         return "" if self.allocation is None else self.allocation.host
 
 
@@ -75,21 +75,21 @@ class AskForSlots:
 
 @dataclass(frozen=True, slots=True)
 class CancelSlots:
-    """Effect: tell the leader that the request is not needed."""
+    """Effect: cancel the request at the leader."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchExecutor:
-    """Effect: tell the worker to start the executor."""
+    """Effect: let the worker start the executor."""
 
     allocation: SlotsAllocated
 
 
 @dataclass(frozen=True, slots=True)
 class StopExecutor:
-    """Effect: tell the worker to end the process."""
+    """Effect: let the worker end the process."""
 
     launch_id: str
     worker: ActorRef
@@ -105,7 +105,7 @@ class MemberLost:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """Effect: there is no executor for `place` and none to come; `retryable` unless it never can be."""
+    """Effect: no executor for `place` can be had; `retryable` unless that can never change."""
 
     place: str | None
     code: str
@@ -136,7 +136,7 @@ _STOP_TRIES: Final = 30
 
 @dataclass
 class ExecutorPool:
-    """Keeps an executor per wanted place; `prefix` makes request ids unique among application masters."""
+    """Keeps an executor per wanted place; `prefix` makes request ids unique across application masters."""
 
     prefix: str
     strategy: RestartStrategy
@@ -147,16 +147,16 @@ class ExecutorPool:
     is_ending: bool = False
     _requests: int = 0
 
-    # ---- who is there
+    # ---- members
 
     @property
     def ready(self) -> list[Member]:
-        """Those that take work, the oldest first."""
+        """The executors that can work, the oldest first."""
         return [m for m in self.members.values() if m.state is MemberState.READY]
 
     @property
     def is_empty(self) -> bool:
-        """Whether no process of ours can be alive."""
+        """Whether no executor process can be alive."""
         return not self.leftovers and all(m.allocation is None for m in self.members.values())
 
     def find(self, launch_id: str) -> Member | None:
@@ -166,12 +166,12 @@ class ExecutorPool:
     # ---- events
 
     def want(self, place: str | None, now_ms: int) -> list[PoolEffect]:
-        """One more executor is wanted, on the worker `place` or anywhere."""
+        """Add an executor, on the worker `place` or on any."""
         self.wanted.append(place)
         return self.fill(now_ms)
 
     def fill(self, now_ms: int) -> list[PoolEffect]:
-        """Ask for what is missing."""
+        """Request the missing executors."""
         if self.is_ending:
             return []
         missing = list(self.wanted)
@@ -186,7 +186,7 @@ class ExecutorPool:
         return effects
 
     def allocated(self, given: SlotsAllocated, now_ms: int) -> list[PoolEffect]:
-        """Slots are held for a request."""
+        """Slots were allocated for a request."""
         member = self.members.get(given.request_id)
         if member is None or self.is_ending:
             return [CancelSlots(given.request_id)]
@@ -196,7 +196,7 @@ class ExecutorPool:
         return []
 
     def refused(self, request_id: str, code: str, why: str) -> list[PoolEffect]:
-        """There are no slots for a request."""
+        """A request for slots was refused."""
         member = self.members.get(request_id)
         if member is None or member.state is not MemberState.REQUESTED:
             return []
@@ -204,7 +204,7 @@ class ExecutorPool:
         return [Unavailable(member.place, code, why, retryable=code == "no-slots")]
 
     def registered(self, launch_id: str, executor: ActorRef, pid: int) -> bool:
-        """An executor is there; False when it is none of ours (any more)."""
+        """An executor registers; False when it is not, or no longer, a member."""
         member = self.find(launch_id)
         if member is None or self.is_ending or member.executor not in (None, executor):
             return False
@@ -218,14 +218,14 @@ class ExecutorPool:
             member.pid = pid
 
     def gone(self, launch_id: str, why: str, now_ms: int, *, ended: bool) -> list[PoolEffect]:
-        """An executor cannot be used any more; `ended` when its process is known to have ended."""
+        """An executor can no longer be used; `ended` when its process is known to have ended."""
         if ended:
             self.leftovers.pop(launch_id, None)
         member = self.find(launch_id)
         return [] if member is None else self._lose(member, why, now_ms, ended=ended)
 
     def worker_gone(self, worker: ActorRef, now_ms: int) -> list[PoolEffect]:
-        """A worker has ended or is out of reach: whatever it started dies with it."""
+        """A worker has ended or is out of reach: all processes that it started die with it."""
         for launch_id in [i for i, left in self.leftovers.items() if left.worker == worker]:
             del self.leftovers[launch_id]
         effects: list[PoolEffect] = []
@@ -237,11 +237,11 @@ class ExecutorPool:
         return effects
 
     def stop(self, launch_id: str, why: str, now_ms: int) -> list[PoolEffect]:
-        """Give an executor up and end its process."""
+        """Drop an executor and end its process."""
         return self.gone(launch_id, why, now_ms, ended=False)
 
     def end(self) -> list[PoolEffect]:
-        """No executor is needed any more: requests are taken back, nobody is replaced."""
+        """No more executors are needed: cancel requests, and stop replacing."""
         self.is_ending = True
         waiting = [m.request_id for m in self.members.values() if m.allocation is None]
         for request_id in waiting:
@@ -249,14 +249,14 @@ class ExecutorPool:
         return [CancelSlots(request_id) for request_id in waiting]
 
     def stop_all(self, now_ms: int) -> list[PoolEffect]:
-        """End whatever still runs."""
+        """End all remaining executors."""
         effects: list[PoolEffect] = []
         for member in list(self.members.values()):
             effects += self._lose(member, "the application ends", now_ms, ended=False)
         return effects
 
     def tick(self, now_ms: int) -> list[PoolEffect]:
-        """Time has passed: what was not answered is asked again, who does not register is given up."""
+        """Time has passed: repeat unanswered requests, and drop executors that did not register in time."""
         effects: list[PoolEffect] = []
         for launch_id, left in list(self.leftovers.items()):
             left.tries += 1

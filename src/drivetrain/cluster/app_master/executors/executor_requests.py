@@ -1,7 +1,7 @@
-"""The shell around the pool of executors: asks the leader for slots, tells workers, hears of executors.
+"""The shell around the pool of executors: exchanges messages with the leader, workers and executors.
 
-Design: messages of the leader, of workers and of executors become events of `ExecutorPool`; its effects are
-performed here. What only the application master can decide is called back (`ExecutorUser`).
+Design: messages of the leader, of workers and of executors become events of `ExecutorPool`; this module
+performs its effects. It calls the application master (`ExecutorUser`) for decisions that only that can make.
 
 Invariants: those of `executor_pool`; an executor of another application or epoch is refused.
 
@@ -53,11 +53,11 @@ _REMEDY: Final = (
 
 
 class ExecutorUser(Protocol):
-    """What the shell needs of its application master."""
+    """The methods of its application master that the shell needs."""
 
     @property
     def now_ms(self) -> int:
-        """A clock that does not go back."""
+        """A clock that never goes back."""
 
     def executor_joined(self, member: Member) -> None:
         """An executor registered."""
@@ -66,19 +66,19 @@ class ExecutorUser(Protocol):
         """An executor that had joined is gone."""
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
-        """There is no executor to be had."""
+        """No executor can be had."""
 
     def call_hook(self, hook: Callable[[], None]) -> None:
-        """Call one of the three: what a user's own raises fails the application."""
+        """Call one of the three hooks above; an exception in a user's hook fails the application."""
 
     def note(self, error: ErrorView) -> None:
-        """Remember an error."""
+        """Record an error for followers."""
 
     def changed(self) -> None:
         """Something that followers see has changed."""
 
     def abandon(self, why: str) -> None:
-        """Somebody else has the application."""
+        """Stop: another application master has the application."""
 
 
 class Executors:
@@ -97,35 +97,35 @@ class Executors:
             setup.config[keys.START_TIMEOUT],
         )
 
-    # ---- what the application master wants
+    # ---- requests of the application master
 
     def want(self, worker: str | None) -> None:
-        """Have one more, on that worker or anywhere."""
+        """Add an executor, on that worker or on any."""
         self._perform(self.pool.want(worker, self._user.now_ms))
 
     def stop(self, executor_id: str, why: str) -> None:
-        """Give one up: its process is ended, and another takes its place."""
+        """End an executor's process and replace the executor."""
         self._perform(self.pool.stop(executor_id, why, self._user.now_ms))
 
     def refill(self) -> None:
-        """Ask for missing ones now."""
+        """Request missing executors now."""
         self._perform(self.pool.fill(self._user.now_ms))
 
     def ask_again(self) -> None:
-        """The leader has changed: it has to be asked for what the one before has not given."""
+        """Repeat open requests for slots: the leader has changed."""
         for member in self.pool.members.values():
             if member.allocation is None:
                 self._ask_for_slots(member.request_id, member.place)
 
     def end(self, why: str) -> None:
-        """No more are needed: those that are there are told to end."""
+        """Request no more executors, and send `EndExecutor` to the existing ones."""
         self._perform(self.pool.end())
         for member in self.pool.ready:
             assert member.executor is not None
             member.executor.tell(EndExecutor(self._setup.epoch, why), self._context.me)
 
     def stop_all(self) -> None:
-        """Have workers end whatever still runs."""
+        """Let workers end all remaining executors."""
         self._perform(self.pool.stop_all(self._user.now_ms))
 
     def beat(self) -> None:
@@ -133,7 +133,7 @@ class Executors:
         self._perform(self.pool.tick(self._user.now_ms))
 
     def views(self) -> tuple[ExecutorView, ...]:
-        """What followers see of them."""
+        """The executors for the status."""
         slots = self._config[keys.EXECUTOR_SLOTS]
         return tuple(
             ExecutorView(
@@ -148,7 +148,7 @@ class Executors:
             for member in self.pool.members.values()
         )
 
-    # ---- what others say
+    # ---- messages
 
     def handle(self, message: Message) -> bool:
         """Handle a message of the leader, a worker or an executor about executors; False for any other."""
@@ -177,7 +177,7 @@ class Executors:
                     self._perform(self.pool.gone(member.id, why, now_ms, ended=False))
                 self._perform(self.pool.worker_gone(actor, now_ms))
             case RegisterExecutor():
-                self._registers(message)
+                self._register(message)
             case ReadLog():
                 self._read_log(message)
             case _:
@@ -191,7 +191,7 @@ class Executors:
             why = f"{why}; the end of its log:\n{tail}"
         self._perform(self.pool.gone(message.launch_id, why, now_ms, ended=True))
 
-    def _registers(self, message: RegisterExecutor) -> None:
+    def _register(self, message: RegisterExecutor) -> None:
         setup, known = self._setup, self.pool.find(message.executor_id)
         is_new = known is not None and known.executor is None
         is_ours = (message.app_id, message.epoch) == (setup.app_id, setup.epoch)

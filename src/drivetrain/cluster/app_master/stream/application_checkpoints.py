@@ -1,14 +1,15 @@
-"""The checkpoints of an application in a cluster: between application master, executors and state directory.
+"""The checkpoints of an application in a cluster: connects its executors, state directory and coordinator.
 
-Problem: the coordinator must outlive every executor, and what it decides must be where the next application
-master finds it; fragments that answer it run in other processes, and change them.
+Problem: the coordinator must outlive every executor, and the next application master must find its decisions;
+the fragments that answer it run in other processes, and move between them.
 
-Design: the coordinator is a child of the application master (`runtime.checkpoints.coordinator_actor`), made
-once the application is prepared. What it persists lies in the application's state directory, as everything
-else of a checkpoint does: the application master has to reach it like the executors. Commands go to the
-fragments with sources; what executors tell fragments elsewhere is relayed by the application master.
+Design: the coordinator is a child of the application master (`runtime.checkpoints.coordinator_actor`),
+started once the application is prepared. It persists its records in the application's state directory, next
+to all other parts of a checkpoint: the application master must be able to reach that directory, like the
+executors. Commands go to the fragments with sources; the application master relays commands between
+executors.
 
-What if we die here: the next application master goes on from what is persisted, in recovery.
+If this process dies at any point, the next application master recovers from the persisted records.
 
 Invariants:
 
@@ -59,11 +60,11 @@ from drivetrain.runtime.run_directory import RunDirectory
 
 _LAST_MS: Final = 60_000
 _ANSWER_MS: Final = 10_000
-"""How much longer than its own timeout a question may take."""
+"""How much longer than its own timeout a request may take."""
 
 
 class CheckpointNews(Message, frozen=True, tag="dt.local.app.checkpoint-news"):
-    """What the coordinator wants told, or known."""
+    """A command to send, new figures, or an error, from the coordinator."""
 
     command: Command | None = None
     figures: CheckpointFigures | None = None
@@ -71,9 +72,9 @@ class CheckpointNews(Message, frozen=True, tag="dt.local.app.checkpoint-news"):
 
 
 class ApplicationCheckpoints:
-    """The checkpoints of what was planned; `clock_ms` is the application's clock.
+    """The checkpoints of the planned application; `clock_ms` returns the application's clock.
 
-    `tell` takes a command for a fragment by one of its inputs.
+    `tell(fragment, input, command)` sends a command to a fragment, by one of its inputs.
     """
 
     def __init__(
@@ -97,9 +98,9 @@ class ApplicationCheckpoints:
             if any(plan.graph.nodes[id].operation.stream_source is not None for id in f.processors)
         ]
         self.are_made: Final = makes_checkpoints(plan, config)
-        """Whether they are made all the time."""
+        """Whether checkpoints are made periodically."""
         self.figures: CheckpointFigures | None = None
-        """What people are told; None before there was anything to tell."""
+        """The figures for users; None before the first."""
         self._is_all_published = not self.are_made
         self._is_last_wanted = False
         files = CheckpointFiles(self._rundir.home)
@@ -128,12 +129,12 @@ class ApplicationCheckpoints:
             self._actor.tell(CheckpointEvent(event))
 
     def failed(self, fragment: str, why: str) -> None:
-        """An attempt of a fragment is over, and another follows."""
+        """An attempt of a fragment has failed, and another follows."""
         self._is_all_published = not self.are_made
         self._actor.tell(CheckpointEvent(ActionFailed(fragment, why)))
 
     def take(self, news: CheckpointNews) -> None:
-        """Take what the coordinator says."""
+        """Handle news from the coordinator."""
         if news.command is not None:
             for fragment in self._has_sources:
                 self._tell(fragment, COORDINATOR, news.command)
@@ -142,13 +143,13 @@ class ApplicationCheckpoints:
 
     @property
     def owes(self) -> bool:
-        """Whether fragments that have finished may have prepared what is not published yet."""
+        """Whether finished fragments may have prepared output that is not published yet."""
         return not self._is_all_published
 
     def is_all_published(self, then: Callable[[], None]) -> bool:
-        """Once all fragments have finished: whether what they made is published.
+        """Whether the output of fragments is published; for use once all of them have finished.
 
-        If not, a checkpoint is made, and `then` is called, which asks again.
+        If not, requests a checkpoint and afterwards calls `then`, which should ask again.
         """
         if not self._is_all_published and not self._is_last_wanted:
             self._is_last_wanted = True
@@ -162,10 +163,10 @@ class ApplicationCheckpoints:
     def _made_last(self, record: CheckpointRecord | None, then: Callable[[], None]) -> None:
         self._is_last_wanted = False
         self._is_all_published = record is not None
-        then()  # without a record it is asked for again: whatever keeps it is told
+        then()  # without a record `then` requests another; the figures show what delays it
 
     def save(self, message: MakeSavepoint, asker: ActorRef) -> None:
-        """Make a savepoint; the asker is told when it is there, or why it is not."""
+        """Make a savepoint; the asker gets `SavepointMade` when it is complete or has failed."""
         loop, ask = asyncio.get_running_loop(), self._actor.ask
         want, timeout_ms = WantCheckpoint(message.timeout_ms), message.timeout_ms + _ANSWER_MS
 

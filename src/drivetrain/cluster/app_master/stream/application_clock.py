@@ -1,19 +1,19 @@
-"""The clock of an application in a cluster: between its application master, its executors and the registry.
+"""The clock of an application in a cluster: connects its executors, the clock service and the registry.
 
-Problem: executors say how far their fragments are; the clock that follows must be known to a majority of the
-masters before anybody is told, so that the next application master does not tell less.
+Problem: executors report how far their fragments are; a majority of the masters must know the resulting clock
+before anyone else sees it, so that the next application master does not continue with a smaller one.
 
-Design: the clock service is a child of the application master (`runtime.clock_actor`). What executors report
-goes to it; what it wants persisted goes into the next report to the leader, and counts when that was taken.
-Who waits for a time is passed on to it. The application master keeps what it was told last.
+Design: the clock service is a child of the application master (`runtime.clock_actor`). It gets the executors'
+reports; a clock that it wants persisted goes into the next report to the leader, and counts once the leader
+has accepted that report. Requests to wait for a time are forwarded to it. This object keeps the last clock
+that it announced.
 
 Invariants:
 
 1. `clock_ms` is in the registry.
-2. A report to the leader says what was to be persisted when the report was made; nothing later counts with
-it.
+2. After a report to the leader, only the clock that the report contained counts as persisted.
 
-Called by `running_job`, and by `stream_app_master` for what the registry and followers see.
+Called by `running_job`, and by `stream_app_master` for the registry and followers.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class ClockNews(Message, frozen=True, tag="dt.local.app.clock-news"):
-    """What the clock service wants done, or known."""
+    """An effect of the clock service, for the application master to perform."""
 
     effect: Effect
 
 
 class ApplicationClock:
-    """The clock of the fragments `vertices`; `start_ms` is what the registry knows, None: nothing yet."""
+    """The clock of the fragments `vertices`; `start_ms` is the registry's clock, None if it has none."""
 
     def __init__(
         self, context: Context, vertices: Sequence[Vertex], config: Config, start_ms: int | None
@@ -71,17 +71,17 @@ class ApplicationClock:
     # ---- events
 
     def take_report(self, report: ExecutorReport) -> None:
-        """An executor says how far its fragments are."""
-        for told in report.fragments:
-            event = FragmentReported(told.fragment, told.attempt, told.settled_clock_ms, told.waiting_for)
+        """Pass an executor's report on its fragments' clocks to the clock service."""
+        for one in report.fragments:
+            event = FragmentReported(one.fragment, one.attempt, one.settled_clock_ms, one.waiting_for)
             self._actor.tell(ClockEvent(event))
 
     def restarted(self, fragment: str, attempt: int) -> None:
-        """An attempt is deployed: those before it are over."""
+        """An attempt is deployed, so that earlier ones no longer count."""
         self._actor.tell(ClockEvent(FragmentRestarted(fragment, attempt)))
 
     def take(self, effect: Effect) -> bool:
-        """Take what the clock service says; returns whether the registry is to be told now."""
+        """Perform an effect of the clock service; returns whether to report to the leader now."""
         match effect:
             case PersistClock(clock_ms):
                 self._wanted_ms = clock_ms
@@ -94,25 +94,25 @@ class ApplicationClock:
         return False
 
     def to_report(self) -> int | None:
-        """The clock for a report to the leader that is made now."""
+        """The clock for the report to the leader that is being made."""
         self._in_report_ms = self.clock_ms if self._wanted_ms is None else self._wanted_ms
         return self._in_report_ms
 
     def reported(self) -> bool:
-        """The registry has the report that was made last; returns whether it is to be told more."""
+        """The registry has the last report; returns whether a newer clock must be reported."""
         if self._in_report_ms is not None:
             self._actor.tell(ClockEvent(ClockPersisted(self._in_report_ms)))
         return self._wanted_ms is not None and self._wanted_ms != self._in_report_ms
 
     def forward(self) -> None:
-        """Somebody waits for a time: the clock service answers."""
+        """Forward a request to wait for a time: the clock service answers it."""
         self._context.forward(self._actor)
 
-    # ---- what there is
+    # ---- queries
 
     def stall(self, fragment: str) -> tuple[int, str | None]:
-        """For how long, in ms, the fragment's clock has stood, and for whom it waits; (0, None): it moves."""
-        stall, told_s = self._stalls.get(fragment, (None, 0.0))
+        """How long, in ms, the fragment's clock has not moved, and what it waits for; (0, None): it moves."""
+        stall, reported_s = self._stalls.get(fragment, (None, 0.0))
         if stall is None:
             return 0, None
-        return stall.stalled_ms + int(self._context.system.loop.time() - told_s) * 1000, stall.waiting_for
+        return stall.stalled_ms + int(self._context.system.loop.time() - reported_s) * 1000, stall.waiting_for

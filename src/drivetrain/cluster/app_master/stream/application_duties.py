@@ -1,20 +1,20 @@
-"""What is done once for a whole application: it is prepared, its job is begun, and its end is noted.
+"""Steps done once for a whole application: it is prepared, its job is started, and its end is recorded.
 
-Problem: one executor prepares and concludes for all, and may die over it. Nothing may be deployed before the
-application is prepared and the registry knows it.
+Problem: one executor prepares and concludes for all, and may die doing so. Nothing may be deployed before the
+application is prepared and the registry records it.
 
-Design: the order of things. The first executor that joins is asked to `Prepare`; the job begins when all
-executors are there, or a moment later; when all fragments have finished, an executor is asked to `Conclude`.
-Each step may be taken at any time, and does nothing unless it is time for it; who was asked, and what counts
-as the answer, is kept by `errands`.
+Design: the order of the steps. The first executor that joins is asked to `Prepare`; the job starts when all
+executors have joined, or `PATIENCE_MS` later; when all fragments have finished, an executor is asked to
+`Conclude`. Every step may be called at any time, and does nothing before its time; `errands` keeps which
+executor was asked, and which answer counts.
 
 Invariants:
-1. The state is forgotten (`fresh`), or begun anew by a replay, once each time it is asked for: that it was is
-   in the registry before any fragment is deployed.
-2. `Conclude` is asked for only when every fragment has finished; it may be asked twice when an executor dies
-   over it.
+1. Each request for a new state (`fresh`, a replay, a savepoint) takes effect once: the registry records it
+   before any fragment is deployed.
+2. `Conclude` is asked for only when every fragment has finished; it is repeated when an executor dies doing
+   it.
 
-Called by `stream_app_master` when something has happened, which hands on the answers, too.
+Called by `stream_app_master` after each relevant event and with the answers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.core.job.job_events import JobState
 
 PATIENCE: Final = "patience"
-"""What the delay is called that ends with `patience_over`."""
+"""The name of the delay that ends with `patience_over`."""
 PATIENCE_MS: Final = 10_000
-"""How long a prepared application waits for the other executors before it begins with those it has."""
+"""How long a prepared application waits for more executors before it starts with those it has."""
 
 
 class Duties:
@@ -50,30 +50,30 @@ class Duties:
         self.errands: Final = Errands(owner.ask, owner.config[keys.PREPARE_TIMEOUT])
 
     def take_up(self) -> None:
-        """Do what it is time for: prepare, begin the job, conclude."""
+        """Take the next step, if it is due: prepare, start the job, conclude."""
         self.prepare()
         self.open()
         self.conclude()
 
     def prepare(self) -> None:
-        """Have an executor prepare the application, unless it is prepared or this is under way."""
+        """Let an executor prepare the application, unless it is prepared or one is doing so."""
         owner, ready, errands = self._owner, self._owner.pool.ready, self.errands
         is_time = self._running.job.state in (JobState.CREATED, JobState.RUNNING) and owner.end_state is None
         if errands.prepared or errands.is_under_way or not ready or not is_time:
             return
-        # No earlier epoch has prepared, else the registry's spec, which this one was launched with, says no.
+        # If an earlier epoch had prepared, the spec in our launch file would no longer request a new state.
         setup, spec = owner.setup, owner.setup.spec
         prepare = Prepare(setup.app_id, setup.epoch, spec.fresh, spec.replay_from_ms, spec.savepoint)
         errands.prepare(ready[0], prepare)
         owner.changed()
 
     def open(self) -> None:
-        """Begin the job, once the application is prepared and the registry knows what it must know."""
+        """Start the job, once the application is prepared and the registry records its new state."""
         owner, job, prepared = self._owner, self._running.job, self.errands.prepared
         if prepared is None or owner.end_state is not None:
             return
         if owner.setup.spec.begins_anew and not owner.is_known_prepared:
-            owner.report()  # when that is taken, this is called again
+            owner.report()  # this is called again when the registry has the report
             return
         if job.state is JobState.CREATED:
             self._running.perform(job.start(eager=prepared.resumed))
@@ -83,12 +83,12 @@ class Duties:
             owner.wake(PATIENCE, 0, PATIENCE_MS)
 
     def patience_over(self) -> None:
-        """Begin with the executors that are there."""
+        """Start with the executors that have joined."""
         if self.errands.prepared:
             self._running.perform(self._running.job.open())
 
     def conclude(self) -> None:
-        """Have an executor note the end, once all fragments have finished and all is published."""
+        """Let an executor record the end, once all fragments have finished and published their output."""
         owner, job, ready = self._owner, self._running.job, self._owner.pool.ready
         if not job.executions or job.state is not JobState.RUNNING:
             return
@@ -104,7 +104,7 @@ class Duties:
         owner.changed()
 
     def answered(self, answer: Answered) -> None:
-        """An executor has prepared, or concluded, or could not."""
+        """Handle an executor's answer to `Prepare` or `Conclude`, or its absence."""
         owner, running = self._owner, self._running
         errand = self.errands.answered(answer)
         if errand is None or owner.end_state is not None:
@@ -124,13 +124,13 @@ class Duties:
                 owner.note(error)
                 running.fail(error, retryable=retryable)
             case _:
-                # It died over it, or does not answer: another one shall try.
+                # It died or does not answer: let another executor try.
                 what, member = errand
                 owner.stop_executor(member.id, f"it did not {what}: {answer.why}")
                 self.prepare()
                 self.conclude()
 
     def outputs(self) -> tuple[OutputView, ...]:
-        """The sinks, with what they took; none before the application is prepared."""
+        """The sinks with their message counts; empty before the application is prepared."""
         prepared = self.errands.prepared
         return () if prepared is None else self._running.progress.outputs(prepared.outputs)

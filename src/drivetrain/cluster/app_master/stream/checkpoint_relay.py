@@ -1,15 +1,15 @@
-"""What an application master does for checkpoints: it carries words, and begins them when all fragments run.
+"""An application master's part in checkpoints: starts them when all fragments run, and relays messages.
 
-Problem: fragments in different executors answer the coordinator and tell each other of barriers; attempts die
-and others follow; programs want savepoints before there is anything to save.
+Problem: fragments in different executors answer the coordinator and pass barriers to each other; attempts die
+and others follow; users request savepoints before the application has state to save.
 
-Design: one object from the beginning to the end, which knows whether there are checkpoints yet. What they are
-is in `application_checkpoints`; to whom a word goes is known to the application master, which relays it.
+Design: one object exists as long as the application master, and knows whether checkpoints have started yet.
+`application_checkpoints` makes them; the application master, which knows the executors, relays the messages.
 
 Invariants:
 
 1. There are no checkpoints before all fragments run.
-2. Executors hear once that an attempt has moved away from them.
+2. Executors are informed once when an attempt has moved away from them.
 
 Called by `stream_app_master`, and by `running_job` when fragments run or move.
 """
@@ -41,11 +41,11 @@ from drivetrain.core.checkpoint.transaction import Command
 
 @dataclass(frozen=True)
 class CheckpointPort:
-    """What it needs of the application master.
+    """The functions of the application master that `CheckpointTraffic` needs.
 
-    `relay` hands a word to the executor of a fragment, `tell_others` to all executors but one, `note` takes
-    errors, `changed` hears that there is something to show, `clock_ms` is the application's clock, `is_over`
-    says that nothing can be saved any more.
+    `relay` sends a message to the executor of a fragment, `tell_others` to all executors but one, `note`
+    records errors, `changed` is called when the figures change, `clock_ms` returns the application's clock,
+    `is_over` whether it is too late for savepoints.
     """
 
     relay: Callable[[str, Message], None]
@@ -65,12 +65,12 @@ class CheckpointTraffic:
         self._config: Final = config
         self._port: Final = port
         self._made: ApplicationCheckpoints | None = None
-        self._attempts: dict[str, int] = {}  # the newest of each fragment that others were told of
+        self._attempts: dict[str, int] = {}  # the newest attempt of each fragment announced to others
 
     # ---- events
 
     def runs(self, fragment: str, attempt: int, planned: Planned | None, *, do_all_run: bool) -> None:
-        """An attempt of a fragment runs; once all fragments do there are checkpoints."""
+        """An attempt of a fragment runs; checkpoints start once all fragments do."""
         if self._made is not None:
             if attempt > 1:
                 self._made.failed(fragment, "it has started again")
@@ -80,14 +80,14 @@ class CheckpointTraffic:
             )
 
     def moved(self, fragment: str, attempt: int, executor: str) -> None:
-        """A fragment goes on in `executor`; elsewhere its earlier attempts are out of checkpoints."""
+        """A fragment moves to `executor`; its earlier attempts elsewhere leave checkpoints."""
         if self._attempts.get(fragment, 1) >= attempt or self._made is None:
             return
         self._attempts[fragment] = attempt
         self._port.tell_others(executor, FragmentMoved(self._epoch, fragment))
 
     def received(self, message: Message) -> bool:
-        """Take a word about checkpoints; False if it is about something else."""
+        """Handle a message about checkpoints; False for any other message."""
         match message:
             case CheckpointCommand():
                 if message.epoch == self._epoch:
@@ -118,18 +118,18 @@ class CheckpointTraffic:
     def _tell_command(self, fragment: str, input: str, command: Command) -> None:
         self._port.relay(fragment, CheckpointCommand(self._epoch, fragment, input, command))
 
-    # ---- what the application master asks
+    # ---- queries
 
     @property
     def figures(self) -> CheckpointFigures | None:
-        """What people are told; None before there was anything to tell."""
+        """The figures for users; None before the first."""
         return None if self._made is None else self._made.figures
 
     @property
     def owes(self) -> bool:
-        """Whether fragments that have finished may have prepared what is not published yet."""
+        """Whether finished fragments may have prepared output that is not published yet."""
         return self._made is not None and self._made.owes
 
     def is_all_published(self, then: Callable[[], None]) -> bool:
-        """Whether what finished fragments have made is published; if not, `then` is called once it may be."""
+        """Whether all output of finished fragments is published; if not, calls `then` once it may be."""
         return self._made is None or self._made.is_all_published(then)

@@ -1,12 +1,12 @@
-"""What one executor is asked to do for the whole application: to prepare it, and to conclude it.
+"""Errands: requests to one executor on behalf of the whole application, to prepare it and to conclude it.
 
-Problem: an executor may die over it or never answer, and an answer may come after another one was asked.
+Problem: an executor may die or never answer, and its answer may arrive after another one was asked.
 
 Design: one errand is under way at a time; each has a number, and only the answer to the latest counts.
 
 Invariants:
 1. At most one executor has an errand that counts.
-2. The application is prepared when an executor has said so, and stays it.
+2. The application is prepared once an executor has answered so, and remains prepared.
 
 Called by `application_duties`, which chooses executors and acts on the outcome.
 """
@@ -32,12 +32,12 @@ class Errands:
     def __init__(self, ask: Ask, timeout_ms: int) -> None:
         self._ask: Final = ask
         self._timeout_ms: Final = timeout_ms
-        self._member: Member | None = None  # who has the errand that is under way
+        self._member: Member | None = None  # the executor of the errand under way
         self._what = ""
         self._number = 0
-        self._helpers: set[str] = set()  # executors that have prepared, or tried to: Spark runs there
+        self._helpers: set[str] = set()  # executors that have had an errand: Spark runs there
         self.prepared: Prepared | None = None
-        """What the executor said that has prepared the application."""
+        """The answer of the executor that prepared the application; None before."""
         self.printed = ""
         """What the application's hooks printed at its end."""
 
@@ -47,15 +47,15 @@ class Errands:
         return self._member is not None
 
     def prepare(self, member: Member, message: Prepare) -> None:
-        """Have the executor prepare the application."""
+        """Ask the executor to prepare the application."""
         self._send("prepare", member, message)
 
     def conclude(self, member: Member, message: Conclude) -> None:
-        """Have the executor note the application's end."""
+        """Ask the executor to record the application's end."""
         self._send("conclude", member, message)
 
     def answered(self, answer: Answered) -> tuple[str, Member] | None:
-        """An answer has come: to which errand, and whose; None when it does not count any more."""
+        """Handle an answer; returns its errand and executor, None when it no longer counts."""
         member = self._member
         if answer.number != self._number or member is None:
             return None
@@ -70,7 +70,7 @@ class Errands:
         return self._what, member
 
     def waiting_for(self) -> str | None:
-        """What is waited for while an errand is under way."""
+        """What the application waits for while an errand is under way; else None."""
         if self._member is None:
             return None
         if self._what == "prepare":

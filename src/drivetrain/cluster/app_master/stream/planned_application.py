@@ -1,7 +1,7 @@
-"""The application as its application master needs it: vertices of the job, and the graph for its counts.
+"""The parts of an application that its application master needs: vertices of the job, the graph for counts.
 
-Loads the user's file, in a process that must stay small: neither PySpark nor pyarrow is imported here (the
-user's file may, and pays for it).
+Loads the user's file, in a process that must stay small: this module imports neither PySpark nor pyarrow (the
+user's file may, at its own cost).
 
 Called by `__main__`, which hands `load` to the application master.
 """
@@ -26,7 +26,7 @@ from drivetrain.core.plan.planner import plan as make_plan
 
 @dataclass(frozen=True)
 class Planned:
-    """The vertices in topological order; `graph` None counts only what executors count themselves.
+    """The vertices in topological order; with `graph` None, `counts` has only the executors' own counts.
 
     Without a `plan` no checkpoints are made. `name` and `settings` are the application's own.
     """
@@ -44,7 +44,7 @@ class Planned:
         late: Mapping[str, int],
         dead: Mapping[str, int],
     ) -> dict[str, tuple[int, int, int, int]]:
-        """Messages in, out, late and dead-lettered by processor, from those that were counted."""
+        """Messages in, out, late and dead-lettered by processor, from the executors' counts."""
         taken: Mapping[str, int | None] = into
         given: Mapping[str, int | None] = out
         names: list[str] = sorted({*out, *into, *late, *dead})
@@ -58,7 +58,7 @@ class Planned:
 
 
 def vertices_of(plan: Plan) -> tuple[Vertex, ...]:
-    """The fragments of a plan, each with those whose channels it reads."""
+    """The fragments of a plan, each with the fragments whose channels it reads."""
     producers: dict[str, list[FragmentId]] = {f.id: [] for f in plan.fragments}
     for channel in plan.channels:
         producers[channel.consumer_fragment].append(FragmentId(channel.producer_fragment))
@@ -66,7 +66,7 @@ def vertices_of(plan: Plan) -> tuple[Vertex, ...]:
 
 
 def load(spec: ApplicationSpec, code_directory: str, config: Config) -> Planned:
-    """Load the application and plan it as executors do; what its file raises is an ApplicationFileError."""
+    """Load and plan the application as executors do; raises ApplicationFileError for errors in its file."""
     path = str(Path(code_directory) / spec.file)
     target = path if spec.target is None else f"{path}:{spec.target}"
     application = load_application(target, spec.settings)

@@ -1,4 +1,4 @@
-"""Restart policies from the configuration, and what an earlier application master said of restarts.
+"""Restart policies from the configuration, and the state of restarts from an earlier application master.
 
 Called by `__main__` and `running_job`.
 """
@@ -17,7 +17,7 @@ from drivetrain.core.job.restarts import RestartKind, RestartPolicy
 
 
 def policies(config: Config) -> tuple[RestartPolicy, RestartPolicy]:
-    """The restart policies of each fragment and of the job; raises ConfigError when they make no sense."""
+    """The restart policies of each fragment and of the job; raises ConfigError when they conflict."""
     kind = RestartKind(config[keys.RESTART_STRATEGY])
     attempts, job_attempts = config[keys.RESTART_ATTEMPTS], config[keys.JOB_ATTEMPTS]
     rest: dict[str, Any] = {
@@ -29,17 +29,17 @@ def policies(config: Config) -> tuple[RestartPolicy, RestartPolicy]:
         "interval_ms": config[keys.RESTART_INTERVAL],
     }
     policy = RestartPolicy(kind, attempts, **rest)
-    # Unlike for a fragment, 0 means never here: the exponential strategy reads it as without end.
+    # For the job, 0 means never; the exponential strategy would read it as unlimited.
     job_kind = kind if job_attempts else RestartKind.NONE
     return policy, RestartPolicy(job_kind, job_attempts, **rest)
 
 
 def decoded(registered: AppMasterRegistered | None) -> Mapping[str, object]:
-    """What `AppMasterReport.restarts` said last, as plain data; empty when there was none."""
+    """The last `AppMasterReport.restarts` as plain data; empty without one."""
     if registered is None or not registered.restarts:
         return {}
     try:
         saved = msgspec.msgpack.decode(registered.restarts)
     except msgspec.MsgspecError:
-        return {}  # another version's: counting begins anew
+        return {}  # from another version: start counting again
     return saved if isinstance(saved, dict) else {}

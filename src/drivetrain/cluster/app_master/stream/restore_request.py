@@ -1,17 +1,18 @@
-"""An application goes back to its last checkpoint: its master asks the leader for another epoch of it.
+"""Returns an application to its last checkpoint: asks the leader to restart it with another epoch.
 
-Problem: the state of a fragment is lost, and what was published must not be published again. All fragments
-have to begin again together, which is what a restart of the whole application does.
+Problem: the state of a fragment is lost, and output that was published must not be published again. All
+fragments have to start again together, which a restart of the whole application does.
 
-Design: the leader is asked until it acts, which ends this application master. It is told of which epoch the
-request is, so that one that comes late, or twice, does not restart what was restarted already.
+Design: the request to the leader is repeated until it takes effect, which ends this application master. It
+names the epoch, so that a late or repeated request does not restart an application that was restarted
+already.
 
 Invariants:
 
-1. It is asked for once at a time, and again until the end when nobody answers.
+1. One request is under way at a time, and it is repeated until the end if the leader does not answer.
 2. One loss of state restarts the application once.
 
-Called by `stream_app_master` when `running_job` says so.
+Called by `stream_app_master` when `running_job` reports the loss.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from drivetrain.cluster.messages.applications import Restart
 RESTORE_NEEDED: Final = "restore-needed"
 """The code of the error of a fragment whose state is lost; see `spark.checkpoints.participation`."""
 GO_BACK: Final = "go back"
-"""What its requests and delays are called."""
+"""The name of its requests and delays."""
 _AGAIN_MS: Final = 5_000
 
 
 class GoingBack:
-    """The way back of one application; `wake` has `ask` called after so many ms."""
+    """The return of one application to its checkpoint; `wake(ms)` calls `ask` later."""
 
     def __init__(
         self,
@@ -48,14 +49,14 @@ class GoingBack:
         self._has_begun = False
 
     def begin(self, why: str) -> None:
-        """The state of a fragment is lost; harmless when repeated."""
+        """Start asking, because the state of a fragment is lost; idempotent."""
         if not self._has_begun:
             self._has_begun = True
             self._setup.log(f"asks to be started again: {why}")
             self.ask()
 
     def ask(self) -> None:
-        """Ask the leader, or later when there is none."""
+        """Ask the leader, or wait if there is none."""
         leader = self._leader()
         if leader is not None:
             request = Restart(self._setup.app_id, epoch=self._setup.epoch)
@@ -64,6 +65,6 @@ class GoingBack:
             self._wake(_AGAIN_MS)
 
     def answered(self, answer: Answered) -> None:
-        """The leader has answered, or could not be reached, or does not answer."""
+        """Handle the leader's answer; without one, ask again later."""
         if answer.answer is None:
             self._wake(_AGAIN_MS)

@@ -1,15 +1,15 @@
-"""The job of a streaming application: what executors say of its fragments, and what follows from that.
+"""The job of a streaming application: turns executors' reports into its events, and performs its effects.
 
-Problem: see `core.job.job` for what must become of fragments; somebody has to tell executors, and to listen.
+Problem: `core.job.job` decides what happens to fragments; its decisions must reach the executors, whose
+messages must reach it.
 
-Design: a shell over `Job`, with the progress and the clock that belong to it. What executors say becomes
-events of the job, and its effects are performed here. What is told may be lost: `Deploy` and `CancelFragment`
-are told again by `beat` until the executor speaks of the attempt.
+Design: a shell over `Job`, with its progress and clock. Messages may be lost: `beat` repeats `Deploy` and
+`CancelFragment` until the executor reports on the attempt.
 
 Invariants:
 1. An executor that does not stop its fragments in time is ended with its process.
-2. What an ended attempt has counted is final, and its clock counts no more once another one is deployed.
-3. When what a finished fragment gave to sinks is gone, all fragments begin again.
+2. The counts of an ended attempt are final, and its clock no longer counts once another one is deployed.
+3. When the unpublished output of a finished fragment is lost, all fragments start again.
 
 Called by `stream_app_master`, and by `application_duties`, which begins and concludes the job.
 """
@@ -54,7 +54,7 @@ from drivetrain.core.job.placement import ReadyExecutor
 
 JOB: Final = "job"
 FRAGMENT: Final = "fragment "
-"""What the delays are called that end with `job_due` and `fragment_due`; the fragment follows."""
+"""Names of the delays that end with `job_due` and `fragment_due`; the fragment's id follows the latter."""
 
 _EVENTS: Final = {
     FragmentOutcome.RUNNING: ExecutionEvent.RUNS,
@@ -73,8 +73,8 @@ _RUN: Final = (ExecutionState.RUNNING, ExecutionState.FINISHED)
 class RunningJob:
     """The job of `planned`, for the application master `owner`.
 
-    `go_back` is called with the reason when an executor says that state is lost, `finished` when all
-    fragments have finished and the end is to be noted.
+    `go_back` is called with the reason when an executor reports that state is lost, `finished` when all
+    fragments have finished and the end must be recorded.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class RunningJob:
         self.progress: Final = StreamProgress(self.job, planned)
         self.clock: Final = ApplicationClock(owner.context, planned.vertices, owner.config, owner.clock())
 
-    # ---- what executors say
+    # ---- messages of executors
 
     def executor_joined(self, member: Member) -> None:
-        """An executor takes fragments."""
+        """An executor is ready for fragments."""
         slots = self._owner.config[keys.EXECUTOR_SLOTS]
         self.perform(self.job.executor_ready(ReadyExecutor(ExecutorId(member.id), slots, member.host)))
 
     def executor_lost(self, member: Member, why: str) -> None:
-        """Its fragments have failed; they go on elsewhere, or when another one is there."""
+        """Fail the executor's fragments; they continue elsewhere, or once another executor is ready."""
         error = ErrorView("executor-lost", f"executor {member.id} is gone: {why}")
         its_own = [execution for execution in self.job.executions if execution.executor == member.id]
         before = [execution for execution in its_own if execution.is_placed]
@@ -118,14 +118,14 @@ class RunningJob:
             self._fail_finished(error, retryable=True)
 
     def take_report(self, report: ExecutorReport) -> None:
-        """An executor says how far its fragments are."""
+        """Handle an executor's report on its fragments."""
         self.clock.take_report(report)
         for fragment in self.progress.take(report):
             self.perform(self.job.data_came(fragment))
         self._owner.changed()
 
     def fragment_changed(self, message: FragmentChanged) -> bool:
-        """An executor says what became of an attempt; returns whether that is the present one."""
+        """Handle the outcome of an attempt; returns whether it is the current one."""
         execution = self.job.execution(message.fragment)
         if execution is None or execution.attempt != message.attempt:
             return False
@@ -133,7 +133,7 @@ class RunningJob:
             self.take_report(message.report)
         error = message.error
         if message.outcome in (FragmentOutcome.FAILED, FragmentOutcome.CANCELED):
-            error = error or ErrorView("fragment", f"fragment {message.fragment} stopped without being told")
+            error = error or ErrorView("fragment", f"fragment {message.fragment} stopped unexpectedly")
             if message.outcome is FragmentOutcome.FAILED:
                 self._fragment_failed(message, execution, error)
         known, effects = self.job.changed(
@@ -164,15 +164,15 @@ class RunningJob:
             self._owner.note(error)
 
     def _fail_finished(self, error: ErrorView | None, *, retryable: bool) -> None:
-        """What a fragment has given to sinks cannot be published: all begin again."""
+        """Start all fragments again: a finished fragment's output cannot be published."""
         error = error or ErrorView("fragment", "a fragment that had finished is gone")
         self._owner.note(error)
         self.fail(error, retryable=retryable)
 
-    # ---- what the application master wants
+    # ---- requests of the application master
 
     def fail(self, error: ErrorView, *, retryable: bool) -> None:
-        """The job as a whole has failed; without `retryable` it does not begin again."""
+        """Fail the job as a whole; it starts again only if `retryable`."""
         self.perform(self.job.fail(error, self._now_ms, retryable=retryable))
 
     def cancel(self) -> None:
@@ -180,19 +180,19 @@ class RunningJob:
         self.perform(self.job.cancel(self._now_ms))
 
     def relay(self, fragment: str, message: Message) -> None:
-        """Hand a word to the executor that runs, or ran, a fragment; what gets lost is said again."""
+        """Send a message to the executor that runs, or ran, a fragment; senders repeat lost ones."""
         execution = self.job.execution(fragment)
         if execution is not None and execution.executor is not None:
             self.tell(execution.executor, message)
 
     def tell(self, executor: str, message: Message) -> None:
-        """Tell an executor, if it is there."""
+        """Send a message to an executor, if it exists."""
         member = self._owner.pool.find(executor)
         if member is not None and member.executor is not None:
             member.executor.tell(message, self._owner.context.me)
 
     def beat(self) -> None:
-        """Tell again what was not acted upon; end executors that do not stop their fragments."""
+        """Repeat unanswered messages; end executors that do not stop their fragments."""
         self.perform(self.job.unanswered())
         if self.job.state not in (JobState.FAILING, JobState.CANCELLING):
             self._cancel_since_ms = 0

@@ -1,14 +1,15 @@
 """The application master of a streaming application: drives its job on its executors.
 
 Problem: an application is loaded, prepared, run on executors that come and go, and concluded, while messages
-of all of them arrive in any order.
+from all of them arrive in any order.
 
-Design: the hooks of the base class, each handed to the part that it concerns. Registered, the user's file is
-loaded and planned in a thread; from then on there are the job with its executors (`running_job`), what is
-done once for the whole application (`application_duties`), and what followers see (`stream_status`).
-Checkpoints and the way back to one are there from the beginning.
+Design: each hook of the base class passes its event to the part that it concerns. After registration, a
+thread loads and plans the user's file; from then on there are the job with its executors (`running_job`), the
+steps done once for the whole application (`application_duties`), and the status (`stream_status`).
+Checkpoints and the return to one exist from the beginning.
 
-Invariant: before the application is loaded nothing that executors say has an effect; they are not asked for.
+Invariant: no executor is requested, and no executor's message has an effect, before the application is
+loaded.
 
 Called by `__main__`.
 """
@@ -33,7 +34,7 @@ from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, GoingBack
 from drivetrain.cluster.app_master.stream.running_job import FRAGMENT, JOB, RunningJob
-from drivetrain.cluster.app_master.stream.stream_status import status_of, waiting_for
+from drivetrain.cluster.app_master.stream.stream_status import moment_of, status_of, waiting_for
 from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.executing import ExecutorReport, FragmentChanged, Known
@@ -42,6 +43,7 @@ from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.core.job.history import History, HistoryKeeper
 from drivetrain.core.job.job import Job
 from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
@@ -50,14 +52,14 @@ LoadPlan = Callable[[], Planned]
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What there is once the application is loaded."""
+    """The parts that exist once the application is loaded."""
 
     running: RunningJob
     duties: Duties
 
 
 class StreamAppMaster(ApplicationMaster):
-    """`load` gives the planned application; it is called in a thread, and may raise."""
+    """`load` returns the planned application; it is called in a thread, and may raise."""
 
     are_hooks_ours = True
 
@@ -66,8 +68,9 @@ class StreamAppMaster(ApplicationMaster):
         self._load: Final = load
 
     def pre_start(self) -> None:
-        """Begin."""
+        """Create the parts that need no application, and start the base."""
         self._loaded: _Loaded | None = None
+        self._history = HistoryKeeper()
         port = CheckpointPort(
             self._relay,
             self._tell_others,
@@ -96,7 +99,7 @@ class StreamAppMaster(ApplicationMaster):
         )
 
     def recovered(self) -> None:
-        """Take up what the handling of a message that was refused may have left undone."""
+        """Take the steps that the handler of a refused message may have left undone."""
         if self._loaded is not None and self.end_state is None:
             self._loaded.duties.take_up()
 
@@ -115,24 +118,24 @@ class StreamAppMaster(ApplicationMaster):
     # ---- executors
 
     def executor_joined(self, member: Member) -> None:
-        """An executor takes fragments, once somebody has prepared the application."""
+        """An executor is ready for fragments, once the application is prepared."""
         if self._loaded is None:
             return
         self._loaded.running.executor_joined(member)
         self._loaded.duties.take_up()
 
     def executor_lost(self, member: Member, why: str) -> None:
-        """Its fragments have failed; they go on elsewhere, or when another one is there."""
+        """Fail the executor's fragments; they continue elsewhere, or once another executor is ready."""
         if self._loaded is not None:
             self._loaded.running.executor_lost(member, why)
 
     def no_executor(self, place: str | None, error: ErrorView, retryable: bool) -> None:
-        """Go on with those there are; without any the job has failed."""
+        """Continue with the other executors; without any, fail the job."""
         if self._loaded is not None and not self.pool.members:
             self._loaded.running.fail(error, retryable=retryable)
 
     def received(self, message: Message) -> None:
-        """What executors say, and the clock."""
+        """Handle messages of executors and of the clock service."""
         loaded = self._loaded
         match message:
             case FragmentChanged():
@@ -155,7 +158,7 @@ class StreamAppMaster(ApplicationMaster):
                     self.context.unhandled(message)
 
     def answered(self, answer: Answered) -> None:
-        """An executor has prepared, or concluded, or the leader sends the application back."""
+        """Handle an executor's answer to an errand, or the leader's to a restart request."""
         if answer.what == GO_BACK:
             self._way_back.answered(answer)
         elif self._loaded is not None:
@@ -165,7 +168,7 @@ class StreamAppMaster(ApplicationMaster):
         if self._loaded is not None:
             self._loaded.running.clock.forward()
         elif self.context.sender is not None:
-            self.context.reply(ClockSeen(self.clock(), is_reached=False))  # who waits asks again
+            self.context.reply(ClockSeen(self.clock(), is_reached=False))  # the client asks again
 
     def _relay(self, fragment: str, message: Message) -> None:
         if self._loaded is not None:
@@ -179,7 +182,7 @@ class StreamAppMaster(ApplicationMaster):
     # ---- time, and the end
 
     def woken(self, what: str, number: int) -> None:
-        """A delay is over."""
+        """Take the step that a delay was for."""
         if self._loaded is None or self.end_state is not None:
             return
         running, duties = self._loaded.running, self._loaded.duties
@@ -196,9 +199,12 @@ class StreamAppMaster(ApplicationMaster):
             running.perform(running.job.fragment_due(what.removeprefix(FRAGMENT), number))
 
     def beat(self) -> None:
-        """Tell again what was not acted upon; end executors that do not stop their fragments."""
+        """Repeat unanswered messages; end executors that do not stop their fragments."""
         if self._loaded is not None:
             self._loaded.running.beat()
+            now_ms = self.setup.clock_ms()
+            if self._history.is_due(now_ms):
+                self._history.note(moment_of(self.status()))
 
     def stopping(self, why: str) -> None:
         """Cancel the job: fragments stop at their next batch boundary."""
@@ -208,14 +214,18 @@ class StreamAppMaster(ApplicationMaster):
         else:
             self._loaded.running.cancel()
 
-    # ---- what the registry and followers see
+    # ---- for the registry and followers
+
+    def history(self) -> History:
+        """What was noted of the last quarter of an hour."""
+        return self._history.history()
 
     def has_prepared(self) -> bool:
         """Whether an executor has prepared the application."""
         return self._loaded is not None and self._loaded.duties.errands.prepared is not None
 
     def reported(self) -> None:
-        """The registry has the clock, and perhaps what it had to know before fragments are deployed."""
+        """The registry has the clock and the new state, so that fragments may be deployed."""
         if self._loaded is None:
             return
         if self._loaded.running.clock.reported() and self.end_state is None:
@@ -223,31 +233,31 @@ class StreamAppMaster(ApplicationMaster):
         self._loaded.duties.open()
 
     def clock(self) -> int | None:
-        """The smallest clock of all fragments, as the registry knows it; it never goes back."""
+        """The smallest clock of all fragments that is in the registry; it never goes back."""
         if self.end_state is ApplicationState.SUCCEEDED:
-            return FINAL_CLOCK_MS  # whoever comes after this one finds all fragments at their end
+            return FINAL_CLOCK_MS  # a later application master finds all fragments finished
         return super().clock() if self._loaded is None else self._loaded.running.clock.clock_ms
 
     def clock_to_report(self) -> int | None:
-        """What the clock service wants to be persisted, else the clock."""
+        """The clock that the clock service wants persisted, else the clock."""
         if self._loaded is None or self.end_state is ApplicationState.SUCCEEDED:
             return self.clock()
         return self._loaded.running.clock.to_report()
 
     def restarts(self) -> bytes | None:
-        """Restart strategies go on counting with the next application master, unless this was the end."""
+        """State from which the next application master continues counting restarts; empty at the end."""
         if self.job is None:
             return super().restarts()
         return msgspec.msgpack.encode(self.job.saved() if self.end_state is None else {})
 
     def status(self) -> JobStatus:
-        """What followers see."""
+        """The status for followers."""
         if self._loaded is None:
             return self.base_status(JobState.CREATED)
         return status_of(self, self._loaded.running, self._loaded.duties, self._checkpoints)
 
     def waiting_for(self) -> str | None:
-        """What keeps the application from processing, or from its end; None while it processes."""
+        """What the application waits for before it can process or end; None while it processes."""
         if self._loaded is None:
             return waiting_reasons.PLAN
         return waiting_for(self, self._loaded.running, self._loaded.duties)

@@ -1,17 +1,15 @@
-"""What executors have said of the fragments of a streaming application, and what followers see of it.
+"""The progress of a streaming application's fragments, as reported by executors.
 
-Problem: reports come late, from attempts that were given up, and twice; nothing may be counted from them that
-does not count, and nothing that was acknowledged as final may be lost or counted again.
+Problem: reports arrive late, from attempts that were given up, and twice; those must not count, and no final
+count may be lost or counted again.
 
-Design: a report counts only for the current attempt of a fragment, on the executor that has it, until that
+Design: a report counts only for the current attempt of a fragment, on the executor that runs it, until that
 attempt has ended (`close`). Counters of attempts add up in `core.job.accumulators`: the user's, and those of
 processors.
 
-Invariants:
-1. What a closed attempt counted does not change any more.
-2. The clock never goes back.
+Invariant: the counts of a closed attempt do not change any more.
 
-Called by `running_job`, and by `stream_status` for what followers see.
+Called by `running_job`, and by `stream_status` for followers.
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ from drivetrain.cluster.messages.executing import ExecutorReport, FragmentProgre
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, OutputView
 from drivetrain.core.job.accumulators import Accumulators, Number
 from drivetrain.core.job.fragment_execution import Execution, ExecutionState
+from drivetrain.core.job.fragment_figures import counters_of
+from drivetrain.core.job.fragment_figures import flat as flat_counters
 from drivetrain.core.job.job import Job
 
 _TOO_LARGE: Final = 2**63
@@ -34,7 +34,7 @@ _COUNTS: Final = ("out", "into", "late", "dead")
 
 
 class StreamProgress:
-    """The progress of `job`, whose fragments and graph `planned` has."""
+    """The progress of `job`, with the fragments and the graph of `planned`."""
 
     def __init__(self, job: Job, planned: Planned) -> None:
         self._job: Final = job
@@ -42,14 +42,17 @@ class StreamProgress:
         self._reports_taken = 0
         self._progress: dict[str, FragmentProgress] = {}
         self._failures: dict[str, ErrorView] = {}
+        self._disk: tuple[int | None, int | None] = (None, None)
         self._counters: Final = Accumulators()  # the user's
         self._messages: Final = Accumulators()  # of processors and fragments
 
     # ---- events
 
     def take(self, report: ExecutorReport) -> list[str]:
-        """Take a report; returns the fragments that have given data."""
+        """Add a report; returns the fragments that have processed data."""
         self._reports_taken += 1
+        if report.disk_free is not None and report.disk_total is not None:
+            self._disk = (report.disk_free, report.disk_total)
         order, gave = self._reports_taken, []
         for progress in report.fragments:
             execution = self._job.execution(progress.fragment)
@@ -69,18 +72,18 @@ class StreamProgress:
         return gave
 
     def close(self, fragment: str, attempt: int) -> None:
-        """The attempt has ended: what it counted is final."""
+        """The attempt has ended: its counts are final."""
         self._messages.close(fragment, attempt)
         self._counters.close(fragment, attempt)
 
     def failed(self, fragment: str, error: ErrorView) -> None:
-        """An attempt has failed; remember why until the next failure."""
+        """An attempt has failed; keep the error until the next failure."""
         self._failures[fragment] = error
 
-    # ---- what there is
+    # ---- queries
 
     def accumulators(self) -> dict[str, Number]:
-        """The user's counters; as a float, a sum of integers that does not fit a message any more."""
+        """The user's counters; an integer too large for a message becomes a float."""
         return {name: n if abs(n) < _TOO_LARGE else float(n) for name, n in self._counters.totals().items()}
 
     def counts(self) -> dict[str, tuple[int, int, int, int]]:
@@ -90,18 +93,28 @@ class StreamProgress:
         return self._planned.counts(of["out"], of["into"], of["late"], of["dead"])
 
     def skipped(self) -> int:
-        """Messages that were older than the replay."""
+        """The number of messages older than the replay."""
         return self._sum("skipped")
 
     def lost(self) -> int:
-        """Messages that were gone before the sources read them."""
+        """The number of messages deleted before the sources read them."""
         return self._sum("lost")
+
+    @property
+    def disk_free(self) -> int | None:
+        """Free bytes where the state directory is; all executors share it, so the last report counts."""
+        return self._disk[0]
+
+    @property
+    def disk_total(self) -> int | None:
+        """How large that file system is."""
+        return self._disk[1]
 
     def _sum(self, kind: str) -> int:
         return sum(int(self._messages.of(e.fragment).get(kind, 0)) for e in self._job.executions)
 
     def outputs(self, prepared: tuple[OutputView, ...]) -> tuple[OutputView, ...]:
-        """The sinks, as an executor named them when it prepared, with what they took since."""
+        """The sinks from `Prepared`, with the messages that reached them since."""
         into = _named(self._messages.totals(), "into")
         return tuple(
             msgspec.structs.replace(output, messages=into.get(output.processor, output.messages))
@@ -109,7 +122,7 @@ class StreamProgress:
         )
 
     def fraction(self) -> float | None:
-        """The share of bounded input that was taken, None when no input has an end."""
+        """The share of bounded input that was read, None when no input is bounded."""
         taken = total = 0
         for execution in self._job.executions:
             progress = self._progress.get(execution.fragment)
@@ -122,8 +135,8 @@ class StreamProgress:
         find: Callable[[str], Member | None],
         stall: Callable[[str], tuple[int, str | None]],
     ) -> tuple[FragmentView, ...]:
-        """What followers see of each fragment; `find` gives an executor by its id, `stall` for how long a
-        clock has stood (ms), and for whom it waits."""
+        """The fragments for the status; `find` returns an executor by its id, `stall` how long a clock has
+        not moved (ms), and what it waits for."""
         return tuple(self._view(execution, find, stall) for execution in self._job.executions)
 
     def _view(
@@ -154,6 +167,9 @@ class StreamProgress:
             *stall(fragment),
             progress.blocked_by,
             progress.left_out,
+            msgspec.structs.replace(
+                progress.figures, counters=counters_of(dict(self._messages.of(fragment)))
+            ),
         )
 
 
@@ -163,6 +179,7 @@ def _flattened(progress: FragmentProgress) -> dict[str, Number]:
         "skipped": progress.skipped,
         "lost": progress.lost,
     }
+    flat |= flat_counters(progress.figures.counters)
     for kind in _COUNTS:
         counts: dict[str, int] = getattr(progress, kind)
         flat |= {f"{kind}:{processor}": count for processor, count in counts.items()}

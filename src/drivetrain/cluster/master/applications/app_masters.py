@@ -1,19 +1,20 @@
-"""The application masters of the leader's applications: started, watched, ended, started again.
+"""The application masters of the leader's applications: starts, watches, ends and replaces them.
 
-Problem. An application must go on whatever dies, and never be run by two application masters that both count.
+Problem. An application must continue whatever process dies, and never have two application masters that both
+count.
 
-Design. An application master is started in steps: slots from the scheduler; a new epoch with the place,
-written to a majority; then the launch, told to the worker until it answers. It counts as dead when
-DeathWatch, its worker's report, `ProcessExited` or the loss of the worker says so, or when it does not
-register in time; then the next epoch starts elsewhere. A new leader waits for the application masters that it
-knows of to register.
+Design. An application master is started in steps: slots from the scheduler; a new epoch with its worker,
+written to a majority; then the launch, sent to the worker until it answers. An application master counts as
+dead when DeathWatch, its worker's report, `ProcessExited` or the loss of the worker shows it, or when it does
+not register in time; then the next epoch starts elsewhere. A new leader waits for the application masters in
+the registry to register.
 
 Invariants:
 1. Those of `core.cluster.applications`.
-2. A launch is told only when a majority has its epoch.
+2. A launch is sent only when a majority has its epoch.
 3. Per application and epoch at most one application master is accepted.
 
-Called by `applications`, which passes on what workers and application masters say.
+Called by `application_manager`, which passes on the messages of workers and application masters.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from drivetrain.actor import ActorRef, Context, Terminated
 from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.own_messages import ReleaseApplication, Standing, WorkerDown, WorkerUp
 from drivetrain.cluster.master.registry import application_records
-from drivetrain.cluster.master.registry.write_queue import DurableLine
+from drivetrain.cluster.master.registry.write_queue import DurableQueue
 from drivetrain.cluster.messages.following import StopApplication
 from drivetrain.cluster.messages.launching import (
     Launch,
@@ -55,21 +56,21 @@ _LOG_TAIL: Final = 500
 
 @dataclass(slots=True)
 class Run:
-    """What this leader knows of an application's master, beyond the record."""
+    """This leader's knowledge of an application's master, beyond the record."""
 
     app_master: ActorRef | None = None
-    launch: Launch | None = None  # told to its worker, not confirmed yet
+    launch: Launch | None = None  # sent to its worker, not confirmed yet
     launch_at_ms: int = 0
-    was_held: bool = False  # its worker has said that it holds the launch
+    was_held: bool = False  # its worker has reported that it holds the launch
     due_ms: int | None = None  # when it counts as dead unless it has registered
-    start_at_ms: int | None = None  # when slots for the next epoch are to be asked for
+    start_at_ms: int | None = None  # when to request slots for the next epoch
     waits_for: str | None = None
 
 
 class AppMasters:
     """Keeps one application master per live application of `registry`, in the actor whose context is given.
 
-    Changes go into `line` before anybody hears of them. `wall_ms` reads the wall clock.
+    Changes go into `queue` before any other process learns of them. `wall_ms` reads the wall clock.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class AppMasters:
         standing: Standing,
         context: Context,
         registry: ApplicationRegistry,
-        line: DurableLine,
+        queue: DurableQueue,
         scheduler: ActorRef,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -86,7 +87,7 @@ class AppMasters:
         self._standing: Final = standing
         self._context: Final = context
         self._registry: Final = registry
-        self._line: Final = line
+        self._queue: Final = queue
         self._scheduler: Final = scheduler
         self._wall_ms: Final = wall_ms
         self._runs: dict[str, Run] = {}
@@ -94,7 +95,7 @@ class AppMasters:
         self._over_since_ms: dict[str, dict[str, int]] = {}  # by worker and allocation
 
     def take_over(self) -> None:
-        """Wait for the application masters that run, start those that do not, if nobody does so already."""
+        """Give every live application without a `Run` one: wait for its application master, or start it."""
         now_ms = self._standing.now_ms()
         for record in self._registry.records.values():
             if record.state.is_over or record.app_id in self._runs:
@@ -105,15 +106,15 @@ class AppMasters:
                 self._runs[record.app_id] = Run(due_ms=now_ms + self._settings.app_master_timeout_ms)
 
     def run_of(self, app_id: str) -> Run:
-        """What is known of an application's master now."""
+        """The current knowledge of an application's master."""
         return self._runs.get(app_id) or Run()
 
     def start(self, app_id: str, delay_ms: int = 0) -> None:
-        """Start the next epoch's, after a delay."""
+        """Start the application master of the next epoch, after a delay."""
         self._runs[app_id] = Run(start_at_ms=self._standing.now_ms() + delay_ms)
 
     def accept(self, message: RegisterAppMaster) -> ApplicationRecord:
-        """An application master registers; returns its record, changed or not. Raises `RefusedError`."""
+        """Register an application master; returns the application's record. Raises `RefusedError`."""
         app_id, app_master = message.app_id, message.app_master
         run = self._runs.get(app_id)
         if run is None or run.app_master not in (None, app_master):
@@ -126,11 +127,11 @@ class AppMasters:
             log.info("the application master of %s, epoch %d, has registered", app_id, record.epoch)
         run.due_ms = run.launch = None
         if record != before:
-            self._line.keep(record)
+            self._queue.keep(record)
         return record
 
     def over(self, app_id: str) -> None:
-        """An application has reported its end: its application master ends by itself."""
+        """An application has reported its end: its application master ends on its own."""
         run = self._runs.pop(app_id, None)
         if run is not None and run.app_master is not None:
             self._context.unwatch(run.app_master)
@@ -139,7 +140,7 @@ class AppMasters:
     def end(
         self, record: ApplicationRecord, epoch: int, launch_id: str | None, worker_id: str | None, why: str
     ) -> None:
-        """Stop what runs of an epoch, once the registry says so."""
+        """Stop the processes of an epoch, once the registry has the change."""
         run = self._runs.pop(record.app_id, Run())
         app_master = run.app_master
 
@@ -151,7 +152,7 @@ class AppMasters:
 
         if app_master is not None:
             self._context.unwatch(app_master)
-        self._line.then(stop)
+        self._queue.then(stop)
 
     # ---- starting application masters
 
@@ -170,7 +171,7 @@ class AppMasters:
         )
 
     def allocated(self, message: SlotsAllocated) -> None:
-        """Slots are held for an application master: launch it, in the next epoch."""
+        """Slots were allocated for an application master: launch it, in the next epoch."""
         app_id, _, epoch = message.request_id.rpartition(".")
         record = self._registry.records.get(app_id)
         if (
@@ -199,11 +200,11 @@ class AppMasters:
                 run.launch_at_ms = self._standing.now_ms()
                 message.worker.tell(launch, self._context.parent)
 
-        self._line.keep(record)
-        self._line.then(tell)
+        self._queue.keep(record)
+        self._queue.then(tell)
 
     def not_allocated(self, message: SlotsRefused) -> None:
-        """There are no slots for an application master: try again soon."""
+        """Slots for an application master were refused: try again soon."""
         app_id = message.request_id.rpartition(".")[0]
         run = self._runs.get(app_id)
         if run is not None:
@@ -211,7 +212,7 @@ class AppMasters:
             run.start_at_ms = self._standing.now_ms() + _FIRST_RETRY_MS
 
     def launch_answered(self, message: Launched | LaunchFailed | ProcessExited) -> None:
-        """A worker says what became of a launch."""
+        """Handle a worker's report on a launch."""
         app_id = request_of(message.launch_id).rpartition(".")[0]
         record, run = self._registry.records.get(app_id), self._runs.get(app_id)
         if record is None or run is None or record.launch_id != message.launch_id or record.state.is_over:
@@ -234,8 +235,8 @@ class AppMasters:
             self._context.unwatch(old.app_master)
         after = self._registry.die(app_id, record.epoch, why, self._wall_ms())
         log.warning("%s, epoch %d: %s", app_id, record.epoch, why)
-        self._line.keep(after)
-        # It may live all the same, cut off from here: whoever reaches it ends it.
+        self._queue.keep(after)
+        # It may still live, cut off from here: stop it through every process that reaches it.
         self.end(after, record.epoch, record.launch_id, record.worker_id, why)
         if not after.state.is_over:
             failures = len(after.deaths_ms)
@@ -245,7 +246,7 @@ class AppMasters:
     # ---- workers
 
     def terminated(self, message: Terminated) -> None:
-        """DeathWatch says that an actor is gone."""
+        """Handle a DeathWatch notice that an actor is gone."""
         for app_id, run in list(self._runs.items()):
             if run.app_master == message.actor:
                 self._died(app_id, f"its application master is gone ({message.cause.value})")
@@ -257,7 +258,7 @@ class AppMasters:
         self.compare_holdings(message.worker_id, message.held, is_new=is_new)
 
     def compare_holdings(self, worker_id: str, held: tuple[HeldSlots, ...], *, is_new: bool) -> None:
-        """Look what a worker holds: application masters that should not be, or that should and are not."""
+        """Compare a worker's launches with the registry: stop surplus ones, replace missing ones."""
         here = {each.allocation_id for each in held}
         over_since = self._over_since_ms.pop(worker_id, {})
         over_since = {each: since_ms for each, since_ms in over_since.items() if each in here}
@@ -276,7 +277,7 @@ class AppMasters:
                     record.state is not ApplicationState.KILLED
                     and self._standing.now_ms() < since_ms + _END_GRACE_MS
                 ):
-                    continue  # it ends by itself
+                    continue  # give it time to end on its own
             self._stop_process(worker_id, each.allocation_id)
         if over_since:
             self._over_since_ms[worker_id] = over_since
@@ -289,12 +290,12 @@ class AppMasters:
                 or record.launch_id in here
             ):
                 continue
-            # Launched by this leader and not confirmed, it may still be under way.
+            # A launch of this leader that is not confirmed may still be under way.
             if run.was_held or (is_new and run.launch is None and run.app_master is None):
                 self._died(record.app_id, "its worker no longer runs its application master")
 
     def worker_down(self, message: WorkerDown) -> None:
-        """A worker is gone, and with it the application masters that ran there."""
+        """A worker is gone, and its application masters with it."""
         self._workers.pop(message.worker_id, None)
         self._over_since_ms.pop(message.worker_id, None)
         for record in list(self._registry.records.values()):
@@ -309,12 +310,12 @@ class AppMasters:
     # ---- time
 
     def tick(self) -> None:
-        """Time has passed: ask for slots, tell launches again, give up who does not register."""
+        """Time has passed: request slots, repeat launches, replace those that did not register in time."""
         now_ms = self._standing.now_ms()
         for app_id, run in list(self._runs.items()):
             record = self._registry.records[app_id]
             if run.start_at_ms is not None and now_ms >= run.start_at_ms:
-                # Again if nothing comes of it: a request is the same however often it is told.
+                # Repeated without an answer: requests with the same id count once.
                 run.start_at_ms = now_ms + _WAIT_FOR_SLOTS_MS // 2
                 self._ask_for_slots(record)
             if run.launch is not None and now_ms >= run.launch_at_ms + _RESEND_MS:

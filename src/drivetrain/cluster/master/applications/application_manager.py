@@ -1,15 +1,15 @@
-"""The leader's application manager: what clients and application masters ask, and who is told what, when.
+"""The leader's application manager: handles requests of clients and application masters.
 
-Design. `core.cluster.applications` says what may happen. Each change is written to a majority before anybody
-hears of it: what is to be said then waits in a line (`write_queue`). Starting application masters, and
-noticing that they are gone, is `app_masters`' part.
+Design. `core.cluster.applications` decides what may happen. Each change is written to a majority before any
+other process learns of it: messages that depend on it wait in a queue (`write_queue`). `app_masters` starts
+application masters and notices that they are gone.
 
 Invariants:
 1. Those of `core.cluster.applications` and `app_masters`.
 2. Nothing that depends on a change is sent before a majority has it, nor after the lease has run out.
-3. Clients that wait when the term ends are answered `NotLeader`: they ask the next leader.
+3. Clients that wait when the term ends are answered `NotLeader`, so that they ask the next leader.
 
-Called by `/user/master`, which forwards what clients, workers and application masters say.
+Called by `/user/master`, which forwards messages of clients, workers and application masters.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from drivetrain.cluster.master.own_messages import (
     WorkerUp,
 )
 from drivetrain.cluster.master.registry import application_records
-from drivetrain.cluster.master.registry.write_queue import DurableLine
+from drivetrain.cluster.master.registry.write_queue import DurableQueue
 from drivetrain.cluster.messages.applications import (
     APPLICATION_NAME,
     Accepted,
@@ -74,7 +74,7 @@ _OF_CLIENTS: Final = (Submit, GetApplications, GetApplication, Kill, Restart)
 
 
 class AppManager(Officer):
-    """The applications of the leader of `term`; `values` is the registry as it was taken over."""
+    """The applications of the leader of `term`; `values` is the registry at the start of the term."""
 
     def __init__(
         self,
@@ -103,14 +103,14 @@ class AppManager(Officer):
         )
 
     def pre_start(self) -> None:
-        """Wait for the application masters that run, start those that do not."""
-        self._line = DurableLine(self._writer, self.context.me, self._registry.records, self.mishaps)
+        """Take over all live applications from the registry."""
+        self._queue = DurableQueue(self._writer, self.context.me, self._registry.records, self.mishaps)
         self._masters = AppMasters(
             self._settings,
             self._standing,
             self.context,
             self._registry,
-            self._line,
+            self._queue,
             self._scheduler,
             self._wall_ms,
         )
@@ -119,22 +119,22 @@ class AppManager(Officer):
         self.context.timers.start_periodic("tick", Tick(), interval_ms=beat_ms, initial_delay_ms=0)
 
     def leave(self) -> None:
-        """Have clients that wait look for the next leader."""
-        self._line.leave(self._term)
+        """Answer waiting clients that they must find the next leader."""
+        self._queue.leave(self._term)
 
     def asker_of(self, message: Message) -> ActorRef | None:
-        """Who has submitted the application whose code was looked for."""
+        """The asker; for `CodeChecked`, the client that submitted the application."""
         return message.sender if isinstance(message, CodeChecked) else super().asker_of(message)
 
     def recovered(self) -> None:
-        """What a handler has changed and not kept is kept now, and what is to run has a run."""
+        """Write the changes that a handler left unwritten, and start what it left unstarted."""
         for record in list(self._registry.records.values()):
-            if self._line.kept.get(record.app_id) is not record:
+            if self._queue.kept.get(record.app_id) is not record:
                 self._keep(record)
         self._masters.take_over()
 
     def act(self, message: Message) -> None:
-        """Handle one message; nothing any more once the lease has run out."""
+        """Handle one message; ignores all once the lease has run out."""
         if not self._standing.leads(self._term):
             return
         try:
@@ -142,14 +142,14 @@ class AppManager(Officer):
         except RefusedError as refused:
             sender, answer = self.context.sender, _failure(refused)
             if isinstance(message, _OF_CLIENTS):
-                self._line.answer(sender, answer)
+                self._queue.answer(sender, answer)
             elif sender is not None:
-                self._line.then(lambda: sender.tell(answer))
+                self._queue.then(lambda: sender.tell(answer))
 
     def _handle(self, message: Message) -> None:  # noqa: C901 - a table of messages
         match message:
             case PutDone(number):
-                self._line.put_done(number)
+                self._queue.put_done(number)
             case Submit():
                 self._submit(message)
             case CodeChecked():
@@ -225,30 +225,30 @@ class AppManager(Officer):
                 log.info("%s was submitted", record.app_id)
                 self._keep(record)
                 self._masters.start(record.app_id)
-        self._line.answer(sender, answer)
+        self._queue.answer(sender, answer)
 
     def _list(self, before: int | None) -> None:
-        # As of now, and only once all of it is durable.
+        # The current list, sent only once all of it is durable.
         found = self._registry.newest_first(before)
         page = found[: max(1, min(_PAGE, self._settings.chunk_bytes // _LINE_BYTES))]
         following = number_of(page[-1].app_id) if len(page) < len(found) else None
         lines = tuple(self._line_of(record) for record in page)
-        self._line.answer(self.context.sender, Applications(lines, following))
+        self._queue.answer(self.context.sender, Applications(lines, following))
 
     def _keep(self, record: ApplicationRecord) -> None:
         number = str(self._registry.last_number).encode()
-        self._line.keep(record, {application_records.NUMBER: number})
+        self._queue.keep(record, {application_records.NUMBER: number})
 
     def _kill(self, app: str) -> None:
         record = self._registry.kill(app, self._wall_ms())
-        self._line.keep(record)
+        self._queue.keep(record)
         self._reply_view(record.app_id)
         self._masters.end(record, record.epoch, record.launch_id, record.worker_id, "it was killed")
 
     def _restart(self, app: str, replay_from_ms: int | None, epoch: int | None) -> None:
         before = self._registry.find(app)
         if epoch is not None and (before.epoch != epoch or before.state.is_over):
-            self._reply_view(before.app_id)  # who asks was answered, and did not hear it
+            self._reply_view(before.app_id)  # a repeated request, whose answer was lost
             return
         if replay_from_ms is not None and application_records.spec_of(before).app_master is not None:
             raise RefusedError(
@@ -258,7 +258,7 @@ class AppManager(Officer):
             )
         spec = application_records.spec_replayed(before, replay_from_ms)
         record = self._registry.restart(before.app_id, spec=spec)
-        self._line.keep(record)
+        self._queue.keep(record)
         self._reply_view(record.app_id)
         if not before.state.is_over:
             self._masters.end(
@@ -296,7 +296,7 @@ class AppManager(Officer):
             replayed_from_ms=None if before is None else application_records.replay_begun(before, message),
         )
         if record != before:
-            self._line.keep(record)
+            self._queue.keep(record)
         self._answer_app_master(ReportTaken())
         if record.state.is_over:
             log.info("%s is over: %s", record.app_id, record.state.value)
@@ -305,7 +305,7 @@ class AppManager(Officer):
     def _answer_app_master(self, answer: Message) -> None:
         sender = self.context.sender
         if sender is not None:
-            self._line.then(lambda: sender.tell(answer))
+            self._queue.then(lambda: sender.tell(answer))
 
     def _forward_request(self, message: RequestSlots | CancelRequest) -> None:
         if isinstance(message, RequestSlots):
@@ -319,13 +319,13 @@ class AppManager(Officer):
     def _forget_surplus(self) -> None:
         gone = self._registry.surplus(self._settings.kept_applications)
         if gone:
-            self._line.forget(gone)
+            self._queue.forget(gone)
 
     # ---- views
 
     def _reply_view(self, app_id: str) -> None:
         view = self._view(self._registry.records[app_id])
-        self._line.answer(self.context.sender, FoundApplication(view))
+        self._queue.answer(self.context.sender, FoundApplication(view))
 
     def _why(self, record: ApplicationRecord) -> str | None:
         waits_for = self._masters.run_of(record.app_id).waits_for

@@ -3,20 +3,20 @@
 Problem. Code is uploaded in pieces over a network that breaks, by clients that vanish, and must be on a
 majority of masters before an application that needs it is accepted.
 
-Design. Every chunk is a file of its own, so that no archive is ever in memory as a whole; the last chunk
-brings the verification, and only then a manifest names the chunks: an archive without a manifest is an
-upload that did not end, and is begun again after a restart. The leader sends a complete archive on to the
-others and answers `complete` when a majority has it. Each master removes what no record has needed for a
-while; a master that does not hear of a leader removes nothing, as its registry may be old.
+Design. Every chunk is a separate file, so that no archive is ever in memory as a whole; the archive is
+verified after the last chunk, and only then a manifest names the chunks: an archive without a manifest is an
+incomplete upload, and starts again after a restart. The leader sends a complete archive to the other masters
+and answers `complete` when a majority has it. Each master removes archives that no record has needed for a
+while; a master that knows of no leader removes nothing, as its registry may be outdated.
 
 Invariants:
 1. An archive with a manifest has the bytes whose SHA-256 is its name, durably.
-2. The leader says `complete` only when a majority has the archive.
+2. The leader answers `complete` only when a majority has the archive.
 3. An archive has at most `LARGEST_BYTES`, in `MOST_CHUNKS`. At most `MOST_UPLOADS` are incomplete, and those
-   that no application needs have at most `MOST_UNNEEDED_BYTES`: the oldest go for a new one.
+   that no application needs have at most `MOST_UNNEEDED_BYTES`: a new one replaces the oldest.
 4. Only names made of 64 hexadecimal digits reach the disk.
 
-Called by `/user/master`: clients through the leader (`PutCode`), anybody (`GetCode`), leaders
+Called by `/user/master`: clients through the leader (`PutCode`), any process (`GetCode`), leaders
 (`ReplicateCode`).
 """
 
@@ -62,7 +62,7 @@ MOST_UNNEEDED_BYTES: Final = 16 * LARGEST_BYTES
 
 @dataclass(slots=True)
 class _Archive:
-    """Chunks that are here, by their length; complete once verified."""
+    """The lengths of the chunks on this master; complete once verified."""
 
     size_bytes: int
     chunks: list[int] = field(default_factory=list)
@@ -84,7 +84,7 @@ class CodeStore(GuardedActor):
         self._waiting: dict[str, list[tuple[ActorRef, Message]]] = {}
 
     async def pre_start(self) -> None:
-        """Find the archives that are complete; remove what an upload left."""
+        """Load the complete archives; remove the remains of uploads."""
         names = await self._disk.names()
         for name in names:
             sha256 = name.removeprefix(_PREFIX)
@@ -98,7 +98,7 @@ class CodeStore(GuardedActor):
         self.context.timers.start_periodic("sweep", Tick(), interval_ms=interval_ms)
 
     async def act(self, message: Message) -> None:
-        """Handle one message; a disk that refuses is the asker's answer."""
+        """Handle one message; a disk error becomes the answer."""
         try:
             await self._handle(message)
         except (DrivetrainError, OSError) as error:
@@ -124,7 +124,7 @@ class CodeStore(GuardedActor):
             case _:
                 self.context.unhandled(message)
 
-    # ---- coming in
+    # ---- uploads
 
     async def _put(self, message: PutCode | ReplicateCode, *, is_from_client: bool) -> None:
         sha256 = message.sha256
@@ -155,7 +155,7 @@ class CodeStore(GuardedActor):
             archive = _Archive(message.size_bytes)
         fits = message.offset == archive.stored_bytes
         if archive.is_complete or not message.data or not fits:
-            return archive  # the answer says from where to send
+            return archive  # the answer contains the offset to continue from
         if (
             archive.stored_bytes + len(message.data) > archive.size_bytes
             or len(archive.chunks) >= MOST_CHUNKS
@@ -187,7 +187,7 @@ class CodeStore(GuardedActor):
         return archive
 
     async def _make_room(self, size_bytes: int) -> None:
-        """Before an upload begins: remove the oldest of what no application needs, if that is too much."""
+        """Before an upload: remove the oldest archives that no application needs, if those are too large."""
         needed = codes_of(self._store.map.values())
         free = {
             sha256: archive
@@ -221,7 +221,7 @@ class CodeStore(GuardedActor):
             start += size
         return b""
 
-    # ---- to the others, and from them
+    # ---- replication
 
     def _replicate(self, sha256: str, answer: Message) -> None:
         """Answer once a majority has the archive."""
@@ -234,7 +234,7 @@ class CodeStore(GuardedActor):
             self._pipe(sha256, self._spread(sha256))
 
     def _ensure(self, sha256: str) -> None:
-        """Answer whether the archive is here, after looking for it at the others."""
+        """Answer whether this master has the archive, after trying to get it from the others."""
         archive = self._archives.get(sha256)
         if not sha256 or (archive is not None and archive.is_complete):
             self.context.reply(CodeThere(True))
@@ -273,7 +273,7 @@ class CodeStore(GuardedActor):
                 )
 
     async def _spread(self, sha256: str) -> int:
-        """Send the archive to the other masters; returns how many have it, this one included."""
+        """Send the archive to the other masters; returns how many have it, including this one."""
         peers = [self._standing.peers[address] for address in sorted(self._standing.peers)]
         outcomes = await asyncio.gather(*(self._send_to(peer, sha256) for peer in peers))
         return 1 + sum(outcomes)
@@ -295,9 +295,9 @@ class CodeStore(GuardedActor):
             return False
 
     async def _collect(self, sha256: str) -> int:
-        """Get an archive from another master that has it; returns a quorum if that went well.
+        """Get an archive from another master that has it; returns a quorum on success.
 
-        It is there because a majority was given it before its upload was answered.
+        Another master has it, because a majority received it before its upload was answered.
         """
         for address in sorted(self._standing.peers):
             peer, offset = self._standing.peers[address], 0
@@ -305,7 +305,7 @@ class CodeStore(GuardedActor):
                 while True:
                     timeout_ms = self._settings.quorum_timeout_ms // 2
                     chunk = await peer.ask(GetCode(sha256, offset), CodeChunk, timeout_ms=timeout_ms)
-                    # Through the mailbox: one chunk at a time, in turn with all others.
+                    # Through the mailbox: one chunk at a time, in order with other messages.
                     put = ReplicateCode(sha256, offset, chunk.size_bytes, chunk.data)
                     stored = await self.context.me.ask(put, CodeStored, timeout_ms=timeout_ms)
                     if stored.complete:
@@ -315,10 +315,10 @@ class CodeStore(GuardedActor):
                 continue
         return 0
 
-    # ---- going
+    # ---- removal
 
     async def _sweep(self) -> None:
-        """Remove what no application has needed for a while."""
+        """Remove archives that no application has needed for a while."""
         now_ms = self._standing.now_ms()
         if self._standing.election.leader is None:
             return

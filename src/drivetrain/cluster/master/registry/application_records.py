@@ -1,6 +1,6 @@
 """Applications in the registry of the masters: keys, and records as bytes.
 
-Called by `applications`, `app_masters` and `code_store`.
+Called by `application_manager`, `app_masters` and `code_store`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def key_of(record: ApplicationRecord) -> str:
 
 
 def encode(record: ApplicationRecord) -> bytes:
-    """A record as the registry holds it."""
+    """Encode a record for the registry."""
     return _encoder.encode(record)
 
 
@@ -43,17 +43,17 @@ def codes_of(values: Mapping[str, bytes]) -> set[str]:
 
 
 def encode_spec(spec: ApplicationSpec) -> bytes:
-    """What an application is started with, as its record holds it."""
+    """Encode a specification for an application's record."""
     return _encoder.encode(spec)
 
 
 def spec_of(record: ApplicationRecord) -> ApplicationSpec:
-    """What an application is started with."""
+    """The specification that an application is started with."""
     return _spec_decoder.decode(record.spec)
 
 
 def spec_after(record: ApplicationRecord, report: AppMasterReport) -> bytes | None:
-    """The spec once `report` is taken, None when it stays: what it begins with is obeyed once."""
+    """The spec without its request for a new state, if `report` shows that it took effect; else None."""
     spec = spec_of(record)
     if not (report.prepared and spec.begins_anew):
         return None
@@ -61,10 +61,10 @@ def spec_after(record: ApplicationRecord, report: AppMasterReport) -> bytes | No
 
 
 def replay_begun(record: ApplicationRecord, report: AppMasterReport) -> int | None:
-    """From when on the life takes messages that has begun by `report`, None when no replay has."""
+    """The timestamp from which a replay processes that has begun by `report`; None without one."""
     return spec_of(record).replay_from_ms if report.prepared else None
 
 
 def spec_replayed(record: ApplicationRecord, replay_from_ms: int | None) -> bytes:
-    """The spec of an application that is started again: in a new life from then on, or (None) as it was."""
+    """The spec for a restart: in a new life from that timestamp on, or (None) in the same one."""
     return encode_spec(msgspec.structs.replace(spec_of(record), replay_from_ms=replay_from_ms))

@@ -1,13 +1,12 @@
-"""The election's actor: performs what `core.cluster.election` says, finds the other masters, tells the
-master.
+"""The election's actor: performs the effects of `core.cluster.election`, and finds the other masters.
 
-Design: the vote is a file, replaced atomically before anything that depends on it is sent; when that fails,
-what would have followed is dropped and the core tries again later. Messages of masters whose list differs,
-or that are not on the list, are dropped, and `agreement` looks which of the two has to end.
+Design: the vote is a file, replaced atomically before any message that depends on it is sent; when that
+fails, those messages are dropped and the core tries again later. Messages of masters that have a different
+list, or are not on the list, are dropped, and `agreement` decides which of the two masters has to end.
 
 Invariants: those of `core.cluster.election`.
 
-Called by `/user/master`, which passes the others' messages on.
+Called by `/user/master`, which forwards the messages of the other masters.
 """
 
 from __future__ import annotations
@@ -74,12 +73,12 @@ class ElectionActor(GuardedActor):
         self._complaints: set[str] = set()
 
     def pre_start(self) -> None:
-        """Begin to count time."""
+        """Start the timer."""
         beat_ms = max(1, self._settings.lease_ms // 16)
         self.context.timers.start_periodic("tick", Tick(), interval_ms=beat_ms, initial_delay_ms=0)
 
     async def act(self, message: Message) -> None:
-        """Turn a message into an event, and perform what it leads to."""
+        """Turn a message into an event, and perform its effects."""
         if self._standing.refusal is not None:
             return
         match message:
@@ -94,7 +93,7 @@ class ElectionActor(GuardedActor):
             case Resign(term, why):
                 event = core.Resigned(core.Term(term), why)
             case AskVote() | Vote() | AskLease() | Lease():
-                if not self._is_of_ours(message) or not is_plausible(message, self._standing.election.term):
+                if not self._is_listed(message) or not is_plausible(message, self._standing.election.term):
                     return
                 event = _event(message)
             case _:
@@ -116,7 +115,7 @@ class ElectionActor(GuardedActor):
                 await self._store.keep(Voted(effect.term, effect.voted_for))
             except (DrivetrainError, OSError) as error:
                 self._complain("disk", f"this master cannot vote: {error}")
-                # Nothing that rests on the vote may be said; that it stopped leading must be.
+                # Drop everything that depends on the vote, but not the end of leading.
                 rest = [e for e in effects if isinstance(e, core.StopLeading | core.FollowLeader)]
                 for kept in rest:
                     self._perform(kept)
@@ -130,11 +129,11 @@ class ElectionActor(GuardedActor):
         master = self.context.parent
         match effect:
             case core.RequestVote(term, is_trial):
-                self._tell_all(AskVote(me, list_id, term, is_trial))
+                self._send_to_all(AskVote(me, list_id, term, is_trial))
             case core.AnswerVote(_, term, known_term, is_trial, granted):
                 self._answer(Vote(me, list_id, term, known_term, is_trial, granted))
             case core.RequestLease(term, sent_ms):
-                self._tell_all(AskLease(me, list_id, term, sent_ms))
+                self._send_to_all(AskLease(me, list_id, term, sent_ms))
             case core.AnswerLease(_, term, known_term, sent_ms, granted):
                 self._answer(Lease(me, list_id, term, known_term, sent_ms, granted))
             case core.BeginToLead(term):
@@ -151,13 +150,13 @@ class ElectionActor(GuardedActor):
         if self.context.sender is not None:
             self.context.reply(message)
 
-    # ---- the others
+    # ---- other masters
 
-    def _tell_all(self, message: Message) -> None:
+    def _send_to_all(self, message: Message) -> None:
         for peer in self._standing.peers.values():
             peer.tell(message, self.context.me)
 
-    def _is_of_ours(self, message: AskVote | Vote | AskLease | Lease) -> bool:
+    def _is_listed(self, message: AskVote | Vote | AskLease | Lease) -> bool:
         address = message.sender
         if message.list_id != self._settings.list_id or address not in self._settings.peers:
             self._agreement.tell(CompareLists(address))
@@ -165,7 +164,7 @@ class ElectionActor(GuardedActor):
         self._standing.last_seen_ms[address] = self._standing.now_ms()
         sender, known = self.context.sender, self._standing.peers.get(address)
         if sender is not None and known is not None and sender.path.address != known.path.address:
-            # Another life of that master: what we have reaches nobody any more.
+            # That master was restarted: our reference is outdated.
             del self._standing.peers[address]
             self._looked_ms.pop(address, None)
             self._look_for_peers()

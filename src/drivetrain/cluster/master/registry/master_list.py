@@ -1,17 +1,16 @@
-"""Whether the masters agree who the masters are; who came later with another list ends.
+"""Whether the masters have the same list of masters; of two that differ, the one that started later ends.
 
-Problem. A master whose list differs from the others' would wait for them for ever, or lead a cluster of its
-own. Masters start in any order and at the same time, and one may be on a list that does not have the other.
+Problem. A master whose list differs from the others' would wait for them forever, or lead its own cluster.
+Masters start in any order and at the same time, and one may be on a list that lacks the other.
 
-Design. Every master that is found, in each of its lives, is asked for its list, and so is every master whose
-messages show another list; the question contains the asker's own. Of two that differ, the one that has run
-for less time ends with an error that shows both lists; the other one, which may be part of a cluster that
-works, says so in its log and goes on. If they began at about the same time, nobody can tell who is wrong, and
-both end.
+Design. Every master process that is found is asked for its list, and so is every master whose messages show
+another list; the request contains the asker's own list. Of two that differ, the one with the shorter uptime
+ends with an error that shows both lists; the other one, which may be part of a working cluster, logs the
+error and keeps running. If they started at about the same time, neither can be preferred, and both end.
 
 Invariants:
-1. Of two masters that differ and can reach each other, one at least ends, and both say why.
-2. A master that has found itself wrong takes part in nothing any more (`Standing.refusal`).
+1. Of two masters that differ and can reach each other, at least one ends, and both log why.
+2. A master that has to end takes no further part in the cluster (`Standing.refusal`).
 
 Called by `election_actor` (`CompareLists`) within the same master, and by that of the others
 (`GetMasterList`, forwarded).
@@ -35,9 +34,9 @@ log = logging.getLogger("drivetrain.cluster")
 
 _ANSWER_MS: Final = 1_000
 _MOST: Final = 100
-"""How many strangers are asked at a time, and remembered."""
+"""How many unlisted masters are asked at a time, and remembered."""
 SAME_TIME_MS: Final = 2 * _ANSWER_MS
-"""Within this time two began at the same time: another one's age is known up to the delay of its answer."""
+"""A smaller difference counts as the same start time, as the answer's delay blurs the uptime."""
 
 
 class Agreement(GuardedActor):
@@ -47,8 +46,8 @@ class Agreement(GuardedActor):
         self._settings: Final = settings
         self._standing: Final = standing
         self._asking: set[str] = set()
-        self._done: dict[str, Address] = {}  # the life of a master whose list was compared
-        self._told: set[tuple[str, tuple[str, ...]]] = set()
+        self._done: dict[str, Address] = {}  # the process of each master whose list was compared
+        self._logged: set[tuple[str, tuple[str, ...]]] = set()
 
     def act(self, message: Message) -> None:
         """Handle one message."""
@@ -80,7 +79,7 @@ class Agreement(GuardedActor):
         self.context.pipe_to_self(
             self._ask(address),
             lambda found: ListCompared(address, found[0], found[1].masters, found[1].age_ms),
-            lambda _: ListCompared(address, None, (), 0),  # it is asked again when it is heard of again
+            lambda _: ListCompared(address, None, (), 0),  # it is asked again after its next message
         )
 
     async def _ask(self, address: str) -> tuple[ActorRef, MasterList]:
@@ -103,6 +102,6 @@ class Agreement(GuardedActor):
         if standing.age_ms() < age_ms + SAME_TIME_MS:
             log.error("%s ends: %s", settings.me, error)
             standing.refuse(error)
-        elif (address, masters) not in self._told and len(self._told) < _MOST:
-            self._told.add((address, masters))
-            log.error("%s goes on, as it was there before: %s", settings.me, error)
+        elif (address, masters) not in self._logged and len(self._logged) < _MOST:
+            self._logged.add((address, masters))
+            log.error("%s keeps running, as it started first: %s", settings.me, error)

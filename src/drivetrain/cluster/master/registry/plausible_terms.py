@@ -1,13 +1,14 @@
-"""Terms that cannot be: far above every one that this master knows.
+"""Refuses implausible terms: far above every term that this master knows.
 
-Problem: a term, once taken over, is never given up, and each fence refuses all below it. A stamp or a base of
-such a term would hide all that is written later. A single wrong number from another master, by whatever
-mistake, would be the last term for ever.
+Problem: a term that a master has accepted is never lowered, and each fence refuses all lower ones. A stamp or
+a base of an extreme term would hide everything written later. A single wrong number from another master would
+become the last term forever.
 
-Design: terms grow by one with each election. A message with one that is further ahead than all elections that
-there can have been is refused, whether the term is a field of the message, or in a stamp, a base or a digest.
+Design: terms grow by one with each election. A message is refused when any of its terms is further ahead than
+elections could have brought it, whether the term is a field of the message, or in a stamp, a base or a
+digest.
 
-Called by the actors of a master, for what other masters say.
+Called by the actors of a master, for messages of other masters.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from drivetrain.core.cluster.replicated_map import MapDigest, MapEntry
 log: Final = logging.getLogger("drivetrain.cluster")
 
 MOST_AHEAD: Final = 2**32
-"""An election every second makes as many in 136 years."""
+"""One election per second reaches this in 136 years."""
 
 
 def is_plausible(message: Message, known_term: int) -> bool:
-    """Whether the terms in a message of another master can be, for who knows `known_term`; logs if not."""
+    """Whether the terms in another master's message are plausible, given `known_term`; logs if not."""
     if all(0 <= term <= known_term + MOST_AHEAD for term in _terms_of(message)):
         return True
     log.warning("refused %s of a term that cannot be", type(message).__name__)

@@ -1,20 +1,19 @@
-"""The leader's hand on the registry: takes over from a majority, then writes to a majority.
+"""The leader's access to the registry: takes it over from a majority, then writes to a majority.
 
-Design: an actor per term. It reads the digests of a majority (which fences older terms off), fetches what is
-newest, stamps it anew, writes it as the term's base, and hands it to the master. From then on it takes puts;
-those that come while one is under way go together in the next, so a burst costs few rounds. Whatever is
-written is cut into rounds, each a message of a bounded size (the base, several), and each sent to all
-replicas, again until they answer; a majority is waited for in the system's purgatory before the next round
-begins. So the registry may be of any size. A replica that misses a round lacks entries when the base comes,
-and is given them. If time is up for a round the outcome is unknown, so the leader resigns rather than go on
-with a guess.
+Design: one actor per term. It reads the digests of a majority (which fences off older terms), fetches the
+newest entries, stamps them again, writes them as the term's base, and passes them to the master. Then it
+takes puts; those that arrive while a write is under way go together into the next, so that a burst takes few
+rounds. Every write is cut into rounds, each one message of bounded size (several for the base), sent to all
+replicas until they answer; it waits in the system's purgatory for a majority before the next round begins. So
+the registry may be of any size. A replica that misses a round lacks entries when the base arrives, and gets
+them then. When a round times out, its outcome is unknown, so the leader resigns instead of guessing.
 
 When there are more tombstones than live entries (and many), the live entries become the next base of the
 term, and a majority drops the tombstones.
 
 Invariants:
-1. One round at a time; `PutDone(n)` comes only when everything up to n is durable on a majority.
-2. After a round failed, this actor acknowledges nothing any more.
+1. One round at a time; `PutDone(n)` is sent only when everything up to n is durable on a majority.
+2. After a round has failed, this actor acknowledges nothing.
 3. While nothing is under way, `live` has the stamp of every live entry.
 
 Called by the master (spawned) and by `application_manager` (`Put`).
@@ -70,7 +69,7 @@ log = logging.getLogger("drivetrain.cluster")
 
 
 class Stage(Enum):
-    """What the leader's hand is doing."""
+    """The current activity of the registry's actor."""
 
     READING = "reads digests"
     FETCHING = "fetches entries"
@@ -108,8 +107,8 @@ class RegistryActor(Officer):
         self._stamper = Stamper(term, settings.me)
         self._round: Round | None = None
         self._rounds = 0
-        self._next: deque[list[MapEntry] | MapDigest] = deque()  # what the rounds after this one write
-        self._written: dict[str, MapEntry] = {}  # what the rounds under way write, by key
+        self._next: deque[list[MapEntry] | MapDigest] = deque()  # the contents of the next rounds
+        self._written: dict[str, MapEntry] = {}  # the entries of the write under way, by key
         self._live: dict[str, Stamp] = {}
         self._tombstones = 0
         self._queue: dict[str, bytes | None] = {}
@@ -119,13 +118,13 @@ class RegistryActor(Officer):
         self._has_failed = False
 
     def pre_start(self) -> None:
-        """Begin to take over."""
+        """Start taking over."""
         beat_ms = max(1, self._settings.lease_ms // 8)
         self.context.timers.start_periodic("tick", Tick(), interval_ms=beat_ms)
         self._start_round([ReadDigest(self._term)])
 
     def leave(self) -> None:
-        """Let nothing of this wait any more."""
+        """Cancel the waiting round."""
         if self._round is not None:
             self._round.force_complete()
 
@@ -170,7 +169,7 @@ class RegistryActor(Officer):
                     )
                     self._give_missing(message)
             case TermRefused():
-                # Else who is elected next would be refused, too.
+                # Otherwise the next leader would be refused, too.
                 self._election.tell(SeeTerm(message.fence))
                 self._fail(f"{master} follows a leader of term {message.fence}")
 
@@ -188,7 +187,7 @@ class RegistryActor(Officer):
             self._acknowledge(message.master)
 
     def _fetch(self) -> None:
-        """What a majority holds is known: get what of it this master does not have."""
+        """Fetch the entries of the majority that this master lacks."""
         self._stage = Stage.FETCHING
         self._wanted = newest(list(self._digests.values()))
         self._found = {
@@ -235,7 +234,7 @@ class RegistryActor(Officer):
     # ---- writing
 
     def _begin_next(self) -> None:
-        """Begin what is due, if nothing is under way."""
+        """Start the next write, if none is under way."""
         if self._stage is not Stage.READY or self._has_failed:
             return
         if self._tombstones > max(self._settings.most_tombstones, len(self._live)):
@@ -254,7 +253,7 @@ class RegistryActor(Officer):
         self._next += map(list, in_chunks(entries, self._settings.chunk_bytes))
 
     def _next_round(self) -> None:
-        """Begin the next round; after the last, what was under way is done."""
+        """Start the next round; after the last one, the write is done."""
         if not self._next:
             self._done()
             return
@@ -289,7 +288,7 @@ class RegistryActor(Officer):
         self._begin_next()
 
     def _give_missing(self, message: WriteFailed) -> None:
-        """A replica lacks entries of the base, having missed rounds of this term."""
+        """Send a replica the entries of the base that it lacks, having missed rounds of this term."""
         holder = self._replicas().get(message.master)
         here = self._store.map.entries
         found = (self._written.get(key) or here.get(key) for key in message.missing)
@@ -315,7 +314,7 @@ class RegistryActor(Officer):
         self._send()
 
     def _send(self) -> None:
-        """Send the round to whoever has not acknowledged it; ask for what is missing."""
+        """Send the round to replicas that have not acknowledged it; request missing entries."""
         if self._has_failed or not self._standing.leads(self._term):
             return
         now_ms = self._standing.now_ms()

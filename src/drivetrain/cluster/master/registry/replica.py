@@ -1,13 +1,13 @@
 """One master's copy of the registry: the map and its disk.
 
-Design: `ReplicaStore` keeps map and log together; what changed in the map is appended and synced before
-anything is answered. When that fails (a full disk), the log is behind the map: the store is *dirty*, and
-nothing is acknowledged until a fresh snapshot has replaced the log. `Replica` is the actor around it; it
-also gossips: now and then it tells another master a checksum of what it holds, and whoever differs compares.
+Design: `ReplicaStore` keeps map and log in agreement; changes of the map are appended and synced before any
+answer. When that fails (a full disk), the log lacks changes: the store is *dirty*, and nothing is
+acknowledged until a fresh snapshot has replaced the log. `Replica` is the actor around it; it also gossips:
+it regularly sends another master a checksum of its entries, and if that differs, they compare.
 
 Invariants:
-1. An acknowledged round, and every fence that was answered for, is durable here.
-2. A disk that refuses costs the acknowledgement, not the process.
+1. Every acknowledged round, and every fence confirmed in an answer, is durable here.
+2. A disk error prevents the acknowledgement, but does not end the process.
 
 Called by leaders (writes, reads) and by other replicas (gossip), through `/user/master`.
 """
@@ -77,7 +77,7 @@ class ReplicaStore:
         self._is_dirty = False
 
     async def load(self) -> None:
-        """Read what was durable; raises `CorruptLogError`, OSError."""
+        """Read the log; raises `CorruptLogError`, OSError."""
         data = await self._disk.read(LOG) or b""
         records, length = decode(data, LOG)
         self.map = restore(records, LOG)
@@ -87,11 +87,11 @@ class ReplicaStore:
             self._is_dirty = True
 
     def mark_dirty(self) -> None:
-        """The map may hold what the log does not: `keep` writes all of it anew."""
+        """The map may have entries that the log lacks: let `keep` write a snapshot."""
         self._is_dirty = True
 
     async def keep(self, records: list[Record]) -> None:
-        """Make what changed in the map durable. Raises `DiskFullError`, OSError; then call it again."""
+        """Make changes of the map durable. After `DiskFullError` or OSError, call it again."""
         if not records and not self._is_dirty:
             return
         was_dirty, self._is_dirty = self._is_dirty, True
@@ -122,11 +122,11 @@ class Replica(GuardedActor):
         self._repairing: MapDigest | None = None
 
     def pre_start(self) -> None:
-        """Begin to gossip."""
+        """Start gossiping."""
         self.context.timers.start_periodic("gossip", Tick(), interval_ms=self._settings.gossip_interval_ms)
 
     async def act(self, message: Message) -> None:
-        """Handle one request; what it changes is durable before it is answered."""
+        """Handle one request; its changes are durable before the answer."""
         if not is_plausible(message, self._standing.election.term):
             return
         match message:
@@ -151,7 +151,7 @@ class Replica(GuardedActor):
                 self.context.unhandled(message)
 
     def recovered(self) -> None:
-        """What changed in the map may not be in the log."""
+        """Mark the store dirty: the failed handler's changes may not be in the log."""
         self._store.mark_dirty()
 
     # ---- leaders
@@ -219,13 +219,13 @@ class Replica(GuardedActor):
             self.context.reply(Digest(self._settings.me, message.term, series, piece, pieces, digest))
 
     def _pieces(self) -> list[tuple[int, int, int, MapDigest]]:
-        """What is here now, as (series, piece, pieces, digest)."""
+        """The current digest in pieces: (series, piece, pieces, digest)."""
         self._series += 1
         pieces = in_pieces(self._store.map.digest(), self._settings.chunk_bytes)
         return [(self._series, number, len(pieces), piece) for number, piece in enumerate(pieces)]
 
     async def _keep(self, changes: list[Record]) -> str:
-        """Make changes durable; returns why not, else nothing."""
+        """Make changes durable; returns the reason on failure, else an empty string."""
         try:
             await self._store.keep(changes)
         except (DrivetrainError, OSError) as error:
@@ -263,7 +263,7 @@ class Replica(GuardedActor):
             await self._repair(digest)
 
     async def _repair(self, digest: MapDigest) -> None:
-        """Get from the sender what is newer there, a message at a time: writes must not wait for it."""
+        """Get the sender's newer entries, one message at a time, so that writes do not wait for it."""
         replica = self._store.map
         if digest.base < replica.base or self.context.sender is None:
             return

@@ -1,8 +1,7 @@
-"""A round of the leader's: messages that a majority of replicas must acknowledge, in time.
+"""A round of the leader's writes: messages that a majority of replicas must acknowledge in time.
 
-Design: a delayed operation of the purgatory, completed by acknowledgements. To a replica that has not
-acknowledged, the messages are sent again after a pause that doubles, so that one that is slow or away does
-not get more than it can take.
+Design: a delayed operation of the purgatory, completed by acknowledgements. A replica that has not
+acknowledged gets the messages again after a pause that doubles, so that a slow one is not flooded.
 
 Called by `registry`.
 """
@@ -24,7 +23,7 @@ class RoundExpired(Message, frozen=True, tag="dt.local.master.round-expired"):
 
 
 class Round(DelayedOperation):
-    """Waits until a majority has acknowledged one round; `registry` is told when time is up."""
+    """Waits until a majority has acknowledged one round; `registry` gets `RoundExpired` on a timeout."""
 
     __slots__ = ("_due_ms", "acknowledged", "messages", "number", "quorum", "registry")
 
@@ -40,7 +39,7 @@ class Round(DelayedOperation):
         self._due_ms: dict[str, tuple[int, int]] = {}  # when to send again, and the pause before that
 
     def is_due(self, master: str, now_ms: int) -> bool:
-        """Whether the messages are to be sent to a replica now; then they are taken to be."""
+        """Whether to send the messages to a replica now; if so, counts them as sent."""
         due_ms, pause_ms = self._due_ms.get(master, (now_ms, _FIRST_PAUSE_MS // 2))
         if master in self.acknowledged or now_ms < due_ms:
             return False
@@ -53,12 +52,12 @@ class Round(DelayedOperation):
             replica.tell(message, sender)
 
     def try_complete(self) -> bool:
-        """Complete when a majority has it."""
+        """Complete when a majority has acknowledged."""
         return len(self.acknowledged) >= self.quorum and self.force_complete()
 
     def on_complete(self) -> None:
-        """The actor looks itself, in its own turn."""
+        """Do nothing: the actor checks for completion in its own handler."""
 
     def on_expiration(self) -> None:
-        """Tell the actor that time is up."""
+        """Send the actor `RoundExpired`."""
         self.registry.tell(RoundExpired(self.number))

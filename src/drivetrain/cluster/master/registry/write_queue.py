@@ -1,12 +1,13 @@
-"""What may be said only once a majority has the changes before it, in a line.
+"""A queue of actions that must wait until a majority has all earlier changes.
 
 Invariants:
-1. What waits is done in order, and only when everything that was put before it is durable on a majority. One
-that raises does not keep the others from being done. 2. Whoever waits for an answer when the line is left
-gets `NotLeader`: what became of the request is not known.
+1. Actions are done in order, and only when everything put before them is durable on a majority. An action
+   that raises does not prevent the others.
+2. Clients that wait for an answer when the term ends get `NotLeader`: the outcome of their request is
+   unknown.
 3. `kept` has the newest record of each application that was put.
 
-Called by `applications` and `app_masters`; `PutDone` is the registry's word.
+Called by `application_manager` and `app_masters`; `PutDone` comes from the registry's actor.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from drivetrain.cluster.messages.leadership import Leader, NotLeader
 from drivetrain.core.cluster.application_record import ApplicationRecord
 
 
-class DurableLine:
-    """Changes go to `registry`, in the name of the actor `owner`, which hears of `PutDone`.
+class DurableQueue:
+    """Sends changes to `registry`, in the name of the actor `owner`, which gets `PutDone`.
 
-    `records` are those that a majority has already; what an action raises is noted in `mishaps`.
+    `records` are those that a majority has already; `mishaps` counts errors of actions.
     """
 
     def __init__(
@@ -45,27 +46,27 @@ class DurableLine:
         self._waiting: deque[tuple[int, Callable[[], None], ActorRef | None]] = deque()
 
     def put(self, changes: dict[str, bytes | None]) -> None:
-        """Have a majority take changes; None deletes."""
+        """Write changes to a majority; None deletes."""
         self._puts += 1
         self._registry.tell(Put(self._puts, changes), self._owner)
 
     def keep(self, record: ApplicationRecord, more: dict[str, bytes | None] | None = None) -> None:
-        """Have a majority take a record."""
+        """Write a record to a majority."""
         self.kept[record.app_id] = record
         self.put({application_records.key_of(record): application_records.encode(record), **(more or {})})
 
     def forget(self, records: Sequence[ApplicationRecord]) -> None:
-        """Have a majority delete records."""
+        """Delete records from a majority."""
         for record in records:
             self.kept.pop(record.app_id, None)
         self.put({application_records.key_of(record): None for record in records})
 
     def then(self, action: Callable[[], None]) -> None:
-        """Do it once all that was put so far is durable on a majority; at once if it is."""
+        """Do an action once everything put so far is durable on a majority; at once if it is already."""
         self._add(action, None)
 
     def answer(self, asker: ActorRef | None, message: Message) -> None:
-        """Answer a client once all that was put so far is durable on a majority."""
+        """Answer a client once everything put so far is durable on a majority."""
         if asker is not None:
             self._add(lambda: answer(asker, message), asker)
 
@@ -76,7 +77,7 @@ class DurableLine:
             attempt("what waited for a majority failed", self._mishaps, self._waiting.popleft()[1])
 
     def leave(self, term: int) -> None:
-        """This master leads no more: clients that still wait look for the next leader, and ask again."""
+        """This master no longer leads: answer waiting clients `NotLeader`, so that they find the next one."""
         for _, _, asker in self._waiting:
             if asker is not None:
                 asker.tell(NotLeader(Leader(term, None, None)))

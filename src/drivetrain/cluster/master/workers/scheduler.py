@@ -1,11 +1,11 @@
-"""The scheduler's actor: performs what `core.cluster.slots` says; waiting requests time out in the purgatory.
+"""The scheduler's actor: performs the effects of `core.cluster.slots`, and times requests out.
 
-Design: a new leader gives nothing out before the workers had `worker_grace_ms` to register with what they
-hold; until then requests are stashed. A request that waits is a delayed operation, which completes when the
-core has given it slots and expires into a message to this actor.
+Design: a new leader allocates nothing until the workers have had `worker_grace_ms` to register with the slots
+that they hold; until then requests are stashed. A waiting request is a delayed operation in the purgatory,
+which completes when the core has allocated slots for it, and expires into a message to this actor.
 
-Invariants: those of `core.cluster.slots`; a requester gets one answer per allocation, and again when it asks
-again.
+Invariants: those of `core.cluster.slots`; a requester gets one answer per allocation, repeated when it
+repeats the request.
 
 Called by `/user/master` (through `application_manager`, which checks epochs), and by `worker_manager`.
 """
@@ -54,19 +54,19 @@ class WaitingRequest(DelayedOperation):
         self.scheduler = scheduler
 
     def try_complete(self) -> bool:
-        """Complete when it waits no more."""
+        """Complete when the request no longer waits."""
         return not self.core.is_waiting(self.request_id) and self.force_complete()
 
     def on_complete(self) -> None:
-        """The actor has answered already, or will when it gets `RequestExpired`."""
+        """Do nothing: the actor has answered, or will answer when it gets `RequestExpired`."""
 
     def on_expiration(self) -> None:
-        """Have the actor refuse it."""
+        """Let the actor refuse the request."""
         self.scheduler.tell(RequestExpired(self.request_id))
 
 
 class Scheduler(Officer):
-    """Gives out the slots of the leader of `term`."""
+    """Allocates the workers' slots for the leader of `term`."""
 
     def __init__(self, settings: MasterSettings, term: int, standing: Standing) -> None:
         self._settings: Final = settings
@@ -79,14 +79,14 @@ class Scheduler(Officer):
         self._is_open = settings.worker_grace_ms == 0
 
     def pre_start(self) -> None:
-        """Wait for the workers first."""
+        """Start the grace period for the workers."""
         timers = self.context.timers
         timers.start_periodic("tick", Tick(), interval_ms=1_000)
         if not self._is_open:
             timers.start_once(_GRACE, RequestExpired(_GRACE), delay_ms=self._settings.worker_grace_ms)
 
     def leave(self) -> None:
-        """Let nothing of this wait any more."""
+        """Cancel all waiting requests."""
         for operation in list(self._operations.values()):
             operation.force_complete()
 
@@ -155,14 +155,14 @@ class Scheduler(Officer):
 
     def _perform(self, effects: Iterable[SlotEffect]) -> None:
         if not self._standing.leads(self._term):
-            return  # whoever leads now gives out these slots; this actor is about to be stopped
+            return  # another master allocates these slots now; this actor is about to stop
         for effect in effects:
             request = effect.request
             requester = self._requesters.get(request.request_id)
             self._settle(request.request_id)
             if requester is None:
                 continue
-            self._requesters.pop(request.request_id, None)  # if it asks again, it says again who it is
+            self._requesters.pop(request.request_id, None)  # a repeated request names the requester again
             match effect:
                 case Allocate(_, allocation_id, worker_id):
                     worker = self._workers[worker_id]
@@ -181,7 +181,7 @@ class Scheduler(Officer):
                     requester.tell(SlotsRefused(request.request_id, code, why))
 
     def _settle(self, request_id: str) -> None:
-        """The request waits no more, perhaps: take it out of the purgatory."""
+        """Take the request out of the purgatory if it no longer waits."""
         if self._core.is_waiting(request_id):
             return
         self._requesters.pop(request_id, None)

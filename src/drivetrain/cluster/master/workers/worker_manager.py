@@ -1,8 +1,8 @@
-"""The leader's worker manager: who is there, who is refused and why, who is gone.
+"""The leader's worker manager: registers, refuses and loses workers.
 
 Invariants:
 1. No two registered workers have the same name or the same id.
-2. Scheduler and applications hear of every worker before they hear what it holds, and once that it is gone.
+2. Scheduler and applications learn of each worker before they learn what it holds, and once that it is gone.
 
 Called by `/user/master` (forwarded registrations, reports, `GetWorkers`).
 """
@@ -78,7 +78,7 @@ class WorkerManager(Officer):
         self._askers: deque[tuple[ActorRef, str | None]] = deque()
 
     def leave(self) -> None:
-        """Let the workers know that they have to look for another leader."""
+        """Tell the workers to find another leader."""
         for worker in self._workers.values():
             worker.worker.tell(NotLeader(Leader(self._term, None, None)))
 
@@ -162,7 +162,7 @@ class WorkerManager(Officer):
                 "master.max-clock-difference",
             )
         if verdict is ClockVerdict.WARN and is_new:
-            log.warning("%s on %s goes on, but %s", info.name, info.host, what)
+            log.warning("%s on %s keeps running, but %s", info.name, info.host, what)
         if verdict is ClockVerdict.SUSPECT_LEADER and is_new:
             log.error(
                 "the clock of this machine, %s, is probably wrong: those of most workers are about %d ms "
@@ -175,7 +175,7 @@ class WorkerManager(Officer):
     def _report(self, message: WorkerReport) -> None:
         worker = self._workers.get(message.worker_id)
         if worker is None:
-            # It was declared dead, or this leader is new to it: it has to register.
+            # It was declared dead, or has not registered with this leader: it must register.
             if self.context.sender is not None:
                 self.context.reply(NotLeader(Leader(self._term, self._settings.me, None)))
             return
@@ -196,7 +196,7 @@ class WorkerManager(Officer):
         self._applications.tell(down)
 
     def _list(self, after: str | None) -> None:
-        """The scheduler knows what is free: it is asked first."""
+        """Ask the scheduler for the free slots, then answer."""
         if self.context.sender is not None:
             self._askers.append((self.context.sender, after))
             self._scheduler.tell(GetFreeSlots(), self.context.me)
