@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("kafka", "cluster", "guarantees", "checkpoints", "random_applications", "engine")
+LONGEST_FIRST = ("kafka", "cluster", "console", "guarantees", "checkpoints", "random_applications", "engine")
 """Folders of integration tests in the order in which they start, then all others."""
 
 # Nothing is judged by its speed, and a check says the same of the same code every time. New examples are

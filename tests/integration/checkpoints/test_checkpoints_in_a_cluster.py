@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.runtime.checkpoints.savepoint_manifest import verified
+from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 pytestmark = [
     pytest.mark.timeout(600),

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from money import TRANSFERS, WRONG, Reader, of_postgresql
-from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.errors import DrivetrainError
+from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer

@@ -64,6 +64,6 @@ def test_a_run_is_saved_by_a_command_and_goes_on_with_other_cores(tmp_path: Path
         check=False,
     )
     assert moved.returncode == 0, moved.stderr
-    assert "goes on from the savepoint" in moved.stderr
+    assert "continues from the savepoint" in moved.stderr
     assert "short in 3" in moved.stderr
     check_output(tmp_path / "old", tmp_path / "new")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from test_checkpoints_in_a_cluster import submit
-from whole_cluster import EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 from drivetrain.cluster.messages.applications import ApplicationState
+from whole_cluster import EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 KEYS = 4
 ROWS = 6_000

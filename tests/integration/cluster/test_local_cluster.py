@@ -77,7 +77,7 @@ class Shell:
 
     def local(self, *more: object, **environ: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         """A cluster with what it said of itself."""
-        process = self.start("local", "--json", "--port", free_port(), *more, **environ)
+        process = self.start("local", "--json", "--no-console", "--port", free_port(), *more, **environ)
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, (self.directory / "stderr").read_text()

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from whole_cluster import WholeCluster, wait_for, whole_cluster
 
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import FragmentView
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.runtime.channel.store import ChannelStore
+from whole_cluster import WholeCluster, wait_for, whole_cluster
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "guarantees"))
 
@@ -27,7 +27,7 @@ from damage import harm_entry, harm_segment
 
 pytestmark = pytest.mark.timeout(600)
 
-ROWS, BATCH, WINDOW = 8_000, 400, 2_000
+ROWS, BATCH, WINDOW = 5_600, 400, 2_000
 KEPT = [id for id in range(ROWS) if id % 3]
 
 PRESSURE = f"""

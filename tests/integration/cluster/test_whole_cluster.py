@@ -18,10 +18,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cluster
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -25,7 +25,7 @@ from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 
-KILLS = 3 if "DRIVETRAIN_SEEDS" in os.environ else 1
+KILLS, PARTS = (3, 12) if "DRIVETRAIN_SEEDS" in os.environ else (1, 6)
 SCHEMA = "ts timestamp, key string, n bigint"
 SECOND = 1000
 
@@ -98,7 +98,7 @@ def command(app: Path, directory: Path) -> subprocess.Popen[bytes]:
 def test_a_run_killed_again_and_again_ends_with_the_output_of_an_undisturbed_one(drive: Harness) -> None:
     directory = drive.directory
     data = rows(4000)
-    write_parts(directory / "in", data, parts=12)
+    write_parts(directory / "in", data, parts=PARTS)
     app = directory / "chained.py"
     app.write_text(CHAINED)
     published = directory / "out" / "tenth"

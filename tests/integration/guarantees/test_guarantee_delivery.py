@@ -57,7 +57,7 @@ def build(mode):
                 time.sleep(600)
 
     app = Application(mode.replace(" ", "-"), delivery=mode)
-    made = app.read(sources.generate(rows=600), name="made").filter("id >= 0", name="all")
+    made = app.read(sources.generate(rows=400), name="made").filter("id >= 0", name="all")
     made.sink(sinks.parquet(place / "files"), name="to-files")
     made.sink(sinks.batches(tell), name="to-function")
     return app
@@ -98,12 +98,12 @@ def test_every_mode_keeps_its_word_when_a_batch_is_killed(
         parts = sorted(map(str, (tmp_path / mode / "files").glob("*.parquet")))
         files[mode] = Counter(ds.dataset(parts).to_table().column("id").to_pylist())
         told[mode] = Counter(map(int, (tmp_path / mode / "told").read_text().split()))
-        assert files[mode] == Counter(range(600)), "the batch was published before the kill, or after it"
+        assert files[mode] == Counter(range(400)), "the batch was published before the kill, or after it"
     halves = {mode: json.loads((tmp_path / mode / "halves").read_text()) for mode in MODES}
     for mode in MODES[:2]:  # a function takes nothing back
-        assert told[mode] == Counter(range(600)) + Counter(halves[mode][0])
+        assert told[mode] == Counter(range(400)) + Counter(halves[mode][0])
     first, second = halves["at most once"]
-    assert told["at most once"] == Counter(range(600)) - Counter(second)
+    assert told["at most once"] == Counter(range(400)) - Counter(second)
     for mode in MODES:
         (home,) = (tmp_path / "state").glob(mode.replace(" ", "-") + "-*")
         (fragment,) = (home / "fragments").iterdir()

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "11"))
-KILLS = 6 if "DRIVETRAIN_SEEDS" in os.environ else 1
-MESSAGES = 3000
+NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
+KILLS, MESSAGES = (6, 3000) if NIGHTLY else (1, 1500)
 
 APPLICATION = """
 from drivetrain import Application, agg, sinks, sources, windows

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivetrain.testing.simulate import chosen_seeds
+from drivetrain.simulator.simulate import chosen_seeds
 
 from .drawing import killed_recipe_of, recipe_of
 from .program import DATABASE, program_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Message
-from drivetrain.testing import Simulation
+from drivetrain.simulator import Simulation
 
 SEEDS = 3
 

@@ -32,7 +32,7 @@ from drivetrain.actor import (
 from drivetrain.actor.absent_references import RemoteRef
 from drivetrain.actor.kernel_messages import Unwatch, Watch
 from drivetrain.errors import InternalError
-from drivetrain.testing import Simulation
+from drivetrain.simulator import Simulation
 
 
 class Wire:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drivetrain.actor.carrier import MAX_PARKED, Carriers
-from drivetrain.testing import Simulation
+from drivetrain.simulator import Simulation
 
 
 class Outcome:

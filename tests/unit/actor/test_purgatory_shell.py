@@ -15,7 +15,7 @@ import pytest
 from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock, monotonic_ms
 from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.errors import ConfigError, InternalError
-from drivetrain.testing import SimulatedLoop
+from drivetrain.simulator import SimulatedLoop
 
 
 class Counting(DelayedOperation):

@@ -42,7 +42,7 @@ def test_rows_may_name_their_topic_when_there_is_one_for_the_others() -> None:
         ({"schema": "{}"}, "schema= do not go together"),
         ({"format": "protobuf", "schema": "p.M"}, "descriptors= do not go together"),
         ({"guarantee": "sometimes"}, "unknown guarantee"),
-        ({"partition": "p", "partitioner": "round robin"}, "said twice"),
+        ({"partition": "p", "partitioner": "round robin"}, "given twice"),
         ({"create": 0}, "at least one partition"),
         ({"options": {"transactional.id": SECRET}}, "'transactional.id' cannot be given"),
         ({"options": {"kafka.sasl.jaas.config": SECRET}}, "cannot be given"),

@@ -169,7 +169,13 @@ def test_a_wrong_function_is_found_by_mypy(said: list[str]) -> None:
 
 def test_every_file_of_the_package_is_shipped() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    shipped = set(project["tool"]["setuptools"]["package-data"]["drivetrain"])
+    patterns = project["tool"]["setuptools"]["package-data"]["drivetrain"]
+    found = [
+        path
+        for pattern in patterns
+        for path in PACKAGE.glob(f"{pattern}/*" if pattern.endswith("**") else pattern)
+    ]
+    shipped = {str(path.relative_to(PACKAGE)) for path in found if path.is_file()}
     files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.*") if path.is_file()}
     assert {file for file in files if not file.endswith((".py", ".pyc"))} == shipped
     assert "py.typed" in shipped

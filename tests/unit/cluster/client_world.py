@@ -34,11 +34,13 @@ from drivetrain.cluster.messages.applications import (
     Workers,
     WorkerView,
 )
-from drivetrain.cluster.messages.code import CodeStored, PutCode
+from drivetrain.cluster.messages.code import CodeChunk, CodeStored, GetCode, PutCode
 from drivetrain.cluster.messages.following import (
     Follow,
     FragmentView,
+    GetHistory,
     GetStatus,
+    HistoryReport,
     JobState,
     JobStatus,
     Status,
@@ -46,6 +48,7 @@ from drivetrain.cluster.messages.following import (
 )
 from drivetrain.cluster.messages.launching import LogChunk, ReadLog
 from drivetrain.cluster.messages.leadership import GetLeader, Leader, NotLeader
+from drivetrain.core.job.history import History
 from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
 SPEC = ApplicationSpec(name="wc", code="0" * 64, file="wc.py", settings={"input": "/some/text"})
@@ -159,6 +162,9 @@ class ScriptedMaster(Actor):
                 Masters(tuple(MasterView(p, p == world.leader, world.term, 0) for p in world.places))
             )
             return
+        if isinstance(message, GetCode):
+            self.context.reply(self.get_code(message))
+            return
         if world.leader != self.place:
             self.context.reply(NotLeader(self.leader()))
             return
@@ -214,6 +220,12 @@ class ScriptedMaster(Actor):
         complete = hashlib.sha256(held).hexdigest() == message.sha256
         return CodeStored(message.sha256, len(held), complete)
 
+    def get_code(self, message: GetCode) -> Message:
+        held = bytes(self.world.code[self.place].get(message.sha256, b""))
+        if not held:
+            return Failure("no-code", "the code is not here")
+        return CodeChunk(message.sha256, message.offset, len(held), held[message.offset :])
+
     def act(self, message: Message, view: ApplicationView) -> Message:
         world = self.world
         if isinstance(message, Kill):
@@ -232,6 +244,7 @@ class ScriptedAppMaster(Actor):
 
     def __init__(self, status: JobStatus) -> None:
         self.status = status
+        self.history = History()
         self.followers: dict[ActorRef, None] = {}
 
     def receive(self, message: Message) -> None:
@@ -243,10 +256,14 @@ class ScriptedAppMaster(Actor):
                 self.followers.pop(follower, None)
             case GetStatus():
                 self.context.reply(Status(self.status))
+            case GetHistory():
+                self.context.reply(HistoryReport(self.history))
             case WaitClock(clock_ms):
                 reached_ms = self.status.clock_ms
                 is_reached = reached_ms is not None and reached_ms >= clock_ms
                 self.context.reply(ClockSeen(reached_ms, is_reached))
+            case HistoryReport(history):
+                self.history = history
             case Status(status):
                 self.status = status
                 for follower in self.followers:

@@ -58,7 +58,7 @@ from drivetrain.cluster.messages.following import Status
 from drivetrain.code.archive import Archive
 from drivetrain.config import Config
 from drivetrain.core.plan.planner import plan
-from drivetrain.testing import Node, Simulation, simulate
+from drivetrain.simulator import Node, Simulation, simulate
 
 SECRET = "a secret for simulations only"
 MASTERS = ["m1:7070", "m2:7070", "m3:7070"]

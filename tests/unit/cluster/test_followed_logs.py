@@ -13,7 +13,7 @@ from drivetrain.cluster.client.process_logs import LogReader
 from drivetrain.cluster.messages.applications import ApplicationState, WorkerView
 from drivetrain.cluster.messages.launching import LogChunk, ReadLog
 from drivetrain.errors import UnavailableError
-from drivetrain.testing import Simulation, simulate
+from drivetrain.simulator import Simulation, simulate
 
 
 class Scripted:

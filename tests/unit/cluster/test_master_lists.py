@@ -19,7 +19,7 @@ from drivetrain.cluster.master.own_messages import Standing
 from drivetrain.cluster.master.registry.master_list import SAME_TIME_MS
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError
-from drivetrain.testing import Node, Simulation, simulate
+from drivetrain.simulator import Node, Simulation, simulate
 
 LATER_S = 2 * SAME_TIME_MS / 1000
 
@@ -95,7 +95,7 @@ async def test_one_that_is_not_on_the_lists_of_those_it_is_told_of_by_ends_when_
     assert masters.refused() == {"m2"}
     told = [record.getMessage() for record in caplog.records]
     assert [line for line in told if line.startswith("m2:7 ends: ")]
-    assert [line for line in told if " goes on, as it was there before" in line]
+    assert [line for line in told if " keeps running, as it started first" in line]
 
 
 @simulate(seeds=20)

@@ -25,7 +25,7 @@ from drivetrain.code.archive import LARGEST_BYTES
 from drivetrain.config import Config
 from drivetrain.core.cluster.map_log import CorruptLogError
 from drivetrain.errors import ConfigError, UnavailableError
-from drivetrain.testing import Node, Simulation, simulate
+from drivetrain.simulator import Node, Simulation, simulate
 from free_ports import free_port
 
 SECRET = "a secret for simulations only"

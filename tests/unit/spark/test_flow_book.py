@@ -60,7 +60,7 @@ class World:
         while self.words:
             word = self.words.pop(0)
             if self.book.is_here(word):
-                self.book.hear(word)
+                self.book.receive(word)
 
     def wait(self, given_up: Callable[[], bool] = lambda: False) -> None:
         """What a batch does before it begins."""
@@ -96,6 +96,11 @@ def test_what_is_committed_is_acknowledged_and_makes_room_for_who_waits(tmp_path
     waiting.join(20)
     assert not waiting.is_alive()
     assert world.blocked[-1] is None
+    total_ms, now_ms = world.book.blocked_ms(CHANNEL)
+    assert total_ms >= told.blocked_ms - 1
+    assert now_ms == 0
+    assert world.book.blocked_ms(CHANNEL) == (total_ms, 0), "it grows only while a batch waits"
+    assert world.book.blocked_ms("another") == (0, 0)
     assert world.unacknowledged() == 15
 
 
@@ -205,7 +210,7 @@ def test_a_subscriber_that_restarts_under_an_earlier_wall_clock_is_believed(tmp_
     def say() -> None:
         while world.words:
             word = world.words.pop(0)
-            (producer if producer.is_here(word) else consumer).hear(word)
+            (producer if producer.is_here(word) else consumer).receive(word)
 
     def subscribe(attempt: int) -> None:
         consumer.send = world.words.append

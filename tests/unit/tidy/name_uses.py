@@ -20,7 +20,7 @@ from source_tree import ROOT, Module, modules
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-EXPORTED = ("drivetrain", "drivetrain.actor", "drivetrain.api", "drivetrain.testing")
+EXPORTED = ("drivetrain", "drivetrain.actor", "drivetrain.api", "drivetrain.simulator", "drivetrain.testing")
 """Packages whose `__all__` is for users: what it names is used, with the public methods of those classes."""
 
 _BASES_THAT_CALL_NOTHING = {
@@ -89,6 +89,9 @@ def _names_of(node: ast.stmt) -> list[str]:
 
 
 def _is_special(name: str) -> bool:
+    """Whether Python calls it, or a notebook that shows the object."""
+    if name in ("_repr_html_", "_repr_svg_", "_ipython_display_"):
+        return True
     return name.startswith("__") and name.endswith("__")
 
 

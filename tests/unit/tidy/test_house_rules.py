@@ -14,14 +14,15 @@ MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
 LONGER_FUNCTIONS = {"drivetrain.api.kafka.kafka": 80}  # a long list of documented options
 
-FOR_USERS = {"drivetrain.core.job.splits"}
-"""Modules for applications that users write; an example and a benchmark use them."""
+FOR_USERS = {"drivetrain.core.job.splits", "drivetrain.testing.pytest_plugin"}
+"""Modules for programs that users write; examples, benchmarks and tests use them."""
 
 PROGRAMS = {
     "drivetrain.spark.run.warm_up_application",
     "drivetrain.spark.session.fork_client",
     "drivetrain.spark.session.fork_server",
     "drivetrain.cluster.worker.orphans",
+    "drivetrain.console.planning.program",
 }
 """Modules that are run, not imported."""
 

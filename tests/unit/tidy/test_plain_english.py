@@ -1,14 +1,17 @@
-"""Pages for users, errors, settings and help texts avoid phrases that readers stumbled over.
+"""Pages for users, errors, settings, help texts, docstrings, comments and names avoid phrases that readers
+stumbled over.
 
-`BANNED` is the only list. A phrase is a regular expression, with what to write instead. The glossary
-(`docs/glossary.md`) has the words to use.
+`BANNED` is the list for all texts, `BANNED_IN_CODE` has more for docstrings and comments. A phrase is a
+regular expression, with what to write instead. The glossary (`docs/glossary.md`) has the words to use.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,42 @@ BANNED = {
 }
 """What not to write, and what to write instead."""
 
+BANNED_IN_CODE = {
+    r"\btold\b": "sent, reported, announced, recorded, persisted, shown",
+    r"\bheard\b": "received, learned",
+    r"\bhears? of\b": "receives, learns of",
+    r"\b(?:is|are|was|were|has|have|as) said\b": "sent, reported, recorded, stated",
+    r"\bsays (?:true|false|True|False)\b": "is true, returns True",
+    r"\b(?:go|goes|going) on\b(?! top)": "continue(s), keep(s) running",
+    r"\bmade (?:again|anew)\b": "repaired, created again",
+    r"\banew\b": "again",
+    r"\b(?:anybody|everybody)\b": "the process or user that is meant",
+    r"\bin the making\b": "under construction",
+    r"\bat the door\b": "immediately, on arrival",
+    r"\b(?:message|work|handler|one) in hand\b": "current, running",
+    r"\b[Tt]akes? note of\b": "record(s), handle(s)",
+    r"\blet(?:s|ting)? go of\b": "drop(s), release(s)",
+    r"\b[Hh]armless when\b": "no effect when",
+    r"\bfor people\b": "for users, text for errors",
+    r"\bmakes? no sense\b": "out of range, invalid",
+    r"\bcannot be (?:had|meant)\b": "is impossible, is invalid",
+    r"\bthe present (?:one|instance|state|phase|step|life|incarnation)\b": "the current ...",
+    r"\bis no more\b": "is gone",
+    r"\bsay(?:s)? goodbye\b": "close(s) the session",
+    r"\bgood order\b": "properly",
+}
+"""More phrases that docstrings and comments do not contain: of these, pages may use some with their own
+meaning."""
+
+ALLOWED_IN_CODE = frozenset((r"\b(?:is|it is) none\b(?! of)", r"\bby itself\b"))
+"""Phrases of `BANNED` that are right in docstrings: "None if there is none", "what a sink does by itself"."""
+
+BANNED_NAMES = frozenset(("told", "heard", "said"))
+"""Words that are no part of a name: a name is for what it holds (`rendered`, `parsed`, `report`)."""
+
+NOT_CLEAN_YET: tuple[str, ...] = ()
+"""Packages and modules that the checks of code leave out."""
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "docs" / "architecture.md",
@@ -53,10 +92,10 @@ PAGES = [
 ]
 
 
-def found_in(text: str) -> list[str]:
+def found_in(text: str, banned: Mapping[str, str] = BANNED) -> list[str]:
     """The banned phrases of a text, each with its replacement."""
     flat = re.sub(r"\s+", " ", text)
-    return [f"{m[0]!r}: write {instead}" for rx, instead in BANNED.items() for m in re.finditer(rx, flat)]
+    return [f"{m[0]!r}: write {instead}" for rx, instead in banned.items() for m in re.finditer(rx, flat)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -110,3 +149,96 @@ def test_every_banned_phrase_is_recognised() -> None:
         "Who reads the file",
     )
     assert [text for text in examples if not found_in(text)] == []
+
+
+def _prose(text: str) -> Iterator[tuple[int, str]]:
+    """Docstrings, strings after attributes, and comments of a module's text, each with its line.
+
+    Neighbouring comment lines are one comment.
+    """
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(string))):
+                yield node.lineno, string
+    comments: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            line, comment = token.start[0], token.string.lstrip("#").strip()
+            if comments and token.line.strip().startswith("#") and _follows(comments[-1], line):
+                first, before = comments.pop()
+                comments.append((first, f"{before}\n{comment}"))
+            else:
+                comments.append((line, comment))
+    yield from comments
+
+
+def _follows(comment: tuple[int, str], line: int) -> bool:
+    return comment[0] + comment[1].count("\n") + 1 == line
+
+
+def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The names that a module defines or uses, each with its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.keyword(arg=str(name)) | ast.alias(name=name):
+                yield node.lineno, name
+
+
+def _banned_name(name: str) -> bool:
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return not BANNED_NAMES.isdisjoint(part.lower() for part in parts)
+
+
+def _clean_modules() -> list[Module]:
+    return [
+        m for m in modules().values() if not f"{m.name}.".startswith(tuple(f"{n}." for n in NOT_CLEAN_YET))
+    ]
+
+
+def test_docstrings_and_comments_have_no_banned_phrase() -> None:
+    banned = {rx: instead for rx, instead in BANNED.items() if rx not in ALLOWED_IN_CODE} | BANNED_IN_CODE
+    found = [
+        f"{module.name}:{line}: {phrase}"
+        for module in _clean_modules()
+        for line, text in _prose(module.text)
+        for phrase in found_in(text, banned)
+    ]
+    assert found == []
+
+
+def test_names_have_no_banned_word() -> None:
+    found = {
+        f"{module.name}:{line}: {name}"
+        for module in _clean_modules()
+        for line, name in _names(module.tree)
+        if _banned_name(name)
+    }
+    assert sorted(found) == []
+
+
+def test_modules_that_are_left_out_exist() -> None:
+    known = modules()
+    assert [name for name in NOT_CLEAN_YET if name not in known] == []
+
+
+def test_phrases_and_names_in_code_are_recognised() -> None:
+    text = '''"""A module."""
+
+LIMIT = 1  # nobody is told
+"""What everybody may take."""
+
+# A comment that goes
+# on here.
+'''
+    assert [(line, found_in(prose, BANNED_IN_CODE)) for line, prose in _prose(text)] == [
+        (1, []),
+        (4, ["'everybody': write the process or user that is meant"]),
+        (3, ["'told': write sent, reported, announced, recorded, persisted, shown"]),
+        (6, ["'goes on': write continue(s), keep(s) running"]),
+    ]
+    names = ("_told", "told_ms", "LastHeard", "said", "untold", "aforesaid", "headline")
+    assert [name for name in names if _banned_name(name)] == ["_told", "told_ms", "LastHeard", "said"]

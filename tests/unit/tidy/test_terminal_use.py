@@ -11,7 +11,7 @@ import drivetrain
 SOURCE = Path(drivetrain.__file__).parent
 GUARDED = {"Console", "Table", "Text", "Panel", "print", "markup", "get_console"}
 STREAMS = {"stdout", "stderr"}
-EXEMPT = {"terminal.py", "testing/simulate.py", "config/references.py"}
+EXEMPT = {"terminal.py", "simulator/simulate.py", "config/references.py"}
 """The module itself; a line of the simulator that holds the name of a function and a number; logging."""
 
 

@@ -11,7 +11,6 @@ from name_uses import unused, unused_parameters, uses_in
 
 OUTSIDERS = {
     "drivetrain.core.cluster.slot_policies.register_policy": "people who add a policy of their own",
-    "drivetrain.connectors.in_process.memory_sink.collected": "people who test with `sinks.memory`",
 }
 OF_TESTS = {
     "drivetrain.actor.carrier.Carriers.parked": "shows what else cannot be seen",

@@ -15,6 +15,7 @@ from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.batch.query_figures import Blocked, QueryFigures
 from drivetrain.spark.checkpoints.participants import CheckpointBook
 from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.restoring import is_lost, restore_lost
@@ -94,6 +95,7 @@ def test_a_fragment_has_begun_its_life_when_its_query_starts(
         branches=branches,
         trunk=trunk,
         readers={},
+        figures=QueryFigures(1, Blocked),
     )
     part = Participation(query, CheckpointBook(), files, {}, transactional=transactional)
     assert files.life(fragment.id) == 0

@@ -143,7 +143,7 @@ def test_what_goes_on_from_a_savepoint_has_all_that_it_needs(ran: Ran, tmp_path:
     assert (new.path / "sinks" / "out" / "output-token").read_text() == "token"
     assert not (new.path / "sinks" / "out" / "outbox").exists()
     assert ClockFile(new.home / "clock").read() == 500
-    assert "counted in 3" in saved.told(2)
+    assert "counted in 3" in saved.notice(2)
 
 
 def test_a_crash_while_it_is_brought_in_leaves_an_empty_directory(ran: Ran, tmp_path: Path) -> None:

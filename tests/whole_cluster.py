@@ -50,13 +50,14 @@ def wait_for(look: Callable[[], T | None], what: str, within_s: float = SLOW_S) 
 class WholeCluster:
     """A running cluster; its processes work in `directory`."""
 
-    def __init__(self, directory: Path, masters: int, workers: int) -> None:
+    def __init__(self, directory: Path, masters: int, workers: int, *, console: bool = False) -> None:
         self.directory = directory
         self.mark = uuid.uuid4().hex
         self.environment = {**os.environ, MARK: self.mark}
         self.environment.pop("DRIVETRAIN_CLUSTER_MASTERS", None)
         self._log = (directory / "local.log").open("wb")
         command = ["local", "--masters", str(masters), "--workers", str(workers), "--slots", "3"]
+        command += ["--console", "--set", "console.port=0"] if console else ["--no-console"]
         self._local = subprocess.Popen(
             [*drivetrain(), *command, "--port", str(free_ports(masters)), "--directory", "boxes", "--json"],
             cwd=directory,
@@ -70,6 +71,7 @@ class WholeCluster:
         assert told, (directory / "local.log").read_text()
         data = json.loads(told)
         self.masters: list[str] = data["masters"]
+        self.console: dict[str, str] | None = data["console"]
         self.pids: dict[str, int] = {box["name"]: box["pid"] for box in data["processes"]}
         self.places: dict[str, str] = {box["place"]: box["name"] for box in data["processes"]}
         self.commands = {name: psutil.Process(pid).cmdline() for name, pid in self.pids.items()}
@@ -231,9 +233,11 @@ class WholeCluster:
 
 
 @contextmanager
-def whole_cluster(directory: Path, *, masters: int = 3, workers: int = 2) -> Iterator[WholeCluster]:
+def whole_cluster(
+    directory: Path, *, masters: int = 3, workers: int = 2, console: bool = False
+) -> Iterator[WholeCluster]:
     """A cluster for a test; afterwards no process of it is left."""
-    cluster = WholeCluster(directory, masters, workers)
+    cluster = WholeCluster(directory, masters, workers, console=console)
     try:
         yield cluster
     finally:
