@@ -14,7 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from drivetrain.testing.simulation import Simulation
+from drivetrain.simulator.simulation import Simulation
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "simulation"))
 

@@ -52,6 +52,7 @@ def start_pyspark(name: str, **conf: str) -> tuple[SparkSession, float]:
 
     began_s = time.perf_counter()
     chosen = dict(settings(Config.load(None, {}, {})))
+    chosen.pop("spark.hadoop.fs.file.impl", None)  # a class of ours, which no PySpark has
     if name == DEFAULTS:
         alike = ("spark.driver.memory", "spark.ui.enabled", "spark.sql.session.timeZone")
         chosen = {key: chosen[key] for key in alike}
