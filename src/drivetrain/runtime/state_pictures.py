@@ -7,12 +7,14 @@ Design: `states/<bucket>/<time>` in the fragment's directory has the previous va
 then (`core.state.two_state.Picture`). The worker that runs the bucket writes it under a temporary name, syncs
 and renames it, before Spark commits the batch. A picture follows from the messages alone, so a batch that
 runs again writes the same one. Pictures left by a restore to an earlier checkpoint are newer than the state's
-own time, and are not read until they have been written again, or dropped because nothing changed then.
+own time, and are not read until they have been written again, or dropped because nothing changed then. What is
+too old is measured from the pictures of the committed state, not from those of the batch that writes: if that
+batch dies before Spark commits it, the committed state still needs the pictures that it would have dropped.
 
 Invariants:
 
 1. A state that Spark has committed as of a time has all pictures up to that time, as far back as they are
-   kept.
+   kept, also while the next batch writes its own.
 
 Called by `compile.persistent_buckets` in Spark's workers, and by `state_query`.
 """
@@ -38,10 +40,10 @@ class Pictures:
         self.path: Final = Path(fragment) / DIRECTORY / str(bucket)
 
     def keep(self, pictures: Sequence[Picture], since_ms: int, keep_ms: int) -> None:
-        """Write the pictures of a step of the clock, which was at `since_ms` before; drop those that are too
-        old.
+        """Write the pictures of a step of the clock; drop those that are too old for the committed state.
 
-        Raises DiskFullError, and OutputError when they cannot be written.
+        `since_ms` is the time of the committed state: where the clock stood before this step. Raises
+        DiskFullError, and OutputError when they cannot be written.
         """
         newest_ms = pictures[-1].at_ms
         written = {picture.at_ms for picture in pictures}
@@ -49,10 +51,12 @@ class Pictures:
             self.path.mkdir(parents=True, exist_ok=True)
             for picture in pictures:
                 write_whole(self.path / str(picture.at_ms), encoded_picture(picture), is_shared=True)
-            for at_ms in self.times():
+            existing = self.times()
+            committed_ms = max((at_ms for at_ms in existing if at_ms <= since_ms), default=since_ms)
+            for at_ms in existing:
                 # In between there are only leftovers of an abandoned life.
                 is_left = since_ms < at_ms <= newest_ms and at_ms not in written
-                if is_left or at_ms <= newest_ms - keep_ms:
+                if is_left or at_ms <= committed_ms - keep_ms:
                     (self.path / str(at_ms)).unlink(missing_ok=True)
             sync(self.path)
 

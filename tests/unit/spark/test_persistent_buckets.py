@@ -345,7 +345,9 @@ def test_pictures_are_kept_for_as_long_as_is_said_and_those_of_a_life_given_up_a
     kept.keep([of[3]], 10, 100)  # after a restore to 10, and nothing changed in 20 and 30 this time
     assert kept.times() == [10, 40]
     kept.keep([Picture(130, {})], 40, 90)
-    assert kept.times() == [130]
+    assert kept.times() == [10, 40, 130]  # the batch of 130 may die: the state as of 40 needs its own
+    kept.keep([Picture(140, {})], 130, 90)
+    assert kept.times() == [130, 140]
     (tmp_path / "states" / "3" / "130").write_bytes(b"something else")
     with pytest.raises(InputError, match="picture of states is damaged"):
         kept.between(0, 200)

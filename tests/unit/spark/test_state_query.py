@@ -51,16 +51,19 @@ class Fragment:
         self.pack = packs(self.spark)["column"]
         note_operator(self.path, cast(Node, Row(operation=self.spark.operation)))
         self.number = -1
+        self._after: dict[int, dict[int, bytes]] = {}
 
     def batch(self, data: list[tuple[int, Any, Any]], clock_ms: int) -> None:
         self.number += 1
         self.spark.batch(self.pack, [rows(data)] if data else [], clock_ms)
+        groups = self.spark.groups.items()
+        self._after[self.number] = {b: group.get[0] for b, group in groups if group.exists}
         head = json.dumps({"batchWatermarkMs": watermark_of(clock_ms)})
         (self.path / "checkpoint" / "offsets" / str(self.number)).write_text(f"v1\n{head}\n-")
         (self.path / "checkpoint" / "commits" / str(self.number)).touch()
 
-    def blobs(self, _batch: int, bucket: int | None = None) -> dict[int, bytes]:
-        held = {b: group.get[0] for b, group in self.spark.groups.items() if group.exists}
+    def blobs(self, batch: int, bucket: int | None = None) -> dict[int, bytes]:
+        held = self._after[batch]
         return held if bucket is None else {b: blob for b, blob in held.items() if b == bucket}
 
 
@@ -132,7 +135,8 @@ def test_pictures_are_deleted_when_they_are_as_old_as_they_are_kept(
     assert asked.times() == PictureTimes(140, 190, STEP)
     assert asked.get("a", 140) == 14
     assert asked.get("a") == 20
-    assert len(list((fragment.path / "states").glob("*/*"))) == 5
+    kept = [int(file.name) for file in (fragment.path / "states").glob("*/*")]
+    assert min(kept) > 180 - 50, "the batch before the newest still needs no older one"
     with pytest.raises(UserError, match="cannot be queried") as refused:
         asked.get("a", 130)
     assert "1970-01-01T00:00:00.140+00:00" in str(refused.value.remedy)
@@ -140,6 +144,37 @@ def test_pictures_are_deleted_when_they_are_as_old_as_they_are_kept(
         asked.get("a", 145)
     with pytest.raises(UserError, match="cannot be queried"):
         asked.get("a", 200)
+
+
+def test_a_batch_that_dies_before_its_commit_deletes_no_pictures_of_the_committed_states(
+    fragment: Fragment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for time_ms in range(0, 200, STEP):
+        fragment.batch([(time_ms + 3, "a", 1)], time_ms)
+    (fragment.path / "checkpoint" / "commits" / str(fragment.number)).unlink()
+    asked = states(fragment, monkeypatch)
+    assert asked.times() == PictureTimes(130, 180, STEP)
+    for at_ms in range(130, 190, STEP):
+        assert asked.get("a", at_ms) == at_ms // STEP, at_ms
+
+
+def test_a_time_that_is_deleted_while_it_is_read_is_refused(
+    fragment: Fragment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for time_ms in range(0, 200, STEP):
+        fragment.batch([(time_ms + 3, "a", 1)], time_ms)
+    asked = states(fragment, monkeypatch)
+    read = fragment.blobs
+
+    def runs_on(batch: int, bucket: int | None = None) -> dict[int, bytes]:
+        known = read(batch, bucket)
+        for time_ms in range(200, 400, STEP):
+            fragment.batch([(time_ms + 3, "a", 1)], time_ms)
+        return known
+
+    monkeypatch.setattr(asked, "_blobs", runs_on)
+    with pytest.raises(UserError, match="cannot be queried"):
+        asked.get("a", 150)
 
 
 def test_the_time_of_a_checkpoint_is_answered_from_its_snapshot_when_its_pictures_are_deleted(

@@ -260,6 +260,9 @@ class States:
                 found = states.as_of([*since, *(p for p in due if p.at_ms > at_ms)], wanted)
             for (span, key), state in found.items():
                 yield KeptState(decoded_key(key), rules.monoid.result(state), None if span == EVER else span)
+        if at_ms is not None:
+            # Batches that were committed meanwhile may have let the next one delete pictures that were read.
+            self._require(at_ms, kept_times(self._fragment, operation, committed(self._checkpoint)))
 
     def _require(self, at_ms: int, times: PictureTimes | None) -> None:
         assert times is not None  # the caller has checked it
