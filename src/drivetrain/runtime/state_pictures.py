@@ -7,8 +7,9 @@ Design: `states/<bucket>/<time>` in the fragment's directory has the previous va
 then (`core.state.two_state.Picture`). The worker that runs the bucket writes it under a temporary name, syncs
 and renames it, before Spark commits the batch. A picture follows from the messages alone, so a batch that
 runs again writes the same one. Pictures left by a restore to an earlier checkpoint are newer than the state's
-own time, and are not read until they have been written again, or dropped because nothing changed then. What is
-too old is measured from the pictures of the committed state, not from those of the batch that writes: if that
+own time, and are not read until they have been written again, or dropped because nothing changed then.
+
+A picture is too old by the pictures of the committed state, not by those of the batch that writes: if that
 batch dies before Spark commits it, the committed state still needs the pictures that it would have dropped.
 
 Invariants:

@@ -6,9 +6,10 @@ import random
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from harness import Harness, at, events, ms
 
-from drivetrain import Application, agg, windows
+from drivetrain import Application, Stream, agg, sinks, sources, windows
 
 SCHEMA = "ts timestamp, key string, n bigint"
 HOUR = 3_600_000
@@ -177,3 +178,33 @@ def test_built_in_aggregations_agree_with_python(drive: Harness) -> None:
     assert abs(row["distinct"] - 100) <= 3
     assert abs(row["middle"][0] - 50) <= 2
     assert row["often"][0]["count"] == 100
+
+
+def test_state_and_counts_advance_though_spark_could_leave_out_what_no_output_needs(
+    drive: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = disordered(400, HOUR, seed=4)
+    app = Application("unneeded")
+    read = events(app, rows, SCHEMA, "1 h")
+    table = app.table(sources.items([], schema="key string, m bigint"), name="empty")
+
+    def hourly(name: str) -> Stream[Any]:
+        grouped = read.group_by("key").window(windows.tumbling("1 h"))
+        return grouped.aggregate(step=name, count=agg.count(), total=agg.sum("n"))
+
+    hourly("impossible").filter("1 = 0").sink(sinks.parquet(drive.out("none")))
+    hourly("unmatched").join(table, on="key").sink(sinks.parquet(drive.out("none2")))
+    both = hourly("both")
+    both.filter("count > 1 and count < 1").sink(sinks.parquet(drive.out("none3")))
+    drive.sink(both, "both")
+    hourly("logged").log(2)
+
+    with caplog.at_level("INFO", "drivetrain.messages"):
+        result = drive.run(app, run__max_batch_bytes="2 KiB")
+
+    found = naive(rows, HOUR, HOUR)
+    assert by_window(drive.rows("both")) == found
+    consumed = {p.processor: p.messages_in for p in result.processors}
+    assert {consumed[name] for name in ("impossible", "unmatched", "both", "logged")} == {len(rows)}
+    logged = [record for record in caplog.records if record.name == "drivetrain.messages"]
+    assert 0 < len(logged) <= 2 * result.batches

@@ -205,8 +205,13 @@ def _aggregated(step: Window, key_type: str, messages: Sequence[Message]) -> lis
             known = [m.n for m in inside if m.n is not None]
             more = {"c": len(inside), "lo": min(known, default=None), "hi": max(known, default=None)}
         due = -END if step.kind == "everything" and step.emission == "accumulating" else end
-        made.append(Message(end - 1000, key, n, due, {**extras, **more}))
+        made.append(Message(_last_ms(end), key, n, due, {**extras, **more}))
     return made
+
+
+def _last_ms(end: int) -> int:
+    """The last whole millisecond before a window's end; both in microseconds."""
+    return (end - 1) // 1000 * 1000
 
 
 def _known(inside: Sequence[Message]) -> list[int]:
@@ -276,7 +281,7 @@ def _by_task(step: Task, messages: Sequence[Message]) -> list[Message]:
             return [Message(m.ts, m.key, m.n) for m in messages]
         case "ticks":
             windows = sliding_windows(messages, 1_000_000, 1_000_000)
-            return [Message(end - 1000, k, summed(inside), end) for (k, _, end), inside in windows.items()]
+            return [Message(_last_ms(end), k, summed(inside), end) for (k, _, end), inside in windows.items()]
         case _:
             windows = everything_windows(messages, END)
             return [Message(END, key, summed(inside), END) for (key, _, _), inside in windows.items()]
@@ -288,7 +293,7 @@ def _by_persistent(step: Persistent, messages: Sequence[Message]) -> list[Messag
             return [Message(m.ts, m.key, m.n) for m in messages]
         case "windows":
             windows = sliding_windows(messages, step.size_ms * 1000, step.size_ms * 1000)
-            return [Message(end - 1000, k, _sum(inside), end) for (k, _, end), inside in windows.items()]
+            return [Message(_last_ms(end), k, _sum(inside), end) for (k, _, end), inside in windows.items()]
         case _:
             windows = everything_windows(messages, -END)
             return [Message(0, key, len(inside)) for (key, _, _), inside in windows.items()]

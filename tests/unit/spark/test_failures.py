@@ -193,6 +193,17 @@ def test_what_nobody_knows_is_shortened_to_its_first_lines_without_javas_stack()
     assert len(str(told).splitlines()) < 8
 
 
+def test_a_cause_that_sparks_report_leaves_out_is_shown_first() -> None:
+    error, between, first = (
+        RuntimeError(text) for text in ("awaitResult:\nPlan", "awaitResult:", "too deep")
+    )
+    error._cause, between._cause, first._cause = between, first, None  # type: ignore[attr-defined]
+    assert translated(error).got == "too deep\n    awaitResult:\n    Plan"
+    repeated = RuntimeError("Job aborted: too deep")
+    repeated._cause = first  # type: ignore[attr-defined]
+    assert translated(repeated).got == "Job aborted: too deep"
+
+
 def test_a_refusal_of_sparks_analyzer_is_an_error_of_the_operator() -> None:
     told = analysis_error(
         RuntimeError("[UNRESOLVED_COLUMN] A column `dly` cannot be resolved"), "filter (app.py:9)"

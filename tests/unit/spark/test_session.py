@@ -52,3 +52,11 @@ def test_here_every_python_of_sparks_is_a_fork(monkeypatch: pytest.MonkeyPatch) 
     spark_session._choose_python(Config.load(None, None, {"spark.master": "local[1]"}))
     assert os.environ["PYSPARK_PYTHON"] == worker_python()
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == worker_python()
+
+
+def test_rules_of_the_optimizer_that_a_user_leaves_out_are_left_out_besides_ours() -> None:
+    name = "spark.sql.optimizer.excludedRules"
+    ours = spark_session.settings(Config.load(None, None, {}))[name]
+    assert "PropagateEmptyRelation" in ours
+    chosen = Config.load(None, None, {f"spark.conf.{name}": "org.example.Rule"})
+    assert spark_session.settings(chosen)[name] == f"{ours},org.example.Rule"

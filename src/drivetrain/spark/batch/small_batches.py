@@ -89,12 +89,11 @@ class SmallBatches:
 def small_table(df: DataFrame) -> pa.Table | None:
     """The rows of a batch as one table; None if they are more than about `LIMIT_BYTES`."""
     partitions = max(1, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions", "1") or 1))
-    row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROWS_BITS) - 1))
     size = F.lit(0)
     for field in df.schema.fields:
         size += F.coalesce(_size(F.col(_quoted(field.name)), field.dataType), F.lit(0))
     counted = Observation()
-    marked = df.withColumn(_MUCH, row * size > LIMIT_BYTES // partitions)
+    marked = df.withColumn(_MUCH, row_number() * size > LIMIT_BYTES // partitions)
     marked = marked.observe(counted, F.count_if(_MUCH).alias("left_out"))
     try:
         table = arrow_table(marked.where(f"not {_MUCH}").drop(_MUCH))
@@ -103,6 +102,11 @@ def small_table(df: DataFrame) -> pa.Table | None:
             return None
         raise
     return None if observed(counted).get("left_out") else table
+
+
+def row_number() -> Column:
+    """The number of a row in its partition, from 0; Spark computes all rows, whatever is done with it."""
+    return F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROWS_BITS) - 1))
 
 
 def arrow_table(df: DataFrame) -> pa.Table:

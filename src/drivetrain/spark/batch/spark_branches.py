@@ -29,7 +29,7 @@ from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.branch_frames import BranchFrames, BranchNodes, branch_nodes, data_of
 from drivetrain.spark.batch.message_counts import Counts
-from drivetrain.spark.batch.small_batches import SmallBatches, observed
+from drivetrain.spark.batch.small_batches import SmallBatches, observed, row_number
 from drivetrain.spark.channel.writer import DRIVER_BYTES, write_segments
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.late import BEFORE_ALL_MS
@@ -134,7 +134,12 @@ class SparkFrames(BranchFrames):
     def log(self, node: Node) -> None:
         """Write the messages for a `Log` into the log."""
         assert isinstance(node.operation, Log)
-        for row in data_of(self[node.inputs[0]]).limit(node.operation.limit).collect():
+        # Not `limit`: Spark would compute only as much as it needs, but its state must advance as a whole.
+        df = data_of(self[node.inputs[0]])
+        first = df.where(row_number() < node.operation.limit)
+        with computing():
+            rows = first.collect()
+        for row in rows[: node.operation.limit]:
             log.info("%s %s", node.id, row.asDict())
 
 

@@ -94,7 +94,7 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
     """The user's error for `error`, which Spark (or Drivetrain) raised while `where` was running."""
     if isinstance(error, DrivetrainError):
         return error
-    text = f"{error}\n{error.__cause__ or ''}"
+    text = f"{_cause_left_out(error)}{error}\n{error.__cause__ or ''}"
     ours = recovered(text)
     if ours is not None:
         return ours
@@ -144,6 +144,15 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
         remedy="correct the expression or the data and run the same command again: "
         "it continues where it stopped",
     )
+
+
+def _cause_left_out(error: BaseException) -> str:
+    """The message of the first exception in Java, if Spark's report has words of its own instead."""
+    cause = getattr(error, "_cause", None)
+    while getattr(cause, "_cause", None) is not None:
+        cause = cause._cause
+    text = "" if cause is None else str(cause).strip()
+    return "" if not text or text.splitlines()[0] in str(error) else f"{text}\n"
 
 
 @contextmanager
