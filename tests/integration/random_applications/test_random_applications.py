@@ -1,10 +1,12 @@
 """Whatever the application, its data and where it dies: its outputs are what the model says.
 
-`DRIVETRAIN_APPLICATIONS` says how many are tried (the nightly run), and for every 30 of them one more is
-killed; `DRIVETRAIN_SEED=n` runs one. A failure prints the smallest application found that fails in the same
-way, as a program that can be run. Seed 45 is a watched input that falls silent, with checkpoints on. 717
-and 1057 read and write Kafka, and die: one right after a transaction, without an end and with a silent
-partition, the other with partitions that are far apart, in two topics.
+`DRIVETRAIN_APPLICATIONS` says how many are tried (the nightly run), or which (`128-600`), and for every 30 of
+them one more is killed; `DRIVETRAIN_SEED=n` runs one. A failure prints the smallest application found that
+fails in the same way, as a program that can be run.
+
+Seed 45 is a watched input that falls silent, with checkpoints on. 717 and 1057 read and write Kafka, and die:
+one right after a transaction, without an end and with a silent partition, the other with partitions that are
+far apart, in two topics.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from .shrinking import shrunk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-APPLICATIONS = int(os.environ.get("DRIVETRAIN_APPLICATIONS") or 0)
+FIRST, _, END = (os.environ.get("DRIVETRAIN_APPLICATIONS") or "0").rpartition("-")
+APPLICATIONS = range(int(FIRST or 0), int(END))
+EVERY_30 = range(APPLICATIONS.start // 30, APPLICATIONS.stop // 30)
 DEFAULT = (24, 45, 18, 717, 1057)
 """A few that have many kinds of steps, sources and sinks between them; all of them have passed."""
 IS_ONE = "DRIVETRAIN_SEED" in os.environ
-SEEDS = chosen_seeds(0) if IS_ONE else range(APPLICATIONS) if APPLICATIONS else DEFAULT
-KILLED = chosen_seeds(0) if IS_ONE else range(APPLICATIONS // 30) if APPLICATIONS else (16,)
+SEEDS = chosen_seeds(0) if IS_ONE else APPLICATIONS if APPLICATIONS else DEFAULT
+KILLED = chosen_seeds(0) if IS_ONE else EVERY_30 if APPLICATIONS else (16,)
 TRIES = 40
 """How many smaller applications are tried of one that fails."""
 
