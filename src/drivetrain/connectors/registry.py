@@ -33,6 +33,7 @@ from drivetrain.connectors.in_process.connector import (
     ItemsConnector,
     MemoryConnector,
     NullConnector,
+    SocketConnector,
 )
 from drivetrain.connectors.in_process.sent_messages import SentMessagesConnector
 from drivetrain.connectors.kafka.connector import KafkaConnector
@@ -45,6 +46,7 @@ BUILT_IN: Mapping[str, Connector] = {
     "files": FilesConnector(),
     "generator": GeneratorConnector(),
     "items": ItemsConnector(),
+    "socket": SocketConnector(),
     "console": ConsoleConnector(),
     "function": FunctionConnector(),
     "memory": MemoryConnector(),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at
 
-from drivetrain import Application, agg, sources, windows
+from drivetrain import Application, agg, sources, start, windows
 from drivetrain.api.stream import Stream
 
 pytestmark = pytest.mark.timeout(300)
@@ -138,3 +141,22 @@ def test_a_run_that_is_killed_after_an_input_has_ended_goes_on_to_its_end(drive:
     drive.run(joined(drive), run__max_batch_bytes=limit)
 
     assert {name: drive.rows(name) for name in expected} == expected
+
+
+def test_lines_of_a_socket_are_read_until_its_server_closes_it(drive: Harness) -> None:
+    lines = [f"line {n}" for n in range(500)]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall("".join(f"{line}\n" for line in lines).encode())
+
+        threading.Thread(target=serve, daemon=True).start()
+        app = Application("lines")
+        drive.sink(app.read(sources.socket("127.0.0.1", server.getsockname()[1])))
+        with start(app, drive.config()) as running:
+            while len(drive.rows()) < len(lines):
+                assert running.is_running
+                time.sleep(0.2)
+    assert [row["value"] for row in drive.rows()] == sorted(lines, key=lambda line: repr({"value": line}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -36,8 +37,10 @@ def test_the_guides_connector_opens_its_declarations_and_built_in_ones_stay(inst
 
 
 def test_every_built_in_class_has_one_connector() -> None:
+    declared = {*get_args(sources.Source), *get_args(sinks.Sink)} - {sources.CustomSource, sinks.CustomSink}
     classes = [kind for connector in BUILT_IN.values() for kind in (*connector.sources, *connector.sinks)]
     assert len(classes) == len(set(classes))
+    assert not [kind for kind in declared if not issubclass(kind, tuple(classes))]
     assert not any(a is not b and issubclass(a, b) for a in classes for b in classes)
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from drivetrain.api.sinks import BatchesSink, ConsoleSink, MemorySink, NullSink
-from drivetrain.api.sources import Generator, Items
+from drivetrain.api.sources import Generator, Items, Socket
 from drivetrain.connectors.in_process.generator import generate_rows
 from drivetrain.connectors.in_process.memory_sink import MemorySinkWriter
 from drivetrain.connectors.in_process.opened_generator import open_rows, validate_generator
@@ -51,6 +51,12 @@ class ItemsConnector(Connector):
             for row in source.iterable
         ]
         return context.spark.createDataFrame(rows, to_struct(source.schema, context.source_id))
+
+
+class SocketConnector(Connector):
+    """Lines from a TCP server, which are stored as they come."""
+
+    sources = (Socket,)
 
 
 class ConsoleConnector(Connector):

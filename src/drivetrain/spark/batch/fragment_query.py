@@ -181,7 +181,8 @@ class FragmentQuery:
         is_over = isinstance(self.error, DrainedError) or self.state is FragmentState.FINISHED
         if is_over and self._outside is None:
             return None
-        error = self.error or self._query.exception()
+        # An error from outside comes first: the batch that it ended has drained, or failed because of it.
+        error = self._outside or self.error or self._query.exception()
         if error is None:
             return None
         for source in self.trunk.sources.values():
