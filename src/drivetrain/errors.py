@@ -123,7 +123,7 @@ class OperatorError(UserError):
         user_traceback: str,
         remedy: str = "correct the function and run the same command again: it continues where it stopped; "
         "or have "
-        'map, flat_map or filter set such messages aside with on_error="dead_letter"',
+        'map, async_map, flat_map or filter set such messages aside with on_error="dead_letter"',
     ) -> None:
         super().__init__(what, where=operator, remedy=remedy)
         self.operator = operator

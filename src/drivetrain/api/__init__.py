@@ -13,7 +13,8 @@ from drivetrain.api.grouped import Grouped
 from drivetrain.api.monoids import Monoid
 from drivetrain.api.persistent import PersistentTask, State
 from drivetrain.api.spark_functions import F
-from drivetrain.api.stream import Stream, Table
+from drivetrain.api.stream import Stream
+from drivetrain.api.table import Table
 from drivetrain.api.task import At, Task, TaskContext
 
 __all__ = [

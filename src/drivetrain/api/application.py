@@ -30,7 +30,8 @@ from drivetrain.api.processes import process
 from drivetrain.api.settings import REQUIRED, Setting, declare
 from drivetrain.api.sinks import Sink
 from drivetrain.api.sources import Socket, Source, TextFiles
-from drivetrain.api.stream import Stream, Table
+from drivetrain.api.stream import Stream
+from drivetrain.api.table import Table
 from drivetrain.api.task import Task
 from drivetrain.api.views import views
 from drivetrain.config.references import Secret

@@ -10,8 +10,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from drivetrain.api.location import Location
-from drivetrain.api.operations import Function, OnError
+from drivetrain.api.durations import milliseconds
+from drivetrain.api.location import Location, caller
+from drivetrain.api.operations import Calls, Function, OnError
 from drivetrain.api.types import (
     MessageType,
     UnsupportedTypeError,
@@ -22,12 +23,49 @@ from drivetrain.api.types import (
 from drivetrain.errors import GraphError, OperatorTypeError
 
 _POLICIES = ("fail", "dead_letter")
+_MOST_CALLS = 10_000
+_MOST_RETRIES = 100
 
 
 def name_of(fn: object) -> str:
     """The name of a function in plans and errors."""
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return "lambda" if name == "<lambda>" else str(name)
+
+
+def named_after(kind: str, fn: object) -> str:
+    """The name of a processor that runs `fn`, if that is a function with a name of its own."""
+    return kind if not callable(fn) or name_of(fn) == "lambda" else f"{kind}-{name_of(fn)}"
+
+
+def calls_of(
+    fn: object, concurrency: int, timeout: str, retries: int, backoff: str, cache: str | None
+) -> Calls:
+    """How an asynchronous function is called; raises `GraphError` for another function or a wrong number."""
+    by_call = getattr(type(fn), "__call__", None)  # noqa: B004 - of an object with `async def __call__`
+    if not inspect.iscoroutinefunction(fn) and not inspect.iscoroutinefunction(by_call):
+        raise GraphError(
+            "not an asynchronous function",
+            where=f"async_map ({caller()})",
+            expected="a function that is defined with `async def`",
+            got=name_of(fn),
+            remedy="define it with `async def`, or use map",
+        )
+    for what, number, least, most in (
+        ("concurrency", concurrency, 1, _MOST_CALLS),
+        ("retries", retries, 0, _MOST_RETRIES),
+    ):
+        if type(number) is not int or not least <= number <= most:
+            raise GraphError(
+                f"cannot use this {what}",
+                where=f"async_map ({caller()})",
+                expected=f"a whole number from {least} to {most}",
+                got=repr(number),
+            )
+    cache_ms = None if cache is None else milliseconds(cache, "cache")
+    return Calls(
+        concurrency, milliseconds(timeout, "timeout"), retries, milliseconds(backoff, "backoff"), cache_ms
+    )
 
 
 def function(

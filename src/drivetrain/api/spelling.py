@@ -21,6 +21,8 @@ STREAM_WORDS: Final[Mapping[str, str]] = {
     "groupby": 'group_by("key")',
     "keyBy": 'group_by("key")',
     "key_by": 'group_by("key")',
+    "map_async": "async_map(function)",
+    "mapAsync": "async_map(function)",
     "mapInArrow": "process(...) of a Task with on_batch",
     "mapInPandas": "process(...) of a Task with on_batch",
     "merge": "union(other)",

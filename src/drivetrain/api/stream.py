@@ -11,7 +11,7 @@ keywords are names of columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,11 +23,12 @@ from drivetrain.api.column_arguments import (
 )
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.durations import milliseconds
-from drivetrain.api.functions import function, name_of
-from drivetrain.api.graph_builder import GraphBuilder
+from drivetrain.api.functions import calls_of, function, named_after
+from drivetrain.api.graph_builder import GraphBuilder, require_of
 from drivetrain.api.grouped import Grouped
 from drivetrain.api.location import caller
 from drivetrain.api.operations import (
+    AsyncMap,
     Deduplicate,
     Drop,
     Filter,
@@ -49,6 +50,7 @@ from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.processes import process
 from drivetrain.api.sinks import Sink
 from drivetrain.api.spelling import STREAM_WORDS, other_word
+from drivetrain.api.table import Table
 from drivetrain.api.task import Task
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
@@ -95,6 +97,35 @@ class Stream(Generic[T]):
         """
         made = function("map", caller(), fn, returns, on_error=on_error)
         return self._add("map", Map(made), name, fn)
+
+    def async_map(
+        self,
+        fn: Callable[[T], Awaitable[U]],
+        *,
+        returns: type[U] | UnionType | str | None = None,
+        concurrency: int = 20,
+        timeout: str = "10 s",
+        retries: int = 2,
+        backoff: str = "200 ms",
+        cache: str | None = None,
+        on_error: OnError = "fail",
+        name: str | None = None,
+    ) -> Stream[U]:
+        """Emit one message for each message, in the same order: the result of an `async def` function.
+
+        Each Spark task waits for up to `concurrency` calls at a time. A call that raises, or takes longer
+        than `timeout`, is repeated up to `retries` times, after `backoff`, twice that and so on; then
+        `on_error` decides. With `cache="10 min"` the results of equal messages are used again for that long,
+        in each Python process. A batch that runs again calls again.
+
+        >>> async def city(sale: Sale) -> str:
+        ...     return "Oslo"  # after a request to a service
+        >>> sales.async_map(city, concurrency=50, on_error="dead_letter")
+        Stream('async_map-city')
+        """
+        calls = calls_of(fn, concurrency, timeout, retries, backoff, cache)
+        made = function("async_map", caller(), fn, returns, on_error=on_error)
+        return self._add("async_map", AsyncMap(made, calls), name, fn)
 
     def flat_map(
         self,
@@ -244,15 +275,13 @@ class Stream(Generic[T]):
         """
         return self._add("deduplicate", Deduplicate(keys, milliseconds(within, "within")), name)
 
-    # -- several streams ---------------------------------------------------------------------------
-
     def union(self, *others: Stream[Any], name: str | None = None) -> Stream[T]:
         """Combine the messages of these streams; columns are matched by name.
 
         >>> sales.filter("price > 5", name="dear").union(sales.filter("item = 'tea'", name="tea"))
         Stream('union')
         """
-        self._expect_ours(*others)
+        require_of(self._app, *others)
         return self._add("union", Union(), name, inputs=(self.id, *(o.id for o in others)))
 
     def join(
@@ -279,7 +308,7 @@ class Stream(Generic[T]):
         columns = (on,) if isinstance(on, str) else tuple(on)
         if how not in ("inner", "left"):
             raise GraphError("unknown join", where=str(caller()), expected='"inner" or "left"', got=repr(how))
-        self._expect_ours(other)
+        require_of(self._app, other)
         if isinstance(other, Table):
             return self._add("join", JoinTable(columns, how), name, inputs=(self.id, other.id))
         if within is None:
@@ -347,8 +376,7 @@ class Stream(Generic[T]):
     def late(self) -> Stream[Any]:
         """The messages that were late for this stream's windows, as they were before grouping.
 
-        >>> hourly = sales.group_by("item").window(windows.tumbling("1 h")).count()
-        >>> hourly.late.sink(sinks.json("too_late/"))
+        >>> sales.group_by("item").window(windows.tumbling("1 h")).count().late.sink(sinks.json("too_late/"))
         """
         if self._app._nodes[self.id].operation.grouping_window is None:
             raise GraphError(
@@ -358,15 +386,6 @@ class Stream(Generic[T]):
             )
         return self._add("late", Late(self.id), None, inputs=())
 
-    # -- building ----------------------------------------------------------------------------------
-
-    def _expect_ours(self, *others: Stream[Any] | Table) -> None:
-        for other in others:
-            if other._app is not self._app:
-                raise GraphError(
-                    f"{other.id!r} belongs to another application, {other._app.name!r}", where=str(caller())
-                )
-
     def _add(
         self,
         kind: str,
@@ -375,26 +394,6 @@ class Stream(Generic[T]):
         fn: object = None,
         inputs: tuple[str, ...] | None = None,
     ) -> Stream[Any]:
-        made: Stream[Any] = self._app._add(
-            kind
-            if fn is None or not callable(fn)
-            else f"{kind}-{name_of(fn)}"
-            if name_of(fn) != "lambda"
-            else kind,
-            operation,
-            (self.id,) if inputs is None else inputs,
-            name,
-        )
+        ids = (self.id,) if inputs is None else inputs
+        made: Stream[Any] = self._app._add(named_after(kind, fn), operation, ids, name)
         return made
-
-
-class Table:
-    """A bounded source that is read completely, for `Stream.join`; returned by `Application.table`.
-
-    >>> sales.join(app.table(sources.parquet("kinds/")), on="item")
-    Stream('join')
-    """
-
-    def __init__(self, app: GraphBuilder, id: str) -> None:
-        self._app = app
-        self.id = id

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import pytest
 from harness import Harness, at, events, ms
@@ -186,3 +189,56 @@ def test_rows_that_several_consumers_read_are_computed_once_and_all_written(driv
     assert sorted(r["value"] for r in drive.rows("long")) == sorted(w for w in every if len(w) > 3)
     counted = {p.processor: (p.messages_in, p.messages_out) for p in result.processors}
     assert counted["flat_map-split"] == (len(LINES), len(every))
+
+
+class Rates(BaseHTTPRequestHandler):
+    """Answers a number with its double; the first request for each seventh number fails."""
+
+    most = running = 0
+    asked: ClassVar[Counter[int]] = Counter()
+    lock = threading.Lock()
+
+    def do_GET(self) -> None:
+        n = int(self.path[1:])
+        with Rates.lock:
+            Rates.running += 1
+            Rates.most = max(Rates.most, Rates.running)
+            Rates.asked[n] += 1
+            fails = n % 7 == 0 and Rates.asked[n] == 1
+        threading.Event().wait(0.02)
+        with Rates.lock:
+            Rates.running -= 1
+        self.send_response(503 if fails else 200)
+        self.end_headers()
+        self.wfile.write(str(2 * n).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Keep the output of the tests readable."""
+
+
+def test_a_service_is_asked_for_many_messages_at_a_time_and_again_when_it_fails(drive: Harness) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Rates)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port = server.server_address[1]
+
+    async def doubled(n: int) -> tuple[int, int]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET /{n} HTTP/1.0\r\n\r\n".encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+        if " 503 " in answer.splitlines()[0]:
+            raise ConnectionError(f"the service cannot answer {n}")
+        return n, int(answer.rsplit("\n", 1)[-1])
+
+    numbers = [(n % 200,) for n in range(400)]
+    app = Application("rates")
+    read = app.read(sources.items(numbers, schema="n bigint"))
+    made = read.async_map(doubled, concurrency=8, retries=1, backoff="10 ms", cache="1 h", name="doubled")
+    drive.sink(made)
+    refused = read.filter("n < 8").async_map(doubled, retries=0, on_error="dead_letter", name="refused")
+    drive.sink(refused, "refused")
+    result = drive.run(app)
+    server.shutdown()
+    assert sorted((r["key"], r["value"]) for r in drive.rows()) == sorted((n, 2 * n) for (n,) in numbers)
+    assert len(drive.rows("refused")) + result.dead_lettered == sum(n < 8 for (n,) in numbers)
+    assert Rates.most > 2

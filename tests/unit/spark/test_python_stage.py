@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drivetrain.api.operations import Calls
 from drivetrain.api.types import MessageType, message_type
 from drivetrain.errors import OperatorError
 from drivetrain.spark.compile.python_stage import (
@@ -367,3 +369,27 @@ def test_an_error_that_is_ours_already_is_not_wrapped_again() -> None:
 
 def test_an_error_without_frames_is_its_last_line() -> None:
     assert user_traceback(ValueError("plain")) == "ValueError: plain"
+
+
+def test_an_asynchronous_step_keeps_order_timestamps_and_dead_letters() -> None:
+    async def halved(n: int) -> int:
+        await asyncio.sleep(0.001 * (5 - n))
+        if n % 2:
+            raise ValueError(f"{n} is odd")
+        return n // 2
+
+    calls = Calls(concurrency=3, timeout_ms=1_000, retries=1, backoff_ms=1)
+    made = stage(
+        step("filter", lambda n: n != 2), step("map", halved, dead_letter=True, calls=calls), timed=True
+    )
+    (result,) = made([batch([0, 1, 2, 3, 4])])
+    rows = result.to_pylist()
+    assert [(row["value"], row["__ts"].microsecond) for row in rows if row[BAD] is None] == [(0, 0), (2, 4)]
+    letters = [(row[BAD]["raw"], row["__ts"].microsecond) for row in rows if row[BAD] is not None]
+    assert letters == [("1", 1), ("3", 3)]
+    failing = stage(step("map", halved, calls=calls))
+    with pytest.raises(EmbeddedError) as raised:
+        list(failing([batch([0, 2, 3])]))
+    error = recovered(str(raised.value))
+    assert isinstance(error, OperatorError)
+    assert "3 is odd" in str(error)

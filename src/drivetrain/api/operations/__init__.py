@@ -4,6 +4,8 @@ from drivetrain.api.operations.ends import Log, Read, Table, Write, sink_text
 from drivetrain.api.operations.operation import EventTime, Function, How, OnError, Operation
 from drivetrain.api.operations.stateful import Deduplicate, JoinStream, Process
 from drivetrain.api.operations.stateless import (
+    AsyncMap,
+    Calls,
     Drop,
     Filter,
     FlatMap,
@@ -18,6 +20,8 @@ from drivetrain.api.operations.windowed import Aggregate, Fold, Late, LatePanes,
 
 __all__ = [
     "Aggregate",
+    "AsyncMap",
+    "Calls",
     "Deduplicate",
     "Drop",
     "EventTime",

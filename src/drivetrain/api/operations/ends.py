@@ -82,10 +82,6 @@ class Log(_Output):
     def described(self) -> str:
         return f"up to {self.limit} messages a batch"
 
-    @property
-    def may_skip_messages(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class Write(_Output):

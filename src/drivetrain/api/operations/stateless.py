@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from drivetrain.api.columns import Column
+from drivetrain.api.durations import duration_text
 from drivetrain.api.operations.operation import Function, Operation
 
 JoinKind = Literal["inner", "left"]
@@ -75,6 +76,33 @@ class Map(_ByFunction):
     """One message out for each in."""
 
     keeps_number: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How the calls of an asynchronous function are made; `cache_ms` is None without a cache."""
+
+    concurrency: int
+    timeout_ms: int
+    retries: int
+    backoff_ms: int
+    cache_ms: int | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.concurrency} at a time, {duration_text(self.timeout_ms)} each, {self.retries} retries"
+        return text if self.cache_ms is None else f"{text}, cached for {duration_text(self.cache_ms)}"
+
+
+@dataclass(frozen=True)
+class AsyncMap(_ByFunction):
+    """One message out for each in, by an asynchronous function of which many calls run at a time."""
+
+    calls: Calls
+    keeps_number: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return f"→ {self.function.type}, {self.calls}"
 
 
 @dataclass(frozen=True)

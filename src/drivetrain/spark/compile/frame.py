@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from drivetrain.api.operations import Function
+from drivetrain.api.operations import Calls, Function
 from drivetrain.api.types import MessageType, UnsupportedTypeError, column_type, record_fields
 from drivetrain.errors import GraphError, OperatorTypeError
 from drivetrain.runtime.channel.columns import PART, TS
@@ -62,13 +62,14 @@ class Frame:
         """Whether messages have event timestamps."""
         return TS in self.df.columns
 
-    def then(self, kind: StepKind, function: Function, operator: str) -> Frame:
-        """This frame with one more Python function to run; raises `OperatorTypeError`."""
+    def then(self, kind: StepKind, function: Function, operator: str, calls: Calls | None = None) -> Frame:
+        """This frame with one more Python function to run, asynchronous if there are `calls`; raises
+        `OperatorTypeError`."""
         wants = _wanted(function.fn)
         record = _record(wants) or (None if _is_column(wants) else self.message)
         names = tuple(StructType.fromDDL(function.type.ddl).names)
         dead_letter = function.on_error == "dead_letter"
-        step = Step(kind, function.fn, operator, function.type, dead_letter, record, names)
+        step = Step(kind, function.fn, operator, function.type, dead_letter, record, names, calls)
         self._check_input(step, wants)
         message = self.message if kind == "filter" else message_class(function.type)
         return Frame(self.df, (*self.steps, step), message)

@@ -17,6 +17,7 @@ from typing import Final
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import (
     Aggregate,
+    AsyncMap,
     Deduplicate,
     Drop,
     EventTime,
@@ -51,6 +52,7 @@ def _task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Stateful
 
 STATELESS: Final[Mapping[type[Operation], Stateless]] = {
     Map: stateless.map_messages,
+    AsyncMap: stateless.async_map,
     FlatMap: stateless.flat_map,
     Filter: stateless.filter_messages,
     Select: stateless.select,

@@ -27,11 +27,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from drivetrain.api.operations import Calls
 from drivetrain.api.types import MessageType
 from drivetrain.config.references import scrub
 from drivetrain.errors import OperatorError
 from drivetrain.runtime.channel.columns import PART, TS
 from drivetrain.spark.compile.arrow_messages import columns_of, message_text
+from drivetrain.spark.compile.async_calls import Failed, call_all
 from drivetrain.spark.compile.held_messages import Held
 from drivetrain.spark.session.spark_errors import EmbeddedError, embedded
 
@@ -48,7 +50,8 @@ class Step:
     """One function of the stage: its kind, its operator, its type, and the class that it takes.
 
     `wants` is the class of message that it takes: None for a row, or the bare value of a single column.
-    `columns` are those of a type that was declared as text.
+    `columns` are those of a type that was declared as text. `calls` says how an asynchronous function is
+    called, of the kind "map".
     """
 
     kind: StepKind
@@ -58,6 +61,7 @@ class Step:
     dead_letter: bool = False
     wants: builtins.type | None = None
     columns: tuple[str, ...] = ()
+    calls: Calls | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,6 +146,8 @@ class PythonStage:
 
     def _results(self, step: Step, messages: list[Any]) -> tuple[list[Any], list[int]]:
         """The function's result for each message, and the positions of those it failed on."""
+        if step.calls is not None:
+            return self._async_results(step, step.calls, messages)
         results: list[Any] = []
         failed: list[int] = []
         remaining = iter(messages)
@@ -160,6 +166,18 @@ class PythonStage:
                 # extend() takes the function's StopIteration for the end of the messages.
                 self._fail(step, messages[at], StopIteration("raised by the function"))
                 failed.append(at)
+
+    def _async_results(self, step: Step, calls: Calls, messages: list[Any]) -> tuple[list[Any], list[int]]:
+        outcomes = call_all(step.fn, step.operator, messages, calls, stops=not step.dead_letter)
+        results: list[Any] = []
+        failed: list[int] = []
+        for at, outcome in sorted(outcomes.items()):
+            if isinstance(outcome, Failed):
+                self._fail(step, messages[at], outcome.error)
+                failed.append(at)
+            else:
+                results.append(outcome)
+        return results, failed
 
     def _flat_map(self, step: Step, held: Held, *, needs_rows: bool) -> None:
         messages = held.as_wanted(step.wants)

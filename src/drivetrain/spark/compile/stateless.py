@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.api.columns import Column
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import (
+    AsyncMap,
     Drop,
     EventTime,
     Filter,
@@ -45,6 +46,13 @@ def map_messages(node: Node, inputs: Sequence[Frame], around: Surroundings) -> F
     assert isinstance(operation, Map)
     lowered_frame = _one_value(frame, operation.function, around.report)
     return lowered_frame or frame.then("map", operation.function, str(node))
+
+
+def async_map(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """One message for each, by calls that wait side by side, in the Arrow stage."""
+    operation = node.operation
+    assert isinstance(operation, AsyncMap)
+    return inputs[0].then("map", operation.function, str(node), operation.calls)
 
 
 def flat_map(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
