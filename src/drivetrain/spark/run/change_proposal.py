@@ -9,8 +9,9 @@ Called by `live_changes`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A change that was checked and compiled; `new_sinks` have never been in the application."""
+    """A change that was checked and compiled; `new_sinks` have never been in the application.
+
+    `taken` is set when the version is in force for every fragment, or could not be recorded.
+    """
 
     loaded: LoadedVersion
     change: Change
@@ -40,6 +44,7 @@ class Proposal:
     code: bytes | None
     sets: Mapping[str, BranchSet]
     new_sinks: frozenset[str]
+    taken: threading.Event = field(default_factory=threading.Event)
 
 
 def checked(

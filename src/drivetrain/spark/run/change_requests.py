@@ -2,8 +2,9 @@
 
 Design: the asking process loads the new application, compares it with the version in force, and writes it as
 a proposal into the state directory, where only the application's owner can write. Its request over the
-control socket names the proposal. The answer comes when the change is compiled, or refused with a reason. The
-asking process then polls the state of the change, so that neither side keeps a connection open.
+control socket names the proposal. The answer comes when the change is refused, with a reason, or when the new
+version is in force: a message that is sent after the answer is processed by the new version. The asking
+process then polls the state of the change, so that neither side keeps a connection open.
 
     {"ask":"change","proposal":"<32 hexadecimal digits>","against":1,"how":"update"}
     {"ask":"state"}
@@ -95,13 +96,14 @@ class ChangeRequests:
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
         number = self._changes.propose(record, graph, code, request.how, request.against)
+        self._changes.wait_taken(number)
         return _Answer(self._changes.state, number)
 
 
 def ask_change(
     rundir: RunDirectory, version: GraphVersion, code: bytes, against: int, how: Made = "update"
 ) -> int:
-    """Ask the application that runs in `rundir` to change; the number of the version, once it is compiled.
+    """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
     `against` is the version that it was compared with. Raises why it is refused, and UnavailableError when
     the application does not run embedded here.

@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
+_LOOK_S: Final = 0.1
+"""How often one who waits for the loop looks whether the run has ended."""
+
+
 class LiveChanges:
     """The changes of the application `execution`, whose fragments `drivers` drive, by id."""
 
@@ -75,13 +79,12 @@ class LiveChanges:
         self._drivers: Final = drivers
         self._core: Final = LiveChange()
         self._wanted: dict[str, int] = {}
-        self._proposal: Proposal | None = None
-        self._proposed: Proposal | None = None  # compiled, and not taken by the loop yet
+        self._proposal: Proposal | None = None  # of the change that is under way, unless it was resumed
+        self._state = ChangeState(self.versions.in_force.record.number)  # replaced whole: threads read it
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
         self._rolled_back: set[int] = set()  # others may be in a batch with it yet, and fail too
         self._to_clear: dict[str, LoadedVersion] = {}
         self._given_up: int | None = None
-        self._ended: TellEnd | None = None
         self._is_over = False
 
     # -- for any thread --------------------------------------------------------------------------------
@@ -89,20 +92,12 @@ class LiveChanges:
     @property
     def state(self) -> ChangeState:
         """How things stand; may be a step old."""
-        change, ended, version = self._core.change, self._ended, self.versions.in_force.record.number
-        if change is not None:
-            return ChangeState(version, self._core.stage, change.number, change.before, self._core.awaited)
-        if self._proposed is not None:
-            return ChangeState(version, Stage.PROPOSED, self._proposed.change.number, version)
-        if ended is None:
-            return ChangeState(version)
-        number, before = ended.change.number, ended.change.before
-        return ChangeState(version, Stage.IDLE, number, before, (), ended.outcome, ended.fragment, ended.why)
+        return self._state
 
     def propose(
         self, record: GraphVersion, graph: Graph, code: bytes | None, made_how: Made, against: int
     ) -> int:
-        """Check and compile a change; the number of its version, once the loop takes it up.
+        """Check and compile a change; the number that its version gets when the loop takes it up.
 
         `against` is the version that it was compared with. Raises ChangeUnderwayError, what keeps the
         application from changing (UserError), and whatever does not compile.
@@ -118,8 +113,24 @@ class LiveChanges:
         except BaseException:
             self._reserved.release()
             raise
-        self._proposed = made
+        self._state = ChangeState(made.change.before, Stage.PROPOSED, made.change.number, made.change.before)
+        self._proposal = made
         return made.change.number
+
+    def wait_taken(self, number: int) -> None:
+        """Wait until the loop has taken up a proposed change: then no batch begins with the version before.
+
+        Raises UnavailableError when the run ends first.
+        """
+        proposal = self._proposal
+        if proposal is None or proposal.change.number != number:
+            return  # it has ended already
+        while not proposal.taken.wait(_LOOK_S):
+            if self._is_over and not proposal.taken.is_set():
+                raise UnavailableError(
+                    "the application has stopped before the change took effect",
+                    remedy="run it with the new graph",
+                )
 
     def give_up(self, number: int) -> None:
         """Have the application go back from a version that is on trial; raises UserError if none is."""
@@ -159,14 +170,14 @@ class LiveChanges:
 
     def step(self) -> None:
         """Look once after the change that is under way; raises what it cannot record."""
-        proposal = self._proposed
+        proposal = self._proposal
         if proposal is not None and self._core.stage is Stage.IDLE:
-            self._proposal = proposal
             self._take(ChangeProposed(proposal.change))
-            self._proposed = None
         self._look_whether_given_up()
         self._look()
         self._see_to_versions()
+        if proposal is not None:
+            proposal.taken.set()
         self._clear_sinks()
 
     def close(self) -> None:
@@ -252,8 +263,15 @@ class LiveChanges:
     # -- effects -----------------------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        for effect in self._core.step(event):
+        effects, change = self._core.step(event), self._core.change
+        if change is not None:
+            self._show(self._core.stage, change, self._core.awaited)
+        for effect in effects:
             self._perform(effect)
+
+    def _show(self, stage: Stage, change: Change, awaited: tuple[str, ...]) -> None:
+        number = self.versions.in_force.record.number
+        self._state = ChangeState(number, stage, change.number, change.before, awaited)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -269,9 +287,12 @@ class LiveChanges:
                     self._put_back(change)
                 self._take(OutcomeRecorded())
             case TellEnd() as ended:
-                self._ended, self._proposal = ended, None
+                number, change = self.versions.in_force.record.number, ended.change
+                how = (ended.outcome, ended.fragment, ended.why)
+                self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
+                self._proposal = None
                 self.versions.notices.append(show_end(ended))
-                self._reserved.release()
+                self._reserved.release()  # last: from now on another change has the state and the proposal
 
     def _record_version(self) -> None:
         proposal = self._proposal
