@@ -69,8 +69,7 @@ class QueryVersions:
         Raises InputError when the record is damaged, and DiskFullError when it cannot be written.
         """
         wanted = self.wanted
-        is_bound = batch_id <= self._replay_until and self._record.version_of(batch_id) is not None
-        if wanted is not self.running and not is_bound:
+        if wanted is not self.running and not self._is_bound(batch_id):
             staying = list(wanted.branches.sinks.values())
             finish_rolling(sink for sink in self.running.branches.sinks.values() if sink not in staying)
             if wanted.number != self.running.number:
@@ -81,5 +80,14 @@ class QueryVersions:
         return self.running
 
     def failed(self, batch_id: int) -> None:
-        """A batch has failed, or was not begun: any version may run it."""
+        """A batch has ended with an error: any version may run it."""
         self._record.note_free(batch_id)
+
+    def not_begun(self, batch_id: int) -> None:
+        """A batch was not begun by this query; if it was not by an earlier one, any version may run it."""
+        if not self._is_bound(batch_id):
+            self._record.note_free(batch_id)
+
+    def _is_bound(self, batch_id: int) -> bool:
+        """Whether an output may have something of a batch from before this query."""
+        return batch_id <= self._replay_until and self._record.version_of(batch_id) is not None
