@@ -14,7 +14,6 @@ import typer
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.comparison import Comparison, show_comparison
-from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.errors import UnavailableError, UserError
@@ -29,22 +28,6 @@ TimeoutOption: TypeAlias = Annotated[
     str,
     typer.Option("--timeout", help="How long to wait for the end of the trial; the trial continues anyway."),
 ]
-
-
-def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
-    """Where an application has its state, and the version in force; raises UserError when there is none."""
-    from drivetrain.spark.run.find_application import directory_of
-
-    rundir = directory_of(app, config)
-    version = rundir.versions.in_force()
-    if version is None:
-        raise UserError(
-            f"no version of {rundir.app_id} is recorded",
-            where=str(rundir.path),
-            expected="an application that runs here",
-            remedy="start it with drivetrain run",
-        )
-    return rundir, version
 
 
 def perform(

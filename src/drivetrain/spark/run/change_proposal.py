@@ -66,8 +66,7 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    record = msgspec.structs.replace(record, together=before.record.together)
-    found = difference(before.record, record)
+    found = difference(before.record, record, has_checkpoints=before.context.transactional)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")

@@ -220,9 +220,7 @@ def prepare(
         execution = _prepared(
             plan, rundir, config, flow, host, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
         )
-        has_checkpoints = execution.context.transactional
-        version = version or version_of(plan, fingerprint, has_checkpoints=has_checkpoints)
-        rundir.begin(plan, version, code)
+        rundir.begin(plan, version or version_of(plan, fingerprint), code)
         CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
     except BaseException:
         rundir.give_up_aside()
