@@ -33,6 +33,7 @@ class Versions:
 
     def __init__(self) -> None:
         self.notices: deque[str] = deque()
+        self.rundir: Any = None
         self.in_force = loaded(1)
         self.known = {1: self.in_force}
 
@@ -86,7 +87,8 @@ class World:
             note=lambda record, how, _code: GraphVersion("shop", {}, {}, record.number, made_how=how),
             note_ending=lambda number, outcome, *_: self.endings.append((number, outcome)),
         )
-        execution: Any = SimpleNamespace(versions=self.versions, rundir=SimpleNamespace(versions=stored))
+        self.versions.rundir = SimpleNamespace(versions=stored)
+        execution: Any = SimpleNamespace(versions=self.versions, rundir=self.versions.rundir)
         driver: Any = SimpleNamespace(query=self.query, is_recovering=False, is_finished=False)
         monkeypatch.setattr(live_changes, "checked", self.checked)
         monkeypatch.setattr(live_changes, "makes_checkpoints", lambda *_: False)
@@ -99,7 +101,7 @@ class World:
         before = self.versions.in_force.record.number
         change = Change(self.number, before, frozenset({"read"}))
         made: Any = SimpleNamespace(number=self.number, branches=self.query.branches)
-        return Proposal(loaded(self.number), change, "update", b"", {"read": made}, frozenset())
+        return Proposal(loaded(self.number), change, "update", b"", {"read": made})
 
     def propose(self) -> int:
         record: Any = None

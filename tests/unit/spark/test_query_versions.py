@@ -142,3 +142,14 @@ def test_a_batch_that_is_stopped_midway_keeps_its_version_and_one_that_fails_doe
     query._is_stopping = False
     on_batch(query, 4)
     assert BatchVersions(tmp_path).version_of(4) is None, "its own code has failed, which may be corrected"
+
+
+def test_a_version_that_is_not_wanted_runs_only_the_batch_that_is_bound_to_it(tmp_path: Path) -> None:
+    BatchVersions(tmp_path).note(0, 2)
+    one, two = branch_set(1), branch_set(2)
+    versions = QueryVersions(BatchVersions(tmp_path), two, replay_until=4)
+    assert versions.may_run(2, 4), "it is wanted"
+    versions.want(one)
+    assert versions.may_run(2, 3), "batch 4 was interrupted"
+    assert versions.before_batch(4) is two
+    assert not versions.may_run(2, 4)

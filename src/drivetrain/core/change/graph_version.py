@@ -59,6 +59,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     `number` counts from 1 (0: not recorded yet), `made_at_ms` is when it was recorded, in ms since 1970,
     `made_by` is the user, `made_how` is how it came into force, and `follows` is the version that was in
     force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
+    `new_sinks` are those that no version before had, of a version that came while the application ran.
     """
 
     application: str
@@ -70,6 +71,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     made_how: Made = "run"
     follows: int = 0
     exactly_once: tuple[str, ...] = ()
+    new_sinks: tuple[str, ...] = ()
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""

@@ -63,6 +63,12 @@ class QueryVersions:
         """The first batch that began with a version since it was last asked for; None: none yet."""
         return self._began.get(number)
 
+    def may_run(self, number: int, last: int) -> bool:
+        """Whether a batch after batch `last` may run with a version, if no other one is wanted meanwhile."""
+        if self.wanted.number == number:
+            return True
+        return self.running.number == number and self._is_bound(last + 1)
+
     def before_batch(self, batch_id: int) -> BranchSet:
         """The set that a batch is to run with; the version is noted.
 

@@ -14,7 +14,7 @@ new version and resumes the trial; after `RecordOutcome` the trial is over.
 Invariants:
 
 1. A change that does not compile changes nothing.
-2. What a version that is rolled back gave to a new sink is removed, once no batch can give it more.
+2. An application goes back only to a version that can be loaded.
 
 Called by `embedded_loop` (`step`, `goes_back`) and `change_requests` (`propose`, `state`).
 """
@@ -53,14 +53,14 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.checkpoints.publishing import abort_after
 from drivetrain.spark.run.change_proposal import Proposal, changing_query, checked
 from drivetrain.spark.run.change_state import ChangeState, ChangeUnderwayError, show_end
+from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
     from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
-    from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
@@ -83,7 +83,7 @@ class LiveChanges:
         self._state = ChangeState(self.versions.in_force.record.number)  # replaced whole: threads read it
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
         self._rolled_back: set[int] = set()  # others may be in a batch with it yet, and fail too
-        self._to_clear: dict[str, LoadedVersion] = {}
+        self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
         self._given_up: int | None = None
         self._is_over = False
 
@@ -110,12 +110,23 @@ class LiveChanges:
             raise self._underway()
         try:
             made = checked(self.versions, self._drivers, record, graph, code, made_how, against)
+            self._refuse_withdrawn(made)
         except BaseException:
             self._reserved.release()
             raise
         self._state = ChangeState(made.change.before, Stage.PROPOSED, made.change.number, made.change.before)
         self._proposal = made
         return made.change.number
+
+    def _refuse_withdrawn(self, made: Proposal) -> None:
+        """Raise UserError when a sink still has results of a version that was rolled back."""
+        waiting = self._withdrawn.waits_for(made.loaded.sinks)
+        if waiting:
+            raise UserError(
+                "what a version that was rolled back gave to a sink is being removed",
+                where=", ".join(waiting),
+                remedy="try again in a moment",
+            )
 
     def wait_taken(self, number: int) -> None:
         """Wait until the loop has taken up a proposed change: then no batch begins with the version before.
@@ -157,6 +168,7 @@ class LiveChanges:
 
     def resume(self) -> None:
         """Go on with the trial that an earlier process has left; before any query starts."""
+        self._withdrawn.resume()
         record, versions = self.versions.in_force.record, self._execution.rundir.versions
         if record.made_how == "run" or versions.ending(record.number) is not None:
             return
@@ -178,7 +190,7 @@ class LiveChanges:
         self._see_to_versions()
         if proposal is not None:
             proposal.taken.set()
-        self._clear_sinks()
+        self._withdrawn.look()
 
     def close(self) -> None:
         """The run ends: no change is taken any more."""
@@ -281,10 +293,13 @@ class LiveChanges:
                 self._wanted[fragment] = number
             case RecordOutcome(change, outcome, fragment, why):
                 reached(CrashPoint.BEFORE_OUTCOME)
-                self._execution.rundir.versions.note_ending(change.number, outcome, fragment, why)
-                reached(CrashPoint.AFTER_OUTCOME)
                 if outcome is Outcome.ROLLED_BACK:
-                    self._put_back(change)
+                    self._withdrawn.note(change, fragment, why)
+                    self._rolled_back.add(change.number)
+                    self.versions.put_in_force(change.before)
+                else:
+                    self._execution.rundir.versions.note_ending(change.number, outcome)
+                reached(CrashPoint.AFTER_OUTCOME)
                 self._take(OutcomeRecorded())
             case TellEnd() as ended:
                 number, change = self.versions.in_force.record.number, ended.change
@@ -316,34 +331,6 @@ class LiveChanges:
             notice = "checkpoints begin with the next start; until then every sink shows each batch alone"
             self.versions.notices.append(notice)
         self._take(VersionRecorded())
-
-    def _put_back(self, change: Change) -> None:
-        failed = self.versions.in_force
-        self._rolled_back.add(change.number)
-        self.versions.put_in_force(change.before)
-        if self._proposal is not None:
-            self._to_clear = dict.fromkeys(self._proposal.new_sinks, failed)
-
-    def _clear_sinks(self) -> None:
-        """Remove what a version that was rolled back gave to new sinks, once no batch runs with it."""
-        for id, version in list(self._to_clear.items()):
-            driver = self._drivers[version.plan.fragment_of(id).id]
-            if not driver.query.turn.acquire(blocking=False):
-                continue
-            try:
-                del self._to_clear[id]
-                sink = version.sinks[id]
-                if version.context.transactional:
-                    abort_after(sink, None)
-                else:
-                    sink.check_fresh()
-                    sink.fresh()
-            except DrivetrainError as error:
-                self.versions.notices.append(
-                    f"what version {version.record.number} gave to {id} stays: {error}"
-                )
-            finally:
-                driver.query.turn.release()
 
 
 def _why(error: Exception) -> str:
