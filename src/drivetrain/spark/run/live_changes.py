@@ -25,6 +25,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.config.references import scrubbed
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import (
@@ -334,9 +335,9 @@ class LiveChanges:
 
 
 def _why(error: Exception) -> str:
-    """The error in words, with the user's traceback if there is one."""
+    """The error in words, with the user's traceback if there is one, without secrets: it is stored."""
     if not isinstance(error, DrivetrainError):
-        return f"{type(error).__name__}: {error}"
+        return scrubbed(f"{type(error).__name__}: {error}")
     summary = error.what if error.where is None else f"{error.where}: {error.what}"
     more = (error.got, getattr(error, "user_traceback", None))
-    return "\n".join([summary, *(part for part in more if part)])
+    return scrubbed("\n".join([summary, *(part for part in more if part)]))
