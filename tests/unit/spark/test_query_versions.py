@@ -148,8 +148,8 @@ def test_a_version_that_is_not_wanted_runs_only_the_batch_that_is_bound_to_it(tm
     BatchVersions(tmp_path).note(0, 2)
     one, two = branch_set(1), branch_set(2)
     versions = QueryVersions(BatchVersions(tmp_path), two, replay_until=4)
-    assert versions.may_run(2, 4), "it is wanted"
+    assert versions.can_still_run(2, 4), "it is wanted"
     versions.want(one)
-    assert versions.may_run(2, 3), "batch 4 was interrupted"
+    assert versions.can_still_run(2, 3), "batch 4 was interrupted"
     assert versions.before_batch(4) is two
-    assert not versions.may_run(2, 4)
+    assert not versions.can_still_run(2, 4)

@@ -65,7 +65,7 @@ class World:
             in_force=self.before,
             of_number=self.of_number,
         )
-        versions = SimpleNamespace(may_run=lambda number, _: self.runs and number == 2)
+        versions = SimpleNamespace(can_still_run=lambda number, _: self.runs and number == 2)
         query = SimpleNamespace(turn=self.turn, versions=versions, batch_id=4)
         driver: Any = SimpleNamespace(query=query, is_finished=False)
         return WithdrawnSinks(self.versions, {"read": driver})

@@ -63,7 +63,7 @@ class QueryVersions:
         """The first batch that began with a version since it was last asked for; None: none yet."""
         return self._began.get(number)
 
-    def may_run(self, number: int, last: int) -> bool:
+    def can_still_run(self, number: int, last: int) -> bool:
         """Whether a batch after batch `last` may run with a version, if no other one is wanted meanwhile."""
         if self.wanted.number == number:
             return True

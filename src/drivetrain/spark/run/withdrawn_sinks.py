@@ -78,7 +78,7 @@ class WithdrawnSinks:
                 self._waiting.append((version, id))
                 continue
             try:
-                runs = versions is not None and versions.may_run(version.record.number, query.batch_id)
+                runs = versions is not None and versions.can_still_run(version.record.number, query.batch_id)
                 if runs and not driver.is_finished:
                     self._waiting.append((version, id))
                 else:
