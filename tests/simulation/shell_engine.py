@@ -192,7 +192,8 @@ class StandInBranches:
 class StandInEngine:
     """Runs the fragments of one process; `source` opens a source by its processor's id.
 
-    `draw(n)` gives a number below n; `is_blocked` says whether the batch of a directory must wait for room.
+    `draw(n)` gives a number below n; `is_blocked` says whether the batch of a directory must wait for room;
+    `while_compiling` is what others do while a fragment is compiled.
     """
 
     spark: Any = None
@@ -203,8 +204,10 @@ class StandInEngine:
         draw: Callable[[int], int],
         source: Callable[[str], StandInSource],
         is_blocked: Callable[[StandInQuery], bool],
+        while_compiling: Callable[[], object],
     ) -> None:
         self.draw = draw
+        self.while_compiling = while_compiling
         self.source = source
         self.is_blocked = is_blocked
         self.queries: list[StandInQuery] = []
@@ -213,6 +216,7 @@ class StandInEngine:
         self, context: Any, fragment: Fragment, aside: Path | None = None
     ) -> tuple[Trunk, StandInBranches]:
         graph, own = context.plan.graph, context.rundir.fragment(fragment.id)
+        self.while_compiling()
         readers: dict[str, Callable[[], Any]] = {}
         sources = {}
         for channel in fragment.inputs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +147,7 @@ class Process:
         self.listener = Listener()
         self.actors: Actors | None = None
         self.is_nested = False
+        self.is_recovering = False
 
     def run(self, steps: int) -> RunOutcome | None:
         """Run until the end, or raise Killed; None when so many steps were not enough."""
@@ -167,7 +169,9 @@ class Process:
     def run_once(self, steps: int) -> RunOutcome | None:
         world = self.world
         self.parts, self.recoveries = [], []
-        self.engine = StandInEngine(world.random.randrange, world.source, self.is_blocked)
+        self.engine = StandInEngine(
+            world.random.randrange, world.source, self.is_blocked, self.while_compiling
+        )
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         flow = FlowBook(world.config, monotonic_s=lambda: world.now_s, wall_s=lambda: world.now_s)
         self.execution = prepare(
@@ -221,7 +225,7 @@ class Process:
         turns: list[Callable[[], object]] = [
             *queries,
             *queries,
-            *(r.step for r in self.recoveries if r.is_alive()),
+            *(partial(self.recover, r) for r in self.recoveries if r.is_alive()),
         ]
         turns += [lambda part=part: part.step(int(world.now_s * 1000)) for part in self.parts]
         turns += [self.pass_time, self.look]
@@ -248,11 +252,34 @@ class Process:
 
     def look(self) -> RunOutcome | None:
         outcome = self.loop.step(int(self.world.now_s * 1000))
+        self.check_versions()
         before, now = self.world.shown_rows, self.world.check_shown()
         is_midway = not all(driver.is_finished for driver in self.loop.drivers.values())
         if now > before and is_midway and self.world.are_made:
             self.world.published_midway += 1
         return outcome
+
+    def check_versions(self) -> None:
+        """The version that a query names is the one that its branches were compiled with."""
+        for driver in self.loop.drivers.values():
+            versions = driver.query.versions
+            if versions is not None:
+                running = versions.running
+                known = self.loop.changes.versions.of_number(running.number)
+                assert running.branches.context is known.context, f"it does not run version {running.number}"
+
+    def recover(self, recovery: SteppedRecovery) -> None:
+        self.is_recovering = True
+        try:
+            recovery.step()
+        finally:
+            self.is_recovering = False
+
+    def while_compiling(self) -> None:
+        """A recovery compiles in a thread of its own: the loop goes on meanwhile."""
+        if self.is_recovering and self.world.random.random() < 0.5:
+            self.change()
+            self.look()
 
     def pass_time(self) -> None:
         assert self.actors is not None

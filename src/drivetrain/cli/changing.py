@@ -14,7 +14,6 @@ import typer
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.comparison import Comparison, show_comparison
-from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.errors import UnavailableError, UserError
@@ -29,22 +28,6 @@ TimeoutOption: TypeAlias = Annotated[
     str,
     typer.Option("--timeout", help="How long to wait for the end of the trial; the trial continues anyway."),
 ]
-
-
-def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
-    """Where an application has its state, and the version in force; raises UserError when there is none."""
-    from drivetrain.spark.run.find_application import directory_of
-
-    rundir = directory_of(app, config)
-    version = rundir.versions.in_force()
-    if version is None:
-        raise UserError(
-            f"no version of {rundir.app_id} is recorded",
-            where=str(rundir.path),
-            expected="an application that runs here",
-            remedy="start it with drivetrain run",
-        )
-    return rundir, version
 
 
 def perform(
@@ -103,6 +86,19 @@ def _give_up(rundir: RunDirectory, compared: Comparison, wait_s: float, *, yes: 
     ask_to_give_up(rundir, number)
     state = wait_ended(lambda: asked_state(rundir), number, wait_s)
     _tell(compared, state, as_json=as_json)
+    if state.outcome is Outcome.DONE:
+        raise UserError(
+            f"version {number} was not given up: its trial has ended before that",
+            where=rundir.app_id,
+            remedy="drivetrain rollback goes back by another change",
+        )
+    if state.outcome is None:
+        raise UnavailableError(
+            f"version {number} is not given up yet",
+            where=rundir.app_id,
+            got=f"it is {state.stage}",
+            remedy="drivetrain versions shows how it ends; the run says why if it cannot go back",
+        )
 
 
 def _ask() -> None:
@@ -132,12 +128,11 @@ def _changed(
     number = ask_change(rundir, version, code, compared.old.number, how)
     if not as_json:
         print_line(f"version {number} is compiled; it takes effect with the next batch of what it changes")
-    last: list[ChangeState] = []
     try:
-        return wait_ended(lambda: asked_state(rundir), number, wait_s, last.append)
+        return wait_ended(lambda: asked_state(rundir), number, wait_s)
     except UnavailableError:
-        if last and last[-1].number == number and last[-1].outcome is None and not rundir.is_free():
-            return last[-1]  # the application keeps running, and no message has arrived for its next batch
+        if not rundir.is_free():
+            raise  # it runs, and has not answered, or another change has followed
         rundir.release()
         in_force = rundir.versions.in_force()
         raise UnavailableError(

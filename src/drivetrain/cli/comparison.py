@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
@@ -20,7 +20,12 @@ from drivetrain.core.figures import show_clock, show_counted
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UserError
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.terminal import Console, Table, Text
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.run_directory import RunDirectory
 
 STYLES: Final = {
     Fate.KEPT: "dim",
@@ -58,33 +63,39 @@ def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -
 
     Raises UserError if there is no such application, and whatever loading the file raises.
     """
-    old, shown = _old(against, config, sets)
-    return Comparison(shown, old, difference(old, version_of(plan, fingerprint)))
+    new = version_of(plan, fingerprint)
+    if not (against.partition(":")[0].endswith(".py") or Path(against).is_file()):
+        rundir, in_force = in_force_of(against, config)
+        return compared_with(rundir, in_force, new)
+    application = load_application(against, sets)
+    before = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    old, has_checkpoints = version_of(before, fingerprint), makes_checkpoints(before, config)
+    return Comparison(against, old, difference(old, new, has_checkpoints=has_checkpoints))
 
 
-def _old(against: str, config: Config, sets: Mapping[str, str]) -> tuple[GraphVersion, str]:
-    if against.partition(":")[0].endswith(".py") or Path(against).is_file():
-        application = load_application(against, sets)
-        plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
-        return version_of(plan, fingerprint), against
+def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
+    """Where an application has its state, and the version in force; raises UserError when there is none."""
     from drivetrain.spark.run.find_application import directory_of
 
-    rundir = directory_of(against, config)
-    newest = rundir.versions.in_force()
-    if newest is None:
+    rundir = directory_of(app, config)
+    version = rundir.versions.in_force()
+    if version is None:
         raise UserError(
             f"no version of {rundir.app_id} is recorded",
             where=str(rundir.path),
-            expected="an application that has run",
-            remedy="compare with its file: --against FILE",
+            expected="an application that has run here",
+            remedy="start it with drivetrain run; or compare with its file: drivetrain plan --against FILE",
         )
-    return newest, f"version {newest.number} of {rundir.app_id}, {recorded(newest)}"
+    return rundir, version
 
 
-def recorded(version: GraphVersion) -> str:
-    """The time at which a version was recorded, and the user who recorded it if known, as text."""
-    by = f" by {version.made_by}" if version.made_by else ""
-    return f"{show_clock(version.made_at_ms)} UTC{by}"
+def compared_with(rundir: RunDirectory, in_force: GraphVersion, new: GraphVersion) -> Comparison:
+    """Compare a graph with the version in force of the application that has its state in `rundir`."""
+    by = f" by {in_force.made_by}" if in_force.made_by else ""
+    recorded = f"{show_clock(in_force.made_at_ms)} UTC{by}"
+    has_checkpoints = CheckpointFiles(rundir.home).are_periodic
+    found = difference(in_force, new, has_checkpoints=has_checkpoints)
+    return Comparison(f"version {in_force.number} of {rundir.app_id}, {recorded}", in_force, found)
 
 
 def show_comparison(compared: Comparison, console: Console) -> None:

@@ -17,10 +17,9 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import TimeoutOption, YesOption, in_force_of, perform
+from drivetrain.cli.changing import TimeoutOption, YesOption, perform
 from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.comparison import Comparison, recorded
-from drivetrain.core.change.difference import difference
+from drivetrain.cli.comparison import compared_with, in_force_of
 from drivetrain.errors import UserError
 
 
@@ -53,8 +52,7 @@ def rollback_command(
             remedy="drivetrain versions shows them",
         )
     target, kept = versions.version(number), versions.code(number)
-    against = f"version {old.number} of {rundir.app_id}, {recorded(old)}"
-    compared = Comparison(against, old, difference(old, target))
+    compared = compared_with(rundir, old, target)
 
     def code() -> bytes:
         if kept is None:

@@ -21,13 +21,12 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import TimeoutOption, YesOption, in_force_of, perform
+from drivetrain.cli.changing import TimeoutOption, YesOption, perform
 from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.comparison import Comparison, recorded
+from drivetrain.cli.comparison import compared_with, in_force_of
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config.catalog import run as run_keys
-from drivetrain.core.change.difference import difference
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UserError
@@ -67,8 +66,7 @@ def update_command(
     graph = application.graph()
     plan = make_plan(graph, config[run_keys.LATENCY], config[run_keys.DELIVERY])
     version = version_of(plan, fingerprint)
-    against = f"version {old.number} of {rundir.app_id}, {recorded(old)}"
-    compared = Comparison(against, old, difference(old, version))
+    compared = compared_with(rundir, old, version)
 
     def code() -> bytes:
         from drivetrain.spark.prepare.graph_code import graph_as_code

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from drivetrain.config.references import scrub, scrubbed
 from drivetrain.errors import DrivetrainError, InternalError, UnavailableError, UserError
 
 
@@ -30,7 +31,8 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
 
 def error_record(error: Exception) -> ErrorRecord:
-    """The record of an error; a foreign one becomes an internal error with its type and text."""
+    """The record of an error, without secrets; a foreign one becomes an internal error with type and text."""
+    scrub(error)
     if isinstance(error, DrivetrainError):
         return ErrorRecord(error.exit_code, error.what, error.where, error.expected, error.got, error.remedy)
-    return ErrorRecord(InternalError.exit_code, f"{type(error).__name__}: {error}")
+    return ErrorRecord(InternalError.exit_code, scrubbed(f"{type(error).__name__}: {error}"))

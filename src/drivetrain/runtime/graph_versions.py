@@ -47,13 +47,15 @@ _IF_FULL: Final = "make room, and run the same command again: it continues where
 class Ending(msgspec.Struct, frozen=True):
     """How a change of the running application to a version has ended, and when (ms since 1970).
 
-    `fragment` is the one that failed, `why` the error as text.
+    `fragment` is the one that failed, `why` the error as text. `to_remove` are the new sinks of a version
+    that was rolled back, whose results are not removed yet.
     """
 
     outcome: Outcome
     at_ms: int
     fragment: str | None = None
     why: str | None = None
+    to_remove: tuple[str, ...] = ()
 
 
 class GraphVersions:
@@ -159,12 +161,33 @@ class GraphVersions:
         return noted
 
     def note_ending(
-        self, number: int, outcome: Outcome, fragment: str | None = None, why: str | None = None
+        self,
+        number: int,
+        outcome: Outcome,
+        fragment: str | None = None,
+        why: str | None = None,
+        to_remove: tuple[str, ...] = (),
     ) -> None:
         """Record how the change to a version has ended, in one step; `why` is cut if it is very long."""
         reason = None if why is None else why[:_LONGEST_REASON]
-        ending = Ending(outcome, time.time_ns() // 1_000_000, fragment, reason)
+        ending = Ending(outcome, time.time_ns() // 1_000_000, fragment, reason, to_remove)
         self._ending_file(number).write(msgspec.json.encode(ending))
+
+    def note_removed(self, number: int, sink: str | None) -> None:
+        """Record that nothing of a new sink is to be removed any more; None: of no sink."""
+        ending = self.ending(number)
+        if ending is not None:
+            left = tuple(id for id in ending.to_remove if sink is not None and id != sink)
+            changed = msgspec.structs.replace(ending, to_remove=left)
+            self._ending_file(number).write(msgspec.json.encode(changed))
+
+    def has_had(self, id: str) -> bool:
+        """Whether a version that is kept and not rolled back has such a processor; raises InputError."""
+        return any(
+            id in self.version(number).processors
+            for number in self.numbers()
+            if not self.is_rolled_back(number)
+        )
 
     # -- proposals -------------------------------------------------------------------------------------
 

@@ -166,6 +166,26 @@ def test_a_rollback_gives_up_a_version_on_trial(shop: RunDirectory, command: Cal
     assert asked[2]["number"] == 2
 
 
+def test_a_trial_that_ends_before_it_is_given_up_is_an_error(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    application = load_application("new.py", {"least": "7"})
+    shop.acquire()
+    shop.begin(plan(application.graph()))
+    shop.release()
+    trial = ChangeState(2, Stage.ON_TRIAL, 2, 1, ("orders",))
+    with running(shop, trial, ChangeState(2, Stage.IDLE, 2, 1, (), Outcome.DONE)):
+        asked_state(shop)  # the first state is that of version 1
+        result = command("rollback", "shop", "--yes")
+    assert result.exit_code == 2, result.output
+    assert "was not given up" in result.stderr
+    with running(shop, trial):
+        asked_state(shop)
+        result = command("rollback", "shop", "--yes", "--timeout", "0 s")
+    assert result.exit_code == 4, result.output
+    assert "is not given up yet" in result.stderr
+
+
 def test_a_rollback_takes_the_code_that_was_kept(shop: RunDirectory, command: Callable[..., Result]) -> None:
     result = command("rollback", "shop", "--yes")
     assert result.exit_code == 2

@@ -138,15 +138,15 @@ def test_code_of_a_trunk_and_of_a_table_that_it_reads_changes_only_after_a_stop(
 
 
 def test_a_sink_that_publishes_with_checkpoints_changes_only_after_a_stop() -> None:
-    together = version_of(plan(shop()), kind_of, has_checkpoints=True)
-    assert together.together == ("out",)
+    before = version(shop())
     less = (node("read", read()), node("counted", aggregate(), "read"), node("other", write(), "counted"))
-    without = version(graph(*less))
-    found = difference(together, without)
+    found = difference(before, version(graph(*less)), has_checkpoints=True)
     assert [change.id for change in found.after_stop] == ["out"]
-    assert difference(version(shop()), without).after_stop == ()
-    more = difference(together, version(shop(node("more", write(), "counted"))))
-    assert more.after_stop == ()
+    assert difference(before, version(graph(*less))).after_stop == (), "the same version without checkpoints"
+    with_more = version(shop(node("more", write(), "counted")))
+    assert difference(before, with_more, has_checkpoints=True).after_stop == ()
+    back = difference(with_more, before, has_checkpoints=True)
+    assert [change.id for change in back.after_stop] == ["more"], "a sink that came while it ran"
 
 
 def test_a_fragment_is_touched_by_what_is_in_it_and_not_by_lines() -> None:

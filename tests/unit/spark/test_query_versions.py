@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.spark.batch.fragment_query import BatchFailedError
+from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
 
 
@@ -81,3 +86,70 @@ def test_sinks_that_go_are_finished_and_those_that_stay_are_not(tmp_path: Path) 
     assert versions.before_batch(1) is after
     assert (goes.is_finished, stays.is_finished, changes.is_finished) == (True, False, True)
     assert versions.began(1) is None, "of a version that is left nothing is remembered"
+
+
+def test_a_batch_that_is_not_begun_is_free_unless_a_crash_has_interrupted_it(tmp_path: Path) -> None:
+    BatchVersions(tmp_path).note(0, 1)
+    QueryVersions(BatchVersions(tmp_path), branch_set(2), replay_until=4).not_begun(4)
+    assert BatchVersions(tmp_path).version_of(4) == 1, "outputs may have it from the first version"
+    QueryVersions(BatchVersions(tmp_path), branch_set(2), replay_until=4).not_begun(5)
+    assert BatchVersions(tmp_path).version_of(5) is None
+
+
+class StopError(Exception):
+    """What a batch raises when Spark is told to stop it, or when its own code fails."""
+
+
+def on_batch(query: MicroBatchQuery, batch_id: int) -> None:
+    empty: Any = None
+    with pytest.raises(BatchFailedError):
+        query._on_batch(empty, batch_id)
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> MicroBatchQuery:
+    """A query after a crash in its batch 4, which ran with version 1; what it runs raises."""
+    BatchVersions(tmp_path).note(0, 1)
+    made: Any = MicroBatchQuery.__new__(MicroBatchQuery)
+    made.fragment, made.directory, made.error = SimpleNamespace(id="read"), tmp_path, None
+    made._draining, made.turn, made._is_stopping = threading.Event(), threading.Lock(), False
+    made.flow = SimpleNamespace(wait_room=lambda _: None)
+    made.versions = QueryVersions(BatchVersions(tmp_path), branch_set(1), replay_until=4)
+    made.branches = made.versions.running.branches
+
+    def fails(*_: object) -> None:
+        raise StopError
+
+    made._run_batch = fails
+    found: MicroBatchQuery = made
+    return found
+
+
+def test_a_stop_before_a_batch_does_not_free_the_one_that_a_crash_interrupted(
+    query: MicroBatchQuery, tmp_path: Path
+) -> None:
+    query.drain()
+    on_batch(query, 4)
+    assert BatchVersions(tmp_path).version_of(4) == 1
+
+
+def test_a_batch_that_is_stopped_midway_keeps_its_version_and_one_that_fails_does_not(
+    query: MicroBatchQuery, tmp_path: Path
+) -> None:
+    query._is_stopping = True
+    on_batch(query, 5)
+    assert BatchVersions(tmp_path).version_of(5) == 1
+    query._is_stopping = False
+    on_batch(query, 4)
+    assert BatchVersions(tmp_path).version_of(4) is None, "its own code has failed, which may be corrected"
+
+
+def test_a_version_that_is_not_wanted_runs_only_the_batch_that_is_bound_to_it(tmp_path: Path) -> None:
+    BatchVersions(tmp_path).note(0, 2)
+    one, two = branch_set(1), branch_set(2)
+    versions = QueryVersions(BatchVersions(tmp_path), two, replay_until=4)
+    assert versions.can_still_run(2, 4), "it is wanted"
+    versions.want(one)
+    assert versions.can_still_run(2, 3), "batch 4 was interrupted"
+    assert versions.before_batch(4) is two
+    assert not versions.can_still_run(2, 4)

@@ -111,8 +111,9 @@ class FileSinkWriter:
     def fresh(self) -> None:
         """Remove the files that this application published here, and its claim."""
         self._manifest.note(self._context.sink_id, None)
-        self._directory.clear()
-        self._claimed, self._one_by_one, self._last = False, None, None
+        with self._turn:  # another thread may publish
+            self._directory.clear()
+            self._claimed, self._one_by_one, self._last = False, None, None
 
     def name_of(self, batch_id: int) -> str:
         """The name of a file with one batch."""
@@ -148,9 +149,10 @@ class FileSinkWriter:
 
     def abort(self, batch_id: int) -> None:
         """Drop a prepared batch."""
-        waiting = self._waiting().get(batch_id)
-        if waiting is not None:
-            self._directory.filesystem.delete_file(f"{self._directory.prepared}/{waiting}")
+        with self._turn:
+            waiting = self._waiting().get(batch_id)
+            if waiting is not None:
+                self._directory.filesystem.delete_file(f"{self._directory.prepared}/{waiting}")
 
     def publish(
         self, txid: int, last: Mapping[str, int], sinks: Mapping[str, TransactionalSinkWriter]

@@ -82,9 +82,12 @@ class Difference:
         return all(change.fate is Fate.KEPT for change in self.changes)
 
 
-def difference(old: GraphVersion, new: GraphVersion) -> Difference:
-    """What happens to each processor when the application continues as `new` with the state of `old`."""
-    return Difference(tuple(_changes(old, new)))
+def difference(old: GraphVersion, new: GraphVersion, *, has_checkpoints: bool = False) -> Difference:
+    """What happens to each processor when the application continues as `new` with the state of `old`.
+
+    `has_checkpoints`: the application that runs makes checkpoints, with which sinks publish.
+    """
+    return Difference(tuple(_changes(old, new, has_checkpoints)))
 
 
 def touched(old: GraphVersion, new: GraphVersion) -> frozenset[str]:
@@ -101,19 +104,19 @@ def has_same_trunk(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
     return _defined(old, before.trunk) == _defined(new, after.trunk)
 
 
-def _changes(old: GraphVersion, new: GraphVersion) -> Iterator[Change]:
+def _changes(old: GraphVersion, new: GraphVersion, has_checkpoints: bool) -> Iterator[Change]:
     refusals = _refusals(old, new)
     for id in dict.fromkeys((*new.processors, *old.processors)):
         before, after = old.processors.get(id), new.processors.get(id)
-        fate, why = refusals.get(id) or _fate(old, new, id)
+        fate, why = refusals.get(id) or _fate(old, new, id, has_checkpoints)
         was, is_now = (None if record is None else record.shown for record in (before, after))
         yield Change(id, fate, why, was, is_now)
 
 
-def _fate(old: GraphVersion, new: GraphVersion, id: str) -> tuple[Fate, str]:
+def _fate(old: GraphVersion, new: GraphVersion, id: str, has_checkpoints: bool) -> tuple[Fate, str]:
     """The fate of a processor of fragments that fit."""
     before, after = old.processors.get(id), new.processors.get(id)
-    waits = _why_it_waits(old, new, id)
+    waits = _why_it_waits(old, new, id, has_checkpoints)
     if waits is not None:
         return Fate.AFTER_STOP, waits
     if after is None:
@@ -129,12 +132,12 @@ def _fate(old: GraphVersion, new: GraphVersion, id: str) -> tuple[Fate, str]:
     return Fate.KEPT, ""
 
 
-def _why_it_waits(old: GraphVersion, new: GraphVersion, id: str) -> str | None:
+def _why_it_waits(old: GraphVersion, new: GraphVersion, id: str, has_checkpoints: bool) -> str | None:
     """Why a processor can change only after a stop; None if it does not change, or can while it runs."""
     before, after = old.processors.get(id), new.processors.get(id)
     if before is None or _is_same(before, after):
         return None
-    if id in old.together:
+    if has_checkpoints and id in old.exactly_once:
         return "its results are published with the checkpoints of the application that runs"
     if after is None:
         return None

@@ -58,7 +58,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
 
     `number` counts from 1 (0: not recorded yet), `made_at_ms` is when it was recorded, in ms since 1970,
     `made_by` is the user, `made_how` is how it came into force, and `follows` is the version that was in
-    force before it (0: none). `together` are the sinks whose results are published with checkpoints.
+    force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
+    `new_sinks` are those that no version before had, of a version that came while the application ran.
     """
 
     application: str
@@ -69,7 +70,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     made_by: str = ""
     made_how: Made = "run"
     follows: int = 0
-    together: tuple[str, ...] = ()
+    exactly_once: tuple[str, ...] = ()
+    new_sinks: tuple[str, ...] = ()
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""
@@ -98,11 +100,8 @@ def state_shape(plan: Plan) -> dict[str, list[str]]:
     }
 
 
-def version_of(
-    plan: Plan, fingerprint: Callable[[Operation], str], *, has_checkpoints: bool = False
-) -> GraphVersion:
-    """The version that a plan is, not numbered yet; `has_checkpoints` if sinks publish with them."""
-    together = [sink.id for sink in plan.sinks if has_checkpoints and sink.guarantee == EXACTLY_ONCE]
+def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVersion:
+    """The version that a plan is, not numbered yet."""
     return GraphVersion(
         plan.application,
         {
@@ -117,5 +116,5 @@ def version_of(
             for id, node in plan.graph.nodes.items()
         },
         {f.id: FragmentRecord(f.inputs, f.trunk, f.branches, f.stateful) for f in plan.fragments},
-        together=tuple(together),
+        exactly_once=tuple(sink.id for sink in plan.sinks if sink.guarantee == EXACTLY_ONCE),
     )

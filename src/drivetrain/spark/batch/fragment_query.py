@@ -122,6 +122,7 @@ class FragmentQuery:
         self._outside: BaseException | None = None  # the error, if it did not come from a batch
         self._ran: tuple[int, int | None] = (-1, None)  # the last batch and the clock after it, set together
         self._draining = threading.Event()
+        self._is_stopping = False  # the running batch is interrupted: what it raises is not its own error
         self._reported_batch = -1  # the last batch whose commit was reported to the sources
 
     # -- lifecycle -----------------------------------------------------------------------------------
@@ -156,6 +157,7 @@ class FragmentQuery:
         """Stop the query because of an error that came from outside a batch."""
         if self.error is None:
             self.error = self._outside = error
+        self._is_stopping = True
         self._draining.set()
         if self._query is not None:
             self._query.stop()
@@ -192,6 +194,7 @@ class FragmentQuery:
         return translated(error, where=f"fragment {self.fragment.id}")
 
     def _end(self) -> None:
+        self._is_stopping = True
         self._draining.set()  # so that a batch stops waiting for its subscribers
         for stored in self.trunk.stored.values():
             stored.ingest.stop()

@@ -53,6 +53,7 @@ class MicroBatchQuery(FragmentQuery):
         self.limit = limit
         self.pipeline = self._made_pipeline()
         self._begun = False  # whether an output may have part of the running batch
+        self._has_version = False  # whether its version is noted
         self._looked_s = time.monotonic()
         branches = self.branches
         config = branches.context.config
@@ -99,7 +100,7 @@ class MicroBatchQuery(FragmentQuery):
 
     def _on_batch(self, df: DataFrame, batch_id: int) -> None:
         self.planned_ms = monotonic_ms()
-        self.busy, self._begun = True, False
+        self.busy, self._begun, self._has_version = True, False, False
         times = BatchTimes()
         try:
             with times.active():
@@ -113,14 +114,25 @@ class MicroBatchQuery(FragmentQuery):
             self.error = error
             if not self._begun:
                 note_not_begun(self.directory, batch_id)
-            if self.versions is not None:
-                self.versions.failed(batch_id)
+            self._note_version_after(batch_id)
             # Spark gets a short message: it applies regular expressions to Python's exceptions.
             raise BatchFailedError(
                 f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
             ) from None
         finally:
             self.busy = False
+
+    def _note_version_after(self, batch_id: int) -> None:
+        """Note which versions may run a batch that has ended without a commit.
+
+        One that was stopped midway is like one that a crash interrupted: outputs may have it already.
+        """
+        if self.versions is None:
+            return
+        if not self._has_version:
+            self.versions.not_begun(batch_id)
+        elif not self._is_stopping:
+            self.versions.failed(batch_id)
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():
@@ -131,6 +143,7 @@ class MicroBatchQuery(FragmentQuery):
         if self.versions is None:
             return
         chosen = self.versions.before_batch(batch_id)
+        self._has_version = True
         reached(CrashPoint.VERSION_NOTED)
         if chosen.branches is not self.branches:
             self.go_over(chosen)
@@ -194,6 +207,7 @@ class MicroBatchQuery(FragmentQuery):
 
     def _look_for_losses(self) -> None:
         if self.error is None and (lost := self.flow.loss()) is not None and self._query is not None:
+            self._is_stopping = True
             self._query.stop()
             self.error = lost
 

@@ -63,14 +63,19 @@ class QueryVersions:
         """The first batch that began with a version since it was last asked for; None: none yet."""
         return self._began.get(number)
 
+    def can_still_run(self, number: int, last: int) -> bool:
+        """Whether a batch after batch `last` may run with a version, if no other one is wanted meanwhile."""
+        if self.wanted.number == number:
+            return True
+        return self.running.number == number and self._is_bound(last + 1)
+
     def before_batch(self, batch_id: int) -> BranchSet:
         """The set that a batch is to run with; the version is noted.
 
         Raises InputError when the record is damaged, and DiskFullError when it cannot be written.
         """
         wanted = self.wanted
-        is_bound = batch_id <= self._replay_until and self._record.version_of(batch_id) is not None
-        if wanted is not self.running and not is_bound:
+        if wanted is not self.running and not self._is_bound(batch_id):
             staying = list(wanted.branches.sinks.values())
             finish_rolling(sink for sink in self.running.branches.sinks.values() if sink not in staying)
             if wanted.number != self.running.number:
@@ -81,5 +86,14 @@ class QueryVersions:
         return self.running
 
     def failed(self, batch_id: int) -> None:
-        """A batch has failed, or was not begun: any version may run it."""
+        """A batch has ended with an error: any version may run it."""
         self._record.note_free(batch_id)
+
+    def not_begun(self, batch_id: int) -> None:
+        """A batch was not begun by this query; if it was not by an earlier one, any version may run it."""
+        if not self._is_bound(batch_id):
+            self._record.note_free(batch_id)
+
+    def _is_bound(self, batch_id: int) -> bool:
+        """Whether an output may have something of a batch from before this query."""
+        return batch_id <= self._replay_until and self._record.version_of(batch_id) is not None

@@ -25,7 +25,7 @@ from drivetrain.core.change.difference import has_same_trunk, touched
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
-from drivetrain.errors import DrivetrainError, InputError, UserError
+from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
@@ -82,7 +82,8 @@ class ApplicationVersions:
         self.rundir: Final = execution.rundir
         self._execution: Final = execution
         self._versions: Final = execution.rundir.versions
-        self.in_force: LoadedVersion = LoadedVersion(record, execution.context, execution.sinks)
+        # A copy: those of the application get the sinks of other versions, also in place of these.
+        self.in_force: LoadedVersion = LoadedVersion(record, execution.context, dict(execution.sinks))
         self._loaded: Final = {record.number: self.in_force}
         self._compiling: Final = threading.Lock()
 
@@ -126,6 +127,15 @@ class ApplicationVersions:
             self._loaded[number] = self.load(record, graph_from_code(code, f"version {number}"))
         return self._loaded[number]
 
+    def of_context(self, context: CompileContext) -> LoadedVersion:
+        """The version with which something was compiled, which may not be in force any more."""
+        for version in list(self._loaded.values()):
+            if version.context is context:
+                return version
+        raise InternalError(
+            "something was compiled with a version that is not known", where=self.rundir.app_id
+        )
+
     def put_in_force(self, number: int) -> None:
         """Have whatever is compiled from now on be of a version."""
         self.in_force = self.of_number(number)
@@ -137,34 +147,36 @@ class ApplicationVersions:
     def attach(self, query: FragmentQuery) -> None:
         """Let a query that is not started go over to other versions.
 
-        It begins with the version that is noted of its last batch, if that is an earlier one.
+        It begins with the version that is noted of its last batch, if that is not the one it was compiled
+        with.
         """
         if not isinstance(query, MicroBatchQuery):
             return
         noted = BatchVersions(query.directory)
-        number = self.in_force.record.number
+        compiled = self.of_context(query.branches.context)
+        number = compiled.record.number
         own = BranchSet(number, query.plan, query.fragment, query.branches)
         query.versions = QueryVersions(noted, own, query.replay_until)
         last = noted.newest()
         if last is not None and last != number:
-            earlier = self._earlier(last, query)
+            earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
                 query.versions.running = earlier
                 query.go_over(earlier)
 
-    def _earlier(self, number: int, query: MicroBatchQuery) -> BranchSet | None:
-        """The set of an earlier version, if the query can begin with it and it is another one."""
+    def _earlier(self, number: int, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
+        """The set of another version than the query's own, if it can begin with it and it is different."""
         fragment = query.fragment.id
         try:
             record = self._versions.version(number)
-            if self._versions.is_rolled_back(number) or fragment not in touched(record, self.in_force.record):
+            if self._versions.is_rolled_back(number) or fragment not in touched(record, own):
                 return None
-            if not has_same_trunk(record, self.in_force.record, fragment):
+            if not has_same_trunk(record, own, fragment):
                 return None
             return self.branch_set(self.of_number(number), query)
         except DrivetrainError as error:
             notice = f"{fragment} began its last batch with version {number}, which cannot be loaded"
-            self.notices.append(f"{notice}; it continues with version {self.in_force.record.number}: {error}")
+            self.notices.append(f"{notice}; it continues with version {own.number}: {error}")
             return None
 
     def branch_set(self, version: LoadedVersion, query: MicroBatchQuery) -> BranchSet:

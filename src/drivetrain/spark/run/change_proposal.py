@@ -9,13 +9,16 @@ Called by `live_changes`.
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from drivetrain.api.sinks import FileSink
+from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
@@ -32,14 +35,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A change that was checked and compiled; `new_sinks` have never been in the application."""
+    """A change that was checked and compiled.
+
+    `taken` is set when the version is in force for every fragment, or could not be recorded.
+    """
 
     loaded: LoadedVersion
     change: Change
     made_how: Made
     code: bytes | None
     sets: Mapping[str, BranchSet]
-    new_sinks: frozenset[str]
+    taken: threading.Event = field(default_factory=threading.Event)
 
 
 def checked(
@@ -61,8 +67,7 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    record = msgspec.structs.replace(record, together=before.record.together)
-    found = difference(before.record, record)
+    found = difference(before.record, record, has_checkpoints=before.context.transactional)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -73,15 +78,16 @@ def checked(
     )
     record = msgspec.structs.replace(record, number=versions.rundir.versions.next_number(record))
     loaded = versions.load(record, graph)
+    record = msgspec.structs.replace(record, new_sinks=_new_sinks(versions, loaded))
+    loaded = dataclasses.replace(loaded, record=record)
     _refuse_joint_publication(loaded)
+    _refuse_taken_places(before, loaded)
     for id, sink in loaded.sinks.items():
         if before.sinks.get(id) is not sink:
             sink.validate()
     change = Change(record.number, before.record.number, touched(before.record, record))
     sets = {id: versions.branch_set(loaded, changing_query(drivers, id)) for id in sorted(change.touched)}
-    sinks = versions.rundir.path / "sinks"
-    new = frozenset(id for id in loaded.sinks if id not in before.sinks and not (sinks / id).exists())
-    return Proposal(loaded, change, made_how, code, sets, new)
+    return Proposal(loaded, change, made_how, code, sets)
 
 
 def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> MicroBatchQuery:
@@ -94,6 +100,33 @@ def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> Micr
             remedy="stop the application, and run it with this graph: it continues with its state",
         )
     return query
+
+
+def _new_sinks(versions: ApplicationVersions, loaded: LoadedVersion) -> tuple[str, ...]:
+    """The sinks of a version that the application has never had."""
+    kept, stored = versions.rundir.path / "sinks", versions.rundir.versions
+    added = sorted(loaded.sinks.keys() - versions.in_force.sinks.keys())
+    return tuple(id for id in added if not (kept / id).exists() and not stored.has_had(id))
+
+
+def _refuse_taken_places(before: LoadedVersion, loaded: LoadedVersion) -> None:
+    """Raise UserError when a sink is to write where another one writes until the change takes effect."""
+    taken = _places(before)
+    for place, id in _places(loaded).items():
+        if taken.get(place, id) != id:
+            raise UserError(
+                f"two sinks write to {place}",
+                where=id,
+                got=f"the other is {taken[place]}, in version {before.record.number}",
+                remedy="leave the sink its name, or choose another place",
+            )
+
+
+def _places(version: LoadedVersion) -> dict[str, str]:
+    """The sinks by the place where they write, of those that have one."""
+    targets = {id: version.plan.graph.nodes[id].operation.target for id in version.sinks}
+    places = {id: None if target is None else sink_path(target) for id, target in targets.items()}
+    return {place: id for id, place in places.items() if place is not None}
 
 
 def _refuse_other_application(before: LoadedVersion, graph: Graph) -> None:

@@ -43,7 +43,8 @@ class ChangeState(msgspec.Struct, frozen=True):
 
 
 def require_done(state: ChangeState) -> int:
-    """The version of a change that is done; raises RolledBackError, UnavailableError if it was given up."""
+    """The version of a change that is done; raises RolledBackError, UnavailableError if it has not ended or
+    could not be recorded."""
     if state.outcome is Outcome.DONE:
         return state.number
     if state.outcome is Outcome.ROLLED_BACK:
@@ -54,6 +55,13 @@ def require_done(state: ChangeState) -> int:
         )
         error.user_traceback = state.why
         raise error
+    if state.outcome is None:
+        raise UnavailableError(
+            f"the change to version {state.number} has not ended",
+            got=f"it is {state.stage}"
+            + (f" until {', '.join(state.awaited)} commit" if state.awaited else ""),
+            remedy="it continues: drivetrain versions shows it",
+        )
     raise UnavailableError(
         f"the change to version {state.number} was given up", got=state.why, remedy="nothing has changed"
     )

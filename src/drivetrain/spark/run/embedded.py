@@ -227,6 +227,7 @@ def assembled(
 
 def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
     with ExitStack() as ends:  # all are stopped, even if one of them cannot be
+        ends.callback(loop.changes.close)
         for driver in loop.drivers.values():
             ends.callback(driver.stop)
         loop.start()

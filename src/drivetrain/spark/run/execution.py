@@ -114,7 +114,8 @@ class Execution:
         before, query = self._compiled.pop(id, ("", None))
         if query is not None and counts is None and mark in (None, before):
             return self._with_versions(query)
-        known = {fragment.id: fragment for fragment in self.plan.fragments}
+        context = self.context  # read once: a change may come into force meanwhile
+        known = {fragment.id: fragment for fragment in context.plan.fragments}
         if id not in known:
             raise GraphError(
                 "the application has no such fragment here",
@@ -123,7 +124,7 @@ class Execution:
                 remedy="the application's file builds a different graph each time: let it depend on "
                 "its settings only",
             )
-        return self._with_versions(self._compile(known[id], counts or Counts()))
+        return self._with_versions(self._compile(context, known[id], counts or Counts()))
 
     def _with_versions(self, query: FragmentQuery) -> FragmentQuery:
         if self.versions is not None:
@@ -136,7 +137,7 @@ class Execution:
         for fragment in self.plan.fragments:
             self._compiled[fragment.id] = (
                 self.rundir.fragment_lock(fragment.id).mark,
-                self._compile(fragment, Counts()),
+                self._compile(self.context, fragment, Counts()),
             )
         queries = {id: query for id, (_, query) in self._compiled.items()}
         require_cores(self.plan, queries, self.engine.cores)
@@ -145,24 +146,25 @@ class Execution:
         """The schemas of the channels, as Spark's JSON, once all is compiled."""
         return {c.id: self.context.schemas[c.id].jsonValue() for c in self.plan.channels}
 
-    def _compile(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
+    def _compile(self, context: CompileContext, fragment: Fragment, counts: Counts) -> FragmentQuery:
         """Compile a fragment for the mode in which it runs; raises GraphError if that is impossible."""
-        realtime = self.context.realtime
-        hoped = with_how(self.plan, dict.fromkeys(self.plan.operators, "native"))
+        realtime, plan = context.realtime, context.plan
+        hoped = with_how(plan, dict.fromkeys(plan.operators, "native"))
         if hoped.is_realtime(fragment.id):
             realtime.add(fragment.id)
-        query = self._compiled_for(fragment, counts)
+        query = self._compiled_for(context, fragment, counts)
         # Only now is it known which Python functions Spark runs natively.
-        real = with_how(self.plan, {id: how for id, (how, _) in self.context.how.items()})
+        real = with_how(plan, {id: how for id, (how, _) in context.how.items()})
         require_realtime(real, fragment)
         if fragment.id in realtime and not real.is_realtime(fragment.id):
             realtime.discard(fragment.id)
-            query = self._compiled_for(fragment, counts)
+            query = self._compiled_for(context, fragment, counts)
         return query
 
-    def _compiled_for(self, fragment: Fragment, counts: Counts) -> FragmentQuery:
+    def _compiled_for(self, context: CompileContext, fragment: Fragment, counts: Counts) -> FragmentQuery:
         """Compile a trunk and, on no data, its branches, so that Spark checks every operator."""
-        context, plan, rundir = self.context, self.plan, self.rundir
+        plan, rundir = context.plan, context.rundir
+        sinks = self.sinks if self.versions is None else self.versions.of_context(context).sinks
         with counts.user.active():
             trunk, compiled = self.engine.compile(context, fragment)
         # Otherwise entries that a channel loses in a power cut are detected, and repaired or left out.
@@ -172,7 +174,7 @@ class Execution:
             for c in plan.outputs(fragment.id)
         }
         letters = ChannelStore(rundir.dead_letters(fragment.id), fragment=fragment.id)
-        branches = Branches(context, fragment, compiled, self.sinks, stores, letters, counts)
+        branches = Branches(context, fragment, compiled, sinks, stores, letters, counts)
         context.schemas.update(branches.schemas())
         channels = {c.id for c in plan.channels}
         readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
@@ -218,9 +220,7 @@ def prepare(
         execution = _prepared(
             plan, rundir, config, flow, host, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
         )
-        has_checkpoints = execution.context.transactional
-        version = version or version_of(plan, fingerprint, has_checkpoints=has_checkpoints)
-        rundir.begin(plan, version, code)
+        rundir.begin(plan, version or version_of(plan, fingerprint), code)
         CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
     except BaseException:
         rundir.give_up_aside()

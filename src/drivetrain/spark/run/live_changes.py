@@ -14,7 +14,7 @@ new version and resumes the trial; after `RecordOutcome` the trial is over.
 Invariants:
 
 1. A change that does not compile changes nothing.
-2. What a version that is rolled back gave to a new sink is removed, once no batch can give it more.
+2. An application goes back only to a version that can be loaded.
 
 Called by `embedded_loop` (`step`, `goes_back`) and `change_requests` (`propose`, `state`).
 """
@@ -25,6 +25,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from drivetrain.config.references import scrubbed
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import (
@@ -53,16 +54,20 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.checkpoints.publishing import abort_after
 from drivetrain.spark.run.change_proposal import Proposal, changing_query, checked
 from drivetrain.spark.run.change_state import ChangeState, ChangeUnderwayError, show_end
+from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
     from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
-    from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+
+_LOOK_S: Final = 0.1
+"""How often one who waits for the loop looks whether the run has ended."""
 
 
 class LiveChanges:
@@ -75,13 +80,12 @@ class LiveChanges:
         self._drivers: Final = drivers
         self._core: Final = LiveChange()
         self._wanted: dict[str, int] = {}
-        self._proposal: Proposal | None = None
-        self._proposed: Proposal | None = None  # compiled, and not taken by the loop yet
+        self._proposal: Proposal | None = None  # of the change that is under way, unless it was resumed
+        self._state = ChangeState(self.versions.in_force.record.number)  # replaced whole: threads read it
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
         self._rolled_back: set[int] = set()  # others may be in a batch with it yet, and fail too
-        self._to_clear: dict[str, LoadedVersion] = {}
+        self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
         self._given_up: int | None = None
-        self._ended: TellEnd | None = None
         self._is_over = False
 
     # -- for any thread --------------------------------------------------------------------------------
@@ -89,20 +93,12 @@ class LiveChanges:
     @property
     def state(self) -> ChangeState:
         """How things stand; may be a step old."""
-        change, ended, version = self._core.change, self._ended, self.versions.in_force.record.number
-        if change is not None:
-            return ChangeState(version, self._core.stage, change.number, change.before, self._core.awaited)
-        if self._proposed is not None:
-            return ChangeState(version, Stage.PROPOSED, self._proposed.change.number, version)
-        if ended is None:
-            return ChangeState(version)
-        number, before = ended.change.number, ended.change.before
-        return ChangeState(version, Stage.IDLE, number, before, (), ended.outcome, ended.fragment, ended.why)
+        return self._state
 
     def propose(
         self, record: GraphVersion, graph: Graph, code: bytes | None, made_how: Made, against: int
     ) -> int:
-        """Check and compile a change; the number of its version, once the loop takes it up.
+        """Check and compile a change; the number that its version gets when the loop takes it up.
 
         `against` is the version that it was compared with. Raises ChangeUnderwayError, what keeps the
         application from changing (UserError), and whatever does not compile.
@@ -115,11 +111,38 @@ class LiveChanges:
             raise self._underway()
         try:
             made = checked(self.versions, self._drivers, record, graph, code, made_how, against)
+            self._refuse_withdrawn(made)
         except BaseException:
             self._reserved.release()
             raise
-        self._proposed = made
+        self._state = ChangeState(made.change.before, Stage.PROPOSED, made.change.number, made.change.before)
+        self._proposal = made
         return made.change.number
+
+    def _refuse_withdrawn(self, made: Proposal) -> None:
+        """Raise UserError when a sink still has results of a version that was rolled back."""
+        waiting = self._withdrawn.waits_for(made.loaded.sinks)
+        if waiting:
+            raise UserError(
+                "what a version that was rolled back gave to a sink is being removed",
+                where=", ".join(waiting),
+                remedy="try again in a moment",
+            )
+
+    def wait_taken(self, number: int) -> None:
+        """Wait until the loop has taken up a proposed change: then no batch begins with the version before.
+
+        Raises UnavailableError when the run ends first.
+        """
+        proposal = self._proposal
+        if proposal is None or proposal.change.number != number:
+            return  # it has ended already
+        while not proposal.taken.wait(_LOOK_S):
+            if self._is_over and not proposal.taken.is_set():
+                raise UnavailableError(
+                    "the application has stopped before the change took effect",
+                    remedy="run it with the new graph",
+                )
 
     def give_up(self, number: int) -> None:
         """Have the application go back from a version that is on trial; raises UserError if none is."""
@@ -146,6 +169,7 @@ class LiveChanges:
 
     def resume(self) -> None:
         """Go on with the trial that an earlier process has left; before any query starts."""
+        self._withdrawn.resume()
         record, versions = self.versions.in_force.record, self._execution.rundir.versions
         if record.made_how == "run" or versions.ending(record.number) is not None:
             return
@@ -159,15 +183,15 @@ class LiveChanges:
 
     def step(self) -> None:
         """Look once after the change that is under way; raises what it cannot record."""
-        proposal = self._proposed
+        proposal = self._proposal
         if proposal is not None and self._core.stage is Stage.IDLE:
-            self._proposal = proposal
             self._take(ChangeProposed(proposal.change))
-            self._proposed = None
         self._look_whether_given_up()
         self._look()
         self._see_to_versions()
-        self._clear_sinks()
+        if proposal is not None:
+            proposal.taken.set()
+        self._withdrawn.look()
 
     def close(self) -> None:
         """The run ends: no change is taken any more."""
@@ -252,8 +276,15 @@ class LiveChanges:
     # -- effects -----------------------------------------------------------------------------------------
 
     def _take(self, event: Event) -> None:
-        for effect in self._core.step(event):
+        effects, change = self._core.step(event), self._core.change
+        if change is not None:
+            self._show(self._core.stage, change, self._core.awaited)
+        for effect in effects:
             self._perform(effect)
+
+    def _show(self, stage: Stage, change: Change, awaited: tuple[str, ...]) -> None:
+        number = self.versions.in_force.record.number
+        self._state = ChangeState(number, stage, change.number, change.before, awaited)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -263,15 +294,21 @@ class LiveChanges:
                 self._wanted[fragment] = number
             case RecordOutcome(change, outcome, fragment, why):
                 reached(CrashPoint.BEFORE_OUTCOME)
-                self._execution.rundir.versions.note_ending(change.number, outcome, fragment, why)
-                reached(CrashPoint.AFTER_OUTCOME)
                 if outcome is Outcome.ROLLED_BACK:
-                    self._put_back(change)
+                    self._withdrawn.note(change, fragment, why)
+                    self._rolled_back.add(change.number)
+                    self.versions.put_in_force(change.before)
+                else:
+                    self._execution.rundir.versions.note_ending(change.number, outcome)
+                reached(CrashPoint.AFTER_OUTCOME)
                 self._take(OutcomeRecorded())
             case TellEnd() as ended:
-                self._ended, self._proposal = ended, None
+                number, change = self.versions.in_force.record.number, ended.change
+                how = (ended.outcome, ended.fragment, ended.why)
+                self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
+                self._proposal = None
                 self.versions.notices.append(show_end(ended))
-                self._reserved.release()
+                self._reserved.release()  # last: from now on another change has the state and the proposal
 
     def _record_version(self) -> None:
         proposal = self._proposal
@@ -296,39 +333,11 @@ class LiveChanges:
             self.versions.notices.append(notice)
         self._take(VersionRecorded())
 
-    def _put_back(self, change: Change) -> None:
-        failed = self.versions.in_force
-        self._rolled_back.add(change.number)
-        self.versions.put_in_force(change.before)
-        if self._proposal is not None:
-            self._to_clear = dict.fromkeys(self._proposal.new_sinks, failed)
-
-    def _clear_sinks(self) -> None:
-        """Remove what a version that was rolled back gave to new sinks, once no batch runs with it."""
-        for id, version in list(self._to_clear.items()):
-            driver = self._drivers[version.plan.fragment_of(id).id]
-            if not driver.query.turn.acquire(blocking=False):
-                continue
-            try:
-                del self._to_clear[id]
-                sink = version.sinks[id]
-                if version.context.transactional:
-                    abort_after(sink, None)
-                else:
-                    sink.check_fresh()
-                    sink.fresh()
-            except DrivetrainError as error:
-                self.versions.notices.append(
-                    f"what version {version.record.number} gave to {id} stays: {error}"
-                )
-            finally:
-                driver.query.turn.release()
-
 
 def _why(error: Exception) -> str:
-    """The error in words, with the user's traceback if there is one."""
+    """The error in words, with the user's traceback if there is one, without secrets: it is stored."""
     if not isinstance(error, DrivetrainError):
-        return f"{type(error).__name__}: {error}"
+        return scrubbed(f"{type(error).__name__}: {error}")
     summary = error.what if error.where is None else f"{error.where}: {error.what}"
     more = (error.got, getattr(error, "user_traceback", None))
-    return "\n".join([summary, *(part for part in more if part)])
+    return scrubbed("\n".join([summary, *(part for part in more if part)]))

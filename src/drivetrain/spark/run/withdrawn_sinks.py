@@ -1,0 +1,110 @@
+"""Removes what a version that was rolled back gave to sinks that were new with it.
+
+Problem: a batch may still give something to such a sink when the rollback is recorded, and the run may be
+stopped, or die, before the removal. What other versions, other sinks or others gave must stay.
+
+Design: the record of a version names its new sinks; the outcome of one that is rolled back names those that
+are not removed yet. `look` removes one once no batch of its fragment can run with the version, and drops its
+name from the outcome. What the run before has left is removed before the first batch. A removal that fails is
+not tried again: a notice says so.
+
+What if we die here: the outcome still has the name, and the next run removes the rest.
+
+Invariants:
+
+1. Only a sink that no version before had loses anything, and no version in force has it meanwhile.
+
+Called by `live_changes`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.config.references import scrubbed
+from drivetrain.core.change.live_change import Change, Outcome
+from drivetrain.errors import DrivetrainError
+from drivetrain.spark.checkpoints.publishing import abort_after
+
+if TYPE_CHECKING:
+    from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+
+class WithdrawnSinks:
+    """The sinks of an application that are to be removed; `drivers` drive its fragments."""
+
+    def __init__(self, versions: ApplicationVersions, drivers: Mapping[str, FragmentDriver]) -> None:
+        self._versions: Final = versions
+        self._stored: Final = versions.rundir.versions
+        self._drivers: Final = drivers
+        self._waiting: list[tuple[LoadedVersion, str]] = []
+
+    def note(self, change: Change, fragment: str | None, why: str | None) -> None:
+        """Record that an application goes back from a version, with its new sinks."""
+        version = self._versions.in_force
+        new = version.record.new_sinks
+        self._stored.note_ending(change.number, Outcome.ROLLED_BACK, fragment, why, to_remove=new)
+        self._waiting += [(version, id) for id in new]
+
+    def waits_for(self, sinks: Mapping[str, object]) -> list[str]:
+        """Those of some sinks that are to be removed first."""
+        return sorted({id for _, id in self._waiting if id in sinks})
+
+    def resume(self) -> None:
+        """Remove what the run before has left; before any batch runs."""
+        for number in self._stored.numbers():
+            try:
+                ending = self._stored.ending(number)
+                if ending is None or not ending.to_remove:
+                    continue
+                version = self._versions.of_number(number)
+            except DrivetrainError as error:
+                self._versions.notices.append(f"what version {number} gave to new sinks stays: {error}")
+                self._stored.note_removed(number, None)
+                continue
+            for id in ending.to_remove:
+                self._remove(version, id)
+
+    def look(self) -> None:
+        """Remove what can be removed now."""
+        waiting, self._waiting = self._waiting, []
+        for version, id in waiting:
+            driver = self._drivers[version.plan.fragment_of(id).id]
+            query, versions = driver.query, driver.query.versions
+            if not query.turn.acquire(blocking=False):
+                self._waiting.append((version, id))
+                continue
+            try:
+                runs = versions is not None and versions.can_still_run(version.record.number, query.batch_id)
+                if runs and not driver.is_finished:
+                    self._waiting.append((version, id))
+                else:
+                    self._remove(version, id)
+            finally:
+                query.turn.release()
+
+    def _remove(self, version: LoadedVersion, id: str) -> None:
+        number, sink = version.record.number, version.sinks[id]
+        try:
+            reason = self._why_it_stays(version, id)
+            if reason is None:
+                abort_after(sink, None)
+                sink.check_fresh()
+                sink.fresh()
+                shutil.rmtree(self._versions.rundir.path / "sinks" / id, ignore_errors=True)
+        except (DrivetrainError, OSError) as error:
+            reason = str(error)
+        if reason is not None:
+            self._versions.notices.append(scrubbed(f"what version {number} gave to {id} stays: {reason}"))
+        self._stored.note_removed(number, id)
+
+    def _why_it_stays(self, version: LoadedVersion, id: str) -> str | None:
+        in_force = self._versions.in_force
+        if id in in_force.sinks:
+            return f"version {in_force.record.number} has a sink of that name"
+        if getattr(version.plan.graph.nodes[id].operation.target, "on_fresh", None) == "empty":
+            return "its table would be emptied, and others may have rows in it"
+        return None
