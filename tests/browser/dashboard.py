@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from selenium.webdriver import Chrome
+from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
@@ -87,3 +87,17 @@ class Dashboard:
                 if url.scheme not in ("data", "about"):
                     found.add(f"{url.scheme}://{url.netloc}/")
         return found
+
+
+def colours(browser: Chrome, scheme: str) -> None:
+    """What the system prefers."""
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def press(dashboard: Dashboard, *keys: str) -> None:
+    """Press keys one after the other, wherever the focus is."""
+    actions = ActionChains(dashboard.browser)
+    for key in keys:
+        actions = actions.send_keys(key)
+    actions.perform()
