@@ -344,6 +344,28 @@ def test_all_can_be_reached_by_keyboard(dashboard: Dashboard) -> None:
     dashboard.wait_until("document.querySelectorAll('tbody tr').length === 1")
 
 
+def test_a_page_that_changes_between_two_keys_of_a_shortcut_does_not_forget_the_first(
+    dashboard: Dashboard,
+) -> None:
+    dashboard.open("/apps/shop-40")
+    dashboard.wait_for("[aria-label=Fragments] tbody th")
+    dashboard.script(CHANGED_BETWEEN_KEYS)
+    dashboard.wait_until("location.hash.endsWith('clocks')")
+
+
+CHANGED_BETWEEN_KEYS = """
+const press = (key) => document.dispatchEvent(new KeyboardEvent('keydown', {key}));
+return import(new URL('lib/store.js', document.baseURI)).then(async ({job}) => {
+  press('g');
+  for (let n = 0; n < 3; n += 1) {
+    job.value = {...job.value};
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
+  }
+  press('c');
+});
+"""
+
+
 def test_a_table_is_sorted_by_the_column_that_is_chosen(dashboard: Dashboard) -> None:
     dashboard.open("/apps/shop-40")
     dashboard.wait_for("tbody th", "by_day")
