@@ -41,7 +41,9 @@ class RecordedClient:
     def __init__(self) -> None:
         self.system = self
         self._applications = recorded.recorded()
+        self._began_with = frozenset(one.app_id for one in self._applications)
         self._began_s = time.monotonic()
+        self._graphs: dict[str, Graph] = {}
 
     async def masters(self) -> tuple[MasterView, ...]:
         return recorded.masters()
@@ -59,8 +61,7 @@ class RecordedClient:
         return recorded.status_of(self._named(view.app_id), self._now_ms())
 
     async def history(self, view: ApplicationView) -> History:
-        known = {one.app_id for one in recorded.recorded()}
-        return recorded.history_of(view.app_id) if view.app_id in known else NO_HISTORY
+        return recorded.history_of(view.app_id) if view.app_id in self._began_with else NO_HISTORY
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -89,7 +90,9 @@ class RecordedClient:
 
     def graph(self, spec: ApplicationSpec) -> Graph:
         one = self._named(spec.name)
-        return recorded.renamed(graph_of(one.plan), one.renamed)
+        if one.app_id not in self._graphs:
+            self._graphs[one.app_id] = recorded.renamed(graph_of(one.plan), one.renamed)
+        return self._graphs[one.app_id]
 
     def _named(self, app: str) -> recorded.Recorded:
         found = recorded.named(self._applications, app)
