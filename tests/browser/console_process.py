@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +41,16 @@ class RecordedConsole:
         assert self._process.stdout is not None
         self.entrance = self._process.stdout.readline().strip()
         assert self.entrance.startswith("http://127.0.0.1:"), "the console did not start"
+
+    @contextlib.contextmanager
+    def without_leader(self) -> Iterator[None]:
+        """The cluster has no leading master while this is entered."""
+        switch = self.directory / "no-leader"
+        switch.touch()
+        try:
+            yield
+        finally:
+            switch.unlink()
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,6 +66,15 @@ class Dashboard:
     def text(self) -> str:
         """All text that is seen."""
         return self.browser.find_element(By.TAG_NAME, "body").text
+
+    @contextlib.contextmanager
+    def beginning_with(self, script: str) -> Iterator[None]:
+        """Run a script before those of each document that is opened while this is entered."""
+        added = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        try:
+            yield
+        finally:
+            self.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
     def begin(self) -> None:
         """Forget what happened before."""
