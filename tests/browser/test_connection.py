@@ -13,16 +13,17 @@ SKEWED = "const now = Date.now; Date.now = () => now() + 3600_000;"
 
 
 def refusing(part: str, status: int) -> str:
-    """A script: requests whose address has a part are answered so until `letThrough`; status 0 is no answer."""
-    body = '{title: "refused", status: %d, detail: "the reason", remedy: "the remedy"}' % status
+    """A script: requests with this part are answered so until `letThrough`; status 0 is no answer."""
+    body = f'{{title: "refused", status: {status}, detail: "the reason", remedy: "the remedy"}}'
     answer = f"new Response(JSON.stringify({body}), {{status: {status}}})"
+    lost = "Promise.reject(new TypeError('Failed to fetch'))"
     return f"""
       const real = window.fetch;
       window.asked = 0;
       window.fetch = (url, given) => {{
         if (window.letThrough || !String(url).includes({part!r})) return real(url, given);
         window.asked += 1;
-        return {f"Promise.resolve({answer})" if status else "Promise.reject(new TypeError('Failed to fetch'))"};
+        return {f"Promise.resolve({answer})" if status else lost};
       }};
     """
 
