@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from console_process import RecordedConsole
+from dashboard import Dashboard, colours
 from selenium import webdriver
 
 _ARGUMENTS = (
@@ -39,3 +41,28 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     started.set_page_load_timeout(30)
     yield started
     started.quit()
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedConsole]:
+    """A console with the recorded cluster."""
+    started = RecordedConsole(tmp_path_factory.mktemp("console") / "kept")
+    try:
+        started.start()
+        yield started
+    finally:
+        started.kill()
+
+
+@pytest.fixture
+def dashboard(browser: webdriver.Chrome, console: RecordedConsole) -> Iterator[Dashboard]:
+    """A browser of usual size in light colours; nothing may be wrong with what it has seen at the end."""
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    colours(browser, "light")
+    shown = Dashboard(browser, console.address, console.entrance)
+    shown.enter()
+    shown.script("localStorage.clear()")
+    shown.begin()
+    yield shown
+    assert shown.complaints() == []
+    assert shown.hosts() <= {shown.address}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from selenium.webdriver import Chrome
+from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
@@ -65,6 +67,15 @@ class Dashboard:
         """All text that is seen."""
         return self.browser.find_element(By.TAG_NAME, "body").text
 
+    @contextlib.contextmanager
+    def beginning_with(self, script: str) -> Iterator[None]:
+        """Run a script before those of each document that is opened while this is entered."""
+        added = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+        try:
+            yield
+        finally:
+            self.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+
     def begin(self) -> None:
         """Forget what happened before."""
         self.browser.get_log("browser")
@@ -87,3 +98,17 @@ class Dashboard:
                 if url.scheme not in ("data", "about"):
                     found.add(f"{url.scheme}://{url.netloc}/")
         return found
+
+
+def colours(browser: Chrome, scheme: str) -> None:
+    """What the system prefers."""
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def press(dashboard: Dashboard, *keys: str) -> None:
+    """Press keys one after the other, wherever the focus is."""
+    actions = ActionChains(dashboard.browser)
+    for key in keys:
+        actions = actions.send_keys(key)
+    actions.perform()

@@ -99,6 +99,7 @@ class Alarm(Task[str, str]):
         yield message
 
 
+@functools.cache
 def shop() -> Plan:
     """Four windows and a Task in a row; the sink of the last one is slow."""
     app = Application("shop")
@@ -122,6 +123,7 @@ def shop() -> Plan:
     return plan(app.graph())
 
 
+@functools.cache
 def many() -> Plan:
     """A tree of 200 fragments."""
     app = Application("many")

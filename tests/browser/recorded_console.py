@@ -12,11 +12,13 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import recorded_cluster as recorded
 
 from drivetrain.cluster.client import Piece, Submission, UnknownApplicationError
+from drivetrain.cluster.leader import NoLeaderError
 from drivetrain.cluster.messages.applications import (
     ApplicationLine,
     ApplicationSpec,
@@ -34,33 +36,45 @@ from drivetrain.console.planning.answers import graph_of
 from drivetrain.console.planning.planning import Planning
 from drivetrain.core.job.history import NO_HISTORY, History
 
+NO_LEADER: Final = "no-leader"
+"""While the console's directory has a file of this name, the cluster has no leading master."""
+
 
 class RecordedClient:
     """What the console asks of `drivetrain.cluster.client.Client`, answered from the recording."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.system = self
+        self._no_leader = directory / NO_LEADER
         self._applications = recorded.recorded()
+        self._began_with = frozenset(one.app_id for one in self._applications)
         self._began_s = time.monotonic()
+        self._graphs: dict[str, Graph] = {}
+
+    def _require_leader(self) -> None:
+        if self._no_leader.exists():
+            raise NoLeaderError("no master leads", remedy="start the masters that are missing")
 
     async def masters(self) -> tuple[MasterView, ...]:
         return recorded.masters()
 
     async def workers(self) -> tuple[WorkerView, ...]:
+        self._require_leader()
         return recorded.workers()
 
     async def applications(self) -> list[ApplicationLine]:
+        self._require_leader()
         return [recorded.line_of(one, self._now_ms()) for one in self._applications]
 
     async def application(self, app: str) -> ApplicationView:
+        self._require_leader()
         return recorded.view_of(self._named(app), self._now_ms())
 
     async def job_status(self, view: ApplicationView) -> JobStatus | None:
         return recorded.status_of(self._named(view.app_id), self._now_ms())
 
     async def history(self, view: ApplicationView) -> History:
-        known = {one.app_id for one in recorded.recorded()}
-        return recorded.history_of(view.app_id) if view.app_id in known else NO_HISTORY
+        return recorded.history_of(view.app_id) if view.app_id in self._began_with else NO_HISTORY
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -70,6 +84,11 @@ class RecordedClient:
         one.state = ApplicationState.KILLED
         return await self.application(app)
 
+    async def restart(self, app: str) -> ApplicationView:
+        one = self._named(app)
+        one.state = ApplicationState.ACTIVE
+        return await self.application(app)
+
     async def submit(self, submission: Submission, *, submission_id: str | None = None) -> str:
         """Accept it, and run something else in its place."""
         app_id = f"{submission.spec.name}-{50 + len(self._applications)}"
@@ -77,19 +96,21 @@ class RecordedClient:
         return app_id
 
     async def follow_logs(self, app: str, process: str | None = None) -> AsyncIterator[Piece | None]:
-        """The lines that were written, then one a second, in pieces that end anywhere."""
+        """The lines that were written, then one a second until it is over, in pieces that end anywhere."""
         data = recorded.log_of(self._named(app)).encode()
         for start in range(0, len(data), 50_000):
             yield Piece("executor-1", "worker-1", data[start : start + 50_000], start + 50_000)
         number = 0
-        while True:
+        while not self._named(app).state.is_over:
             await asyncio.sleep(1)
             number += 1
             yield Piece("master", "worker-1", f"INFO still here, {number}\n".encode(), number)
 
     def graph(self, spec: ApplicationSpec) -> Graph:
         one = self._named(spec.name)
-        return recorded.renamed(graph_of(one.plan), one.renamed)
+        if one.app_id not in self._graphs:
+            self._graphs[one.app_id] = recorded.renamed(graph_of(one.plan), one.renamed)
+        return self._graphs[one.app_id]
 
     def _named(self, app: str) -> recorded.Recorded:
         found = recorded.named(self._applications, app)
@@ -116,7 +137,7 @@ class RecordedPlanning(Planning):
 
 async def recorded_client(config: Config) -> RecordedClient:
     """In place of `open_client`."""
-    return RecordedClient()
+    return RecordedClient(Path(config[keys.DIRECTORY]))
 
 
 def same_client(system: RecordedClient, masters: list[str], timeout_ms: int) -> RecordedClient:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dashboard import Dashboard
+from dashboard import Dashboard, colours, press
 from recorded_cluster import HOSTILE, LINES, MANY
-from selenium.webdriver import ActionChains, Chrome
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
-
-from free_ports import free_port
 
 HERE = Path(__file__).parent
 APPLICATIONS = ("many-41", "shop-40", "calm-39", "recovering-38", "waiting-37", "failed-36", "succeeded-35")
@@ -27,58 +21,10 @@ PAGES = (
 )
 
 
-@pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address, with a token, of a console with the recorded cluster."""
-    directory = tmp_path_factory.mktemp("console") / "kept"
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "recorded_console.py"), str(free_port()), str(directory)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:"), "the console did not start"
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture
-def dashboard(browser: Chrome, console: str) -> Iterator[Dashboard]:
-    """A browser of usual size in light colours; nothing may be wrong with what it has seen at the end."""
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    colours(browser, "light")
-    shown = Dashboard(browser, console.partition("?")[0], console)
-    shown.enter()
-    shown.script("localStorage.clear()")
-    shown.begin()
-    yield shown
-    assert shown.complaints() == []
-    assert shown.hosts() <= {shown.address}
-
-
-def colours(browser: Chrome, scheme: str) -> None:
-    """What the system prefers."""
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-
-
 def phone(browser: Chrome) -> None:
     """The size of a small phone."""
     size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
-def press(dashboard: Dashboard, *keys: str) -> None:
-    """Press keys one after the other, wherever the focus is."""
-    actions = ActionChains(dashboard.browser)
-    for key in keys:
-        actions = actions.send_keys(key)
-    actions.perform()
 
 
 # -- every page ------------------------------------------------------------------------------------------
@@ -396,6 +342,28 @@ def test_all_can_be_reached_by_keyboard(dashboard: Dashboard) -> None:
     dashboard.wait_for("h1", "Applications")
     press(dashboard, "/", *"calm")
     dashboard.wait_until("document.querySelectorAll('tbody tr').length === 1")
+
+
+def test_a_page_that_changes_between_two_keys_of_a_shortcut_does_not_forget_the_first(
+    dashboard: Dashboard,
+) -> None:
+    dashboard.open("/apps/shop-40")
+    dashboard.wait_for("[aria-label=Fragments] tbody th")
+    dashboard.script(CHANGED_BETWEEN_KEYS)
+    dashboard.wait_until("location.hash.endsWith('clocks')")
+
+
+CHANGED_BETWEEN_KEYS = """
+const press = (key) => document.dispatchEvent(new KeyboardEvent('keydown', {key}));
+return import(new URL('lib/store.js', document.baseURI)).then(async ({job}) => {
+  press('g');
+  for (let n = 0; n < 3; n += 1) {
+    job.value = {...job.value};
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
+  }
+  press('c');
+});
+"""
 
 
 def test_a_table_is_sorted_by_the_column_that_is_chosen(dashboard: Dashboard) -> None:

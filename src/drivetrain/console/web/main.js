@@ -1,9 +1,10 @@
 // @ts-check
-// The dashboard: what the address names is shown, what the server tells is kept, one stream brings it.
+// The dashboard: what the address names is shown, what the server sends is kept, one stream brings it.
 
 import { html, render, useEffect, useRef, useState } from "./lib/dom.js";
 import { useKeys } from "./lib/keys.js";
 import { followTheAddress } from "./lib/follow.js";
+import { live } from "./lib/live.js";
 import { askSession, isSignedIn, may, session, signOut } from "./lib/session.js";
 import { link, route } from "./lib/router.js";
 import { pause_ms } from "./lib/sse.js";
@@ -19,6 +20,7 @@ import { Badge } from "./parts/badge.js";
 import { Banner, Bar, Side } from "./parts/bar.js";
 import { Help } from "./parts/help.js";
 import { Empty, Panel } from "./parts/panel.js";
+import { ProblemBox } from "./parts/problem.js";
 
 /** @typedef {import("./parts/bar.js").Place} Place */
 
@@ -107,16 +109,19 @@ function TopPage({ first }) {
 function OfApplication({ app, page }) {
   const now = store.snapshot.value;
   if (store.isGone.value) {
-    return html`<${Panel} title="No such application"><${Empty}>The cluster has no application <${Said} of=${app} />. <a href=${link([])}>See all applications.</a><//><//>`;
+    return html`<${Panel} title="No such application"><${Empty}>The cluster has no application <${Said} of=${app} />: it was removed, or nobody submitted it. <a href=${link([])}>See all applications.</a><//><//>`;
   }
-  if (!now) return html`<${Panel} title="Application"><${Empty}>Waiting for the console …<//><//>`;
+  if (!now) {
+    const problem = live.problem.value;
+    return html`<${Panel} title="Application">${problem ? html`<${ProblemBox} of=${problem} />` : html`<${Empty}>Waiting for the console …<//>`}<//>`;
+  }
   const found = PAGES.find((one) => one.id === page);
   const job = store.job.value;
   const isThere = found && (found.isThere?.() ?? true);
   return html`
     <div class="head">
       <h1><${Said} of=${now.application.app_id} /></h1>
-      <${Badge} of=${now.application.state === "active" && job ? job.state : now.application.state} kind=${now.application.state === "succeeded" ? "good" : undefined} />
+      <${Badge} of=${now.application.state === "active" && job ? job.state : now.application.state} />
       <${Actions} app=${now.application.app_id} />
     </div>
     <${Outcome} />

@@ -22,6 +22,11 @@ export class Problem extends Error {
     this.status = status;
     this.title = said.title ?? "The server refused this";
   }
+
+  /** Whether the same request will be refused again: not what is too much at once, or came too early or too slowly. */
+  get isForGood() {
+    return this.status >= 400 && this.status < 500 && ![408, 425, 429].includes(this.status);
+  }
 }
 
 /**
@@ -80,13 +85,18 @@ export async function call(method, url, { body, headers = {}, signal, limit_ms =
     return answer.status === 204 ? null : await answer.json();
   } catch (error) {
     if (error instanceof Problem || signal?.aborted) throw error;
-    throw new Problem(0, {
-      title: "The console does not answer",
-      remedy: "Check that it runs: drivetrain console. This page tries again when the connection is back.",
-    });
+    throw unreachable();
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** The problem that there is no answer. */
+export function unreachable() {
+  return new Problem(0, {
+    title: "The console does not answer",
+    remedy: "Check that it runs: drivetrain console. This page tries again when the connection is back.",
+  });
 }
 
 /**

@@ -9,8 +9,8 @@ import { h } from "../vendor/preact.js";
 /** @typedef {import("../vendor/preact.js").VNode} VNode */
 /** @typedef {import("../vendor/preact.js").Child} Child */
 
-export { Fragment, render } from "../vendor/preact.js";
-export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js";
+export { render } from "../vendor/preact.js";
+export { useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact-hooks.js";
 export { batch, computed, effect, signal } from "../vendor/signals.js";
 
 /** A template: html`<p>${text}</p>`. */

@@ -99,6 +99,14 @@ export function showClock(ms) {
 }
 
 /**
+ * The day of an application time in UTC, which is shown below its time of day; null where there is none.
+ * @param {Figure} ms
+ */
+export function showDay(ms) {
+  return ms == null || isEnd(ms) ? null : showClock(ms).slice(0, 10);
+}
+
+/**
  * The time of day in UTC.
  * @param {Figure} ms
  */

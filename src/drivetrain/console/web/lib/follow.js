@@ -1,20 +1,20 @@
 // @ts-check
 // Follows the application that the address names, or the list of all, and keeps what the stream brings.
 
-import { get } from "./api.js";
+import { Problem, get } from "./api.js";
 import { effect } from "./dom.js";
 import { fetchHistory } from "./history.js";
-import { follow, state } from "./live.js";
+import { live, setConsoleTime } from "./live.js";
 import { route } from "./router.js";
 import { isSignedIn } from "./session.js";
 import * as store from "./store.js";
 
-/** A stream that continues no other one has told of every application within this time. */
+/** A stream that continues no other one has named every application within this time. */
 const WHOLE_LIST_MS = 5000;
 
 let followed = /** @type {string | null | undefined} */ (undefined);
-/** The applications that the present stream has told of. */
-let told = /** @type {Set<string>} */ (new Set());
+/** The applications that the present stream has named. */
+let named = /** @type {Set<string>} */ (new Set());
 
 /** From now on follow what the address names, whenever it changes and somebody is signed in. */
 export function followTheAddress() {
@@ -23,21 +23,30 @@ export function followTheAddress() {
     const app = path[0] === "apps" ? (path[1] ?? null) : null;
     if (!isSignedIn.value) {
       followed = undefined;
-      follow(null);
+      live.follow(null);
+      store.forgetAll();
       return;
     }
     if (app === followed) return;
     followed = app;
     store.forget();
-    follow({
-      path: ["events"],
-      query: { app },
-      onEvent: take,
-      onRefused: (problem) => {
-        if (problem.status === 404) store.isGone.value = true;
-      },
-    });
+    live.follow({ ...stream(app), onRefused });
   });
+}
+
+/** @param {string | null} app */
+function stream(app) {
+  return { path: ["events"], query: { app }, onEvent: take };
+}
+
+/**
+ * Of an application that is gone only the rest can be followed.
+ * @param {import("./api.js").Problem} problem
+ */
+function onRefused(problem) {
+  if (problem.status !== 404) return;
+  store.isGone.value = true;
+  live.follow(stream(null));
 }
 
 /**
@@ -45,12 +54,13 @@ export function followTheAddress() {
  * @param {any} data
  */
 function take(event, data) {
+  if (event === "begin" || event === "tick") setConsoleTime(data.now_ms);
   if (event === "begin" && !data.continues) beginList();
   else if (event === "snapshot") takeSnapshot(data);
   else if (event === "cluster") store.cluster.value = data;
   else if (event === "connection") store.connection.value = data;
   else if (event === "application") {
-    told.add(data.app_id);
+    named.add(data.app_id);
     store.applications.value = new Map(store.applications.peek() ?? []).set(data.app_id, data);
   } else if (event === "gone") {
     keepApplications((id) => id !== data.app_id);
@@ -67,12 +77,12 @@ function takeSnapshot(data) {
   if (isNew) void Promise.all([fetchGraph(app_id), beginCurves(app_id)]);
 }
 
-/** What an earlier stream told of applications holds until this one has had the time to tell of them. */
+/** The applications of an earlier stream stay until this one has had the time to name them. */
 function beginList() {
   const mine = new Set();
-  told = mine;
+  named = mine;
   setTimeout(() => {
-    if (told === mine && state.peek() === "live") keepApplications((id) => mine.has(id));
+    if (named === mine && live.state.peek() === "live") keepApplications((id) => mine.has(id));
   }, WHOLE_LIST_MS);
 }
 
@@ -88,8 +98,13 @@ function isStillShown(app) {
 
 /** @param {string} app */
 async function beginCurves(app) {
-  const history = await fetchHistory(app);
-  if (history && isStillShown(app)) store.begin(history);
+  try {
+    const history = await fetchHistory(app);
+    if (isStillShown(app)) store.begin(history);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    // Without a history curves begin with what this page sees.
+  }
 }
 
 /** @param {string} app */

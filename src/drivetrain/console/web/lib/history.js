@@ -9,16 +9,13 @@ import { get } from "./api.js";
 /** @typedef {import("./answers").Phases} Phases */
 
 /**
- * The history of an application; null if it cannot be fetched: then figures begin with what the page sees.
+ * The history of an application; throws `Problem`.
  * @param {string} app
- * @returns {Promise<History | null>}
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<History>}
  */
-export async function fetchHistory(app) {
-  try {
-    return await get(["applications", app, "history"]);
-  } catch {
-    return null;
-  }
+export function fetchHistory(app, signal) {
+  return get(["applications", app, "history"], {}, signal);
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 // Who is signed in, and what they may see and do. The server decides; pages leave out what it would refuse.
 
-import { call, address, get, signedOut } from "./api.js";
+import { address, call, get, post, signedOut } from "./api.js";
 import { computed, signal } from "./dom.js";
 
 /** @typedef {import("./answers").SessionState} SessionState */
@@ -33,17 +33,8 @@ export async function askSession() {
  * @param {string} password
  */
 export async function signIn(name, password) {
-  const wasOut = signedOut.value;
-  try {
-    session.value = await call("POST", address(["session"]), {
-      body: JSON.stringify({ name, password }),
-      headers: { "Content-Type": "application/json" },
-    });
-    signedOut.value = false;
-  } catch (error) {
-    signedOut.value = wasOut;
-    throw error;
-  }
+  session.value = await post(["session"], { name, password });
+  signedOut.value = false;
 }
 
 export async function signOut() {

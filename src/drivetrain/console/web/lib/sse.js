@@ -2,14 +2,14 @@
 // Server-sent events over `fetch`: unlike `EventSource` it sees the status of the answer, so that it does not
 // knock on a door for ever that asks for a sign-in, and it waits longer after each failure.
 
-import { described } from "./api.js";
+import { Problem, described, unreachable } from "./api.js";
 
 /** A connection that brings nothing for this long is dead: the server sends a comment more often. */
 export const SILENCE_MS = 20_000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15_000;
 
-/** @typedef {{event: string, data: string, id: string}} Told */
+/** @typedef {{event: string, data: string, id: string}} Sent */
 
 /**
  * How long to wait before try number `tries` (from 1): doubled each time, up to a limit, and spread, so that a
@@ -24,7 +24,7 @@ export function pause_ms(tries, random = Math.random) {
 
 /**
  * Takes the text of a stream in pieces of any size and gives whole events.
- * @returns {(piece: string) => Told[]}
+ * @returns {(piece: string) => Sent[]}
  */
 export function parser() {
   let rest = "";
@@ -33,7 +33,7 @@ export function parser() {
     rest = (rest + piece).replace(/\r\n/g, "\n");
     const blocks = rest.split("\n\n");
     rest = blocks.pop() ?? "";
-    const told = [];
+    const sent = [];
     for (const block of blocks) {
       /** @type {{event: string, data: string[]}} */
       const one = { event: "message", data: [] };
@@ -43,22 +43,36 @@ export function parser() {
         else if (name === "data") one.data.push(value);
         else if (name === "id") lastId = value;
       }
-      if (one.data.length) told.push({ event: one.event, data: one.data.join("\n"), id: lastId });
+      if (one.data.length) sent.push({ event: one.event, data: one.data.join("\n"), id: lastId });
     }
-    return told;
+    return sent;
   };
 }
 
 /**
- * Reads one stream until it ends, fails, falls silent or is aborted. Calls `onHeard` for every piece, comments
- * included, and `onEvent` for every event. Throws `Problem` if the server refuses it.
+ * Reads one stream until it ends, fails, falls silent or is aborted. Calls `onPiece` for every piece, comments
+ * included, and `onEvent` for every event. Throws `Problem` if the server refuses it or cannot be reached.
  * @param {URL} url
- * @param {{signal: AbortSignal, lastId: string, onEvent: (told: Told) => void, onHeard: () => void}} given
+ * @param {{signal: AbortSignal, lastId: string, onEvent: (sent: Sent) => void, onPiece: () => void}} given
  */
-export async function read(url, { signal, lastId, onEvent, onHeard }) {
+export async function read(url, { signal, lastId, onEvent, onPiece }) {
+  const parse = parser();
+  for await (const piece of pieces(url, signal, lastId)) {
+    onPiece();
+    parse(piece).forEach(onEvent); // what it throws is no failure of the connection
+  }
+}
+
+/**
+ * @param {URL} url
+ * @param {AbortSignal} signal
+ * @param {string} lastId
+ */
+async function* pieces(url, signal, lastId) {
   const silence = new AbortController();
-  signal.addEventListener("abort", () => silence.abort());
-  let timer = setTimeout(() => silence.abort(), SILENCE_MS);
+  const stop = () => silence.abort();
+  signal.addEventListener("abort", stop);
+  let timer = setTimeout(stop, SILENCE_MS);
   try {
     const answer = await fetch(url, {
       headers: { Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) },
@@ -68,16 +82,18 @@ export async function read(url, { signal, lastId, onEvent, onHeard }) {
     });
     if (!answer.ok || !answer.body) throw await described(answer);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    const parse = parser();
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
       clearTimeout(timer);
-      timer = setTimeout(() => silence.abort(), SILENCE_MS);
-      onHeard();
-      parse(value).forEach(onEvent);
+      timer = setTimeout(stop, SILENCE_MS);
+      yield value;
     }
+  } catch (error) {
+    throw error instanceof Problem ? error : unreachable();
   } finally {
     clearTimeout(timer);
+    signal.removeEventListener("abort", stop);
+    silence.abort();
   }
 }

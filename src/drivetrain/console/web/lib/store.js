@@ -3,7 +3,7 @@
 
 import { batch, computed, signal } from "./dom.js";
 import { momentsOf } from "./history.js";
-import { now } from "./live.js";
+import { consoleNow } from "./live.js";
 
 /** @typedef {import("./answers").ApplicationSnapshot} Snapshot */
 /** @typedef {import("./answers").Job} Job */
@@ -12,18 +12,22 @@ import { now } from "./live.js";
 
 /** The application of this page; null before the first snapshot. */
 export const snapshot = signal(/** @type {Snapshot | null} */ (null));
-/** Its job as last reported, kept while no application master answers, and when that was (local time). */
+/** Its job as last reported, kept while no application master answers, and when that was by the console's clock. */
 export const job = signal(/** @type {Job | null} */ (null));
 export const jobAt = signal(/** @type {number | null} */ (null));
 /** Whether the figures of the job are those of now. */
 export const isFresh = computed(() => snapshot.value?.job != null || isOver.value);
-export const isOver = computed(() =>
-  ["succeeded", "failed", "killed"].includes(snapshot.value?.application.state ?? ""),
-);
+export const isOver = computed(() => isOverState(snapshot.value?.application.state ?? ""));
 /** How long ago the job was reported: ages on the page grow with it. Nothing grows any more once it is over. */
 export const sinceReport = computed(() =>
-  jobAt.value == null || isOver.value ? 0 : Math.max(0, now.value - jobAt.value),
+  jobAt.value == null || isOver.value ? 0 : Math.max(0, consoleNow.value - jobAt.value),
 );
+/** How old the last checkpoint is; null without one. */
+export const checkpointAge = computed(() => {
+  const of = job.value?.checkpoints;
+  if (!of?.last) return null;
+  return Math.max(0, of.now_ms - of.last.started_ms - of.last.duration_ms) + sinceReport.value;
+});
 /** True when the cluster has no such application. */
 export const isGone = signal(false);
 /** The graph of the application with coordinates; undefined before it is known, null where there is none. */
@@ -46,6 +50,24 @@ const MOST_MOMENTS = 900;
  */
 export const moments = signal(/** @type {Moment[]} */ ([]));
 
+/**
+ * Whether an application in this state does nothing any more.
+ * @param {string} state
+ */
+export function isOverState(state) {
+  return ["succeeded", "failed", "killed"].includes(state);
+}
+
+/** Forgets everything, before somebody else looks. */
+export function forgetAll() {
+  batch(() => {
+    forget();
+    applications.value = null;
+    cluster.value = null;
+    connection.value = null;
+  });
+}
+
 /** Forgets an application, before another one is looked at. */
 export function forget() {
   batch(() => {
@@ -65,7 +87,7 @@ export function take(next) {
     isGone.value = false;
     if (!next.job) return;
     job.value = next.job;
-    jobAt.value = Date.now();
+    jobAt.value = next.now_ms;
     note(next.now_ms, next.job);
   });
 }

@@ -8,7 +8,7 @@
 import { html } from "./dom.js";
 
 /** Longer texts are cut: a browser lays out a line of megabytes for seconds. */
-export const MOST_CHARACTERS = 20_000;
+const MOST_CHARACTERS = 20_000;
 
 // C0 but tab and line feed, DEL, C1, marks of direction, zero-width space, word joiner, byte order mark.
 const INVISIBLE =
@@ -39,6 +39,14 @@ const SHORT = { "\n": "\\n", "\t": "\\t", "\r": "\\r" };
 function escape(character) {
   const code = (character.codePointAt(0) ?? 0).toString(16);
   return SHORT[character] ?? (code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`);
+}
+
+/**
+ * Our own text as the beginning of a sentence.
+ * @param {string} text
+ */
+export function capitalized(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /**

@@ -3,10 +3,10 @@
 
 import { html, useMemo } from "../lib/dom.js";
 import {
-  isEnd,
   showClock,
   showCount,
   showCounted,
+  showDay,
   showLatency,
   showRate,
   showShare,
@@ -16,7 +16,7 @@ import {
   showTime,
 } from "../lib/figures.js";
 import { link } from "../lib/router.js";
-import { job, moments, sinceReport, snapshot } from "../lib/store.js";
+import { checkpointAge, job, moments, sinceReport, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Badge } from "../parts/badge.js";
 import { Chart } from "../parts/chart.js";
@@ -81,14 +81,14 @@ function Glance({ of, now }) {
       {
         label: "Clock (UTC)",
         value: showTime(of.clock_ms),
-        below: of.clock_ms == null || isEnd(of.clock_ms) ? null : showClock(of.clock_ms).slice(0, 10),
+        below: showDay(of.clock_ms),
       },
       { label: "Clock delay", value: delay < 0 ? "–" : showSpan(delay) },
       { label: "Longest batch", value: showSpan(Math.max(0, ...of.fragments.map((one) => one.batch_ms))) },
       of.checkpoints && {
         label: "Checkpoint",
         value: last
-          ? showSpan(Math.max(0, of.checkpoints.now_ms - last.started_ms - last.duration_ms) + sinceReport.value)
+          ? showSpan(checkpointAge.value)
           : "none yet",
         below: last ? `ago, took ${showSpan(last.duration_ms)}` : null,
         kind: of.checkpoints.failures.length ? "warn" : "",
@@ -300,7 +300,7 @@ function Origin({ of }) {
         ["File", html`<${Said} of=${one.file} class="mono" />`],
         ["Submitted", `${showClock(one.submitted_ms)} UTC`],
         one.ended_ms != null && ["Ended", `${showClock(one.ended_ms)} UTC`],
-        now && ["Runs for", showSpan(Math.max(0, now.now_ms - now.started_ms))],
+        now && ["Runs for", showSpan(Math.max(0, now.now_ms - now.started_ms) + sinceReport.value)],
         ["Application master", one.epoch ? `number ${one.epoch}` : "none yet"],
         ["On worker", one.worker && html`<${Said} of=${one.worker} />`],
         ["Priority", one.priority],

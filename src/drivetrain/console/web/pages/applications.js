@@ -4,15 +4,13 @@
 import { html, useState } from "../lib/dom.js";
 import { showClock, showCount } from "../lib/figures.js";
 import { link } from "../lib/router.js";
-import { applications } from "../lib/store.js";
+import { applications, isOverState } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Badge } from "../parts/badge.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { Table } from "../parts/table.js";
 
 /** @typedef {import("../lib/answers").ApplicationLine} Line */
-
-const OVER = ["succeeded", "failed", "killed"];
 
 export function ApplicationsPage() {
   const [search, setSearch] = useState("");
@@ -21,7 +19,7 @@ export function ApplicationsPage() {
   const shown = all.filter(
     (one) =>
       one.app_id.toLowerCase().includes(search.toLowerCase()) &&
-      (which === "all" || (which === "live" ? !OVER.includes(one.state) : one.state === which)),
+      (which === "all" || (which === "live" ? !isOverState(one.state) : one.state === which)),
   );
   return html`
     <div class="head">
@@ -52,9 +50,6 @@ export function ApplicationsPage() {
   `;
 }
 
-/** @type {Record<string, string>} */
-const KINDS = { active: "good", succeeded: "good", failed: "bad" };
-
 /** @type {import("../parts/table.js").Column<Line>[]} */
 const COLUMNS = [
   {
@@ -64,11 +59,7 @@ const COLUMNS = [
     cell: (one) =>
       html`<a href=${link(["apps", one.app_id])}><${Said} of=${one.app_id} class="name" title=${visible(one.app_id)} /></a>`,
   },
-  {
-    label: "State",
-    by: (one) => one.state,
-    cell: (one) => html`<${Badge} of=${one.state} kind=${KINDS[one.state] ?? ""} />`,
-  },
+  { label: "State", by: (one) => one.state, cell: (one) => html`<${Badge} of=${one.state} />` },
   { label: "Clock (UTC)", by: (one) => one.clock_ms, cell: (one) => showClock(one.clock_ms) },
   { label: "Submitted (UTC)", by: (one) => one.submitted_ms, cell: (one) => showClock(one.submitted_ms) },
   { label: "Ended (UTC)", by: (one) => one.ended_ms, cell: (one) => showClock(one.ended_ms) },

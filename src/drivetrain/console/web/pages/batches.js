@@ -1,11 +1,12 @@
 // @ts-check
 // Batches: where the time of each fragment's batches goes, of the last one and in the mean.
 
-import { html, useEffect, useState } from "../lib/dom.js";
+import { html } from "../lib/dom.js";
 import { showCount, showCounted, showSpan } from "../lib/figures.js";
 import { fetchHistory, meanSince } from "../lib/history.js";
+import { usePolled } from "../lib/polled.js";
 import { job, snapshot } from "../lib/store.js";
-import { Said, visible } from "../lib/text.js";
+import { Said, capitalized, visible } from "../lib/text.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { Table } from "../parts/table.js";
 
@@ -31,7 +32,8 @@ const PHASES = [
 
 export function BatchesPage() {
   const app = snapshot.value?.application.app_id ?? "";
-  const history = useHistory(app);
+  const { found: history } = usePolled((signal) => fetchHistory(app, signal), EVERY_MS, app);
+  const kept = new Map(Object.entries(history?.fragments ?? {})); // a fragment may be called "__proto__"
   const rows = (job.value?.fragments ?? []).flatMap((of) =>
     of.figures.last_batch ? [{ of, batch: of.figures.last_batch }] : [],
   );
@@ -44,7 +46,7 @@ export function BatchesPage() {
       <ol class="batches">
         ${rows.map(
           ({ of, batch }) =>
-            html`<${Bars} key=${of.fragment} of=${of} batch=${batch} mean=${meanSince(history?.get(of.fragment), of.figures.totals)} />`,
+            html`<${Bars} key=${of.fragment} of=${of} batch=${batch} mean=${meanSince(kept.get(of.fragment), of.figures.totals)} />`,
         )}
       </ol>
     <//>
@@ -52,30 +54,6 @@ export function BatchesPage() {
       <${Table} label="The last batches in numbers" rows=${rows} id=${(/** @type {Row} */ one) => one.of.fragment} columns=${COLUMNS} />
     <//>
   `;
-}
-
-/**
- * The columns of each fragment, fetched again from time to time.
- * @param {string} app
- */
-function useHistory(app) {
-  const [found, setFound] = useState(
-    /** @type {Map<string, import("../lib/answers").FragmentHistory> | null} */ (null),
-  );
-  useEffect(() => {
-    let isHere = true;
-    const look = async () => {
-      const history = document.hidden ? null : await fetchHistory(app);
-      if (isHere && history) setFound(new Map(Object.entries(history.fragments)));
-    };
-    const timer = setInterval(look, EVERY_MS);
-    void look();
-    return () => {
-      isHere = false;
-      clearInterval(timer);
-    };
-  }, [app]);
-  return found;
 }
 
 /** @param {{of: Fragment, batch: Batch, mean: {batches: number, phases: Phases} | null}} props */
@@ -147,7 +125,7 @@ const COLUMNS = [
     cell: ({ batch }) => showSpan(together(batch.phases)),
   },
   ...PHASES.map(({ name, label, title }) => ({
-    label: `${label[0]?.toUpperCase()}${label.slice(1)}`,
+    label: capitalized(label),
     title,
     number: true,
     by: (/** @type {Row} */ { batch }) => batch.phases[name],

@@ -2,8 +2,8 @@
 // Checkpoints: how old the last one is, how long each fragment took for it, and why tries failed.
 
 import { html } from "../lib/dom.js";
-import { isEnd, showClock, showCount, showSize, showSpan, showTime } from "../lib/figures.js";
-import { job, sinceReport } from "../lib/store.js";
+import { showCount, showDay, showSize, showSpan, showTime } from "../lib/figures.js";
+import { checkpointAge, job, sinceReport } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Figures } from "../parts/figures.js";
 import { Empty, Panel } from "../parts/panel.js";
@@ -18,17 +18,16 @@ export function CheckpointsPage() {
     return html`<${Panel} title="Checkpoints"><${Empty}>Nothing is known of any checkpoint yet.<//><//>`;
   }
   const { last } = of;
-  const age = last ? Math.max(0, of.now_ms - last.started_ms - last.duration_ms) + sinceReport.value : null;
   return html`
     <${Figures}
       of=${[
-        { label: "Last one", value: last ? showSpan(age) : "none yet", below: last ? "ago" : null },
+        { label: "Last one", value: last ? showSpan(checkpointAge.value) : "none yet", below: last ? "ago" : null },
         { label: "Took", value: showSpan(last?.duration_ms) },
         { label: "Size", value: showSize(last?.size_bytes) },
         {
           label: "As of (UTC)",
           value: showTime(last?.as_of_ms),
-          below: last?.as_of_ms == null || isEnd(last.as_of_ms) ? null : showClock(last.as_of_ms).slice(0, 10),
+          below: showDay(last?.as_of_ms),
         },
         { label: "Completed", value: showCount(of.completed) },
         { label: "Failed", value: showCount(of.failed), kind: of.failed ? "warn" : "" },
@@ -46,7 +45,7 @@ export function CheckpointsPage() {
     <${Panel} title="Failures" note=${of.failures.length ? "the latest, newest first" : null}>
       ${
         of.failures.length
-          ? html`<${Table} label="Failed checkpoints" rows=${[...of.failures].reverse()} id=${(/** @type {Failed} */ one) => `${one.txid} ${one.at_ms}`} columns=${FAILURES(of.now_ms)} />`
+          ? html`<${Table} label="Failed checkpoints" rows=${[...of.failures].reverse()} id=${(/** @type {Failed} */ one) => `${one.txid} ${one.at_ms}`} columns=${FAILURES(of.now_ms + sinceReport.value)} />`
           : html`<${Empty}>No checkpoint has failed.<//>`
       }
     <//>

@@ -2,7 +2,7 @@
 // Clocks on one time axis: who is behind, and what holds the application's clock.
 
 import { html } from "../lib/dom.js";
-import { isEnd, showClock, showSpan, showTime } from "../lib/figures.js";
+import { isEnd, showClock, showDay, showSpan, showTime } from "../lib/figures.js";
 import { job } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Figures } from "../parts/figures.js";
@@ -46,7 +46,7 @@ export function ClocksPage() {
         {
           label: "Clock of the application (UTC)",
           value: showTime(of.clock_ms),
-          below: of.clock_ms == null || isEnd(of.clock_ms) ? null : showClock(of.clock_ms).slice(0, 10),
+          below: showDay(of.clock_ms),
         },
         {
           label: "Held by",

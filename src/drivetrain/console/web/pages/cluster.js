@@ -5,6 +5,7 @@ import { html, useEffect, useState } from "../lib/dom.js";
 import { get } from "../lib/api.js";
 import { showClock, showCount, showCounted, showShare, showSize, showSpan } from "../lib/figures.js";
 import { link } from "../lib/router.js";
+import { usePolled } from "../lib/polled.js";
 import { may } from "../lib/session.js";
 import { applications, cluster } from "../lib/store.js";
 import { Said } from "../lib/text.js";
@@ -22,9 +23,13 @@ import { Table } from "../parts/table.js";
 /** A master that has been silent for longer than this does not count as reached. */
 const SILENT_MS = 10_000;
 
+/** Their load changes without an event. */
+const WORKERS_EVERY_MS = 5_000;
+
 export function ClusterPage() {
   const now = cluster.value;
-  const { workers, problem } = useWorkers();
+  const { found, problem } = usePolled(fetchWorkers, WORKERS_EVERY_MS);
+  const workers = found?.workers;
   if (!now) return html`<h1>Cluster</h1><${Panel} title="Masters"><${Empty}>Waiting for the console …<//><//>`;
   const reached = now.masters.filter((one) => one.silent_ms != null && one.silent_ms < SILENT_MS).length;
   const needed = Math.floor(now.masters.length / 2) + 1;
@@ -78,6 +83,14 @@ export function ClusterPage() {
   `;
 }
 
+/**
+ * @param {AbortSignal} signal
+ * @returns {Promise<import("../lib/answers").Workers>}
+ */
+function fetchWorkers(signal) {
+  return get(["workers"], {}, signal);
+}
+
 /** What the console runs with: what differs from the defaults, for those who may see it. */
 function Configuration() {
   const [values, setValues] = useState(/** @type {Value[] | null} */ (null));
@@ -109,31 +122,6 @@ const VALUES = [
   },
   { label: "Meaning", class: "wrap", cell: (one) => one.description },
 ];
-
-/** The workers, asked for again whenever the cluster has changed, and every few seconds for their load. */
-function useWorkers() {
-  const [workers, setWorkers] = useState(/** @type {Worker[] | null} */ (null));
-  const [problem, setProblem] = useState(/** @type {unknown} */ (null));
-  useEffect(() => {
-    const stopped = new AbortController();
-    const look = async () => {
-      if (document.hidden) return;
-      try {
-        setWorkers((await get(["workers"], {}, stopped.signal)).workers);
-        setProblem(null);
-      } catch (error) {
-        if (!stopped.signal.aborted) setProblem(error);
-      }
-    };
-    void look();
-    const timer = setInterval(look, 5000);
-    return () => {
-      stopped.abort();
-      clearInterval(timer);
-    };
-  }, []);
-  return { workers, problem };
-}
 
 /** @type {import("../parts/table.js").Column<Master>[]} */
 const MASTERS = [

@@ -5,7 +5,7 @@ import { html, useMemo } from "../lib/dom.js";
 import { showClock, showCount, showCounted, showLatency, showRate, showSize, showSpan } from "../lib/figures.js";
 import { ask, route } from "../lib/router.js";
 import { channelRates, graph, job } from "../lib/store.js";
-import { Said, visible } from "../lib/text.js";
+import { Said, capitalized, visible } from "../lib/text.js";
 import { Badge } from "../parts/badge.js";
 import { Facts } from "../parts/figures.js";
 import { GraphView } from "../parts/graph_view.js";
@@ -49,7 +49,7 @@ export function GraphPage() {
 function Details({ of, live, at, onClose }) {
   const close = html`<button class="icon-button" type="button" aria-label="Close the details" onClick=${onClose}>✕</button>`;
   const shown = { fragment: FragmentFacts, channel: ChannelFacts, processor: ProcessorFacts }[at.kind];
-  return html`<${Panel} title=${`${at.kind[0]?.toUpperCase()}${at.kind.slice(1)}`} tools=${html`<span class="note"></span>${close}`} inside>
+  return html`<${Panel} title=${capitalized(at.kind)} tools=${html`<span class="note"></span>${close}`} inside>
     <div class="stack"><h3><${Said} of=${at.id} /></h3><${shown} of=${of} live=${live} id=${at.id} /></div>
   <//>`;
 }

@@ -1,12 +1,12 @@
 // @ts-check
 // The logs of an application's processes: merged, followed, filtered.
 
-import { address } from "../lib/api.js";
+import { Problem } from "../lib/api.js";
+import { Connection } from "../lib/connection.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib/dom.js";
 import { showCount } from "../lib/figures.js";
 import { LogLines } from "../lib/log_lines.js";
-import { pause_ms, read } from "../lib/sse.js";
-import { snapshot } from "../lib/store.js";
+import { isOver, snapshot } from "../lib/store.js";
 import { visible } from "../lib/text.js";
 import { LogView } from "../parts/log_view.js";
 import { Empty, Panel } from "../parts/panel.js";
@@ -15,9 +15,17 @@ import { ProblemBox } from "../parts/problem.js";
 /** Lines are shown this often, however fast they come. */
 const DRAW_MS = 200;
 
+/** @type {Partial<Record<import("../lib/connection.js").State, string>>} */
+const SUFFIXES = { complete: "; complete", lost: "; not connected", refused: "; not connected" };
+
+/** The stream of logs of this tab. */
+const connection = new Connection();
+
 export function LogsPage() {
   const app = snapshot.value?.application.app_id ?? "";
-  const { kept, version, state } = useLogs(app);
+  const { kept, version } = useLogs(app);
+  const problem = connection.problem.value;
+  const isComplete = connection.state.value === "complete";
   const [process, setProcess] = useState("");
   const [search, setSearch] = useState("");
   const [follow, setFollow] = useState(true);
@@ -42,27 +50,28 @@ export function LogsPage() {
   </div>`;
   const count = `${showCount(lines.length)} of ${showCount(kept.lines.length)} lines${kept.dropped ? `; ${showCount(kept.dropped)} older ones are not kept here` : ""}`;
   return html`
-    ${state.problem ? html`<${ProblemBox} of=${state.problem} />` : null}
-    <${Panel} title="Logs" tools=${tools} note=${`${count}${state.ended ? "; complete" : ""}`}>
+    ${problem ? html`<${ProblemBox} of=${problem} />` : null}
+    <${Panel} title="Logs" tools=${tools} note=${`${count}${SUFFIXES[connection.state.value] ?? ""}`}>
       ${
         lines.length
           ? html`<${LogView} lines=${lines} follow=${follow} onFollow=${setFollow} mark=${search} names=${!process} />`
-          : html`<${Empty}>${kept.lines.length ? "No line matches." : state.ended ? "Its processes have written nothing." : "Waiting for lines …"}<//>`
+          : html`<${Empty}>${kept.lines.length ? "No line matches." : isComplete ? "Its processes have written nothing." : "Waiting for lines …"}<//>`
       }
     <//>
   `;
 }
 
 /**
- * Follows the logs while the page is looked at.
+ * Follows the logs while the page is there. Each stream begins with the ends of all logs, so what was kept is
+ * forgotten when one has brought something.
  * @param {string} app
  */
 function useLogs(app) {
   const kept = useRef(new LogLines());
   const [version, setVersion] = useState(0);
-  const [state, setState] = useState({ ended: false, problem: /** @type {unknown} */ (null) });
+  const over = isOver.value;
   useEffect(() => {
-    let stopped = new AbortController();
+    let lines = new LogLines();
     let timer = 0;
     const draw = () => {
       if (!timer)
@@ -71,62 +80,33 @@ function useLogs(app) {
           setVersion((before) => before + 1);
         }, DRAW_MS);
     };
-    const begin = () => {
-      stopped.abort();
-      stopped = new AbortController();
-      if (!document.hidden) void keepReading(app, kept, draw, setState, stopped.signal);
-    };
-    begin();
-    document.addEventListener("visibilitychange", begin);
+    kept.current = lines;
+    connection.follow({
+      path: ["applications", app, "logs", "events"],
+      onBegin: () => {
+        lines = new LogLines();
+      },
+      onEvent: (event, data) => {
+        if (event === "end" && data.problem != null) throw unreadable(data);
+        kept.current = lines;
+        if (event === "log") lines.take(data.process, data.text);
+        draw();
+        return event === "end";
+      },
+    });
+    draw();
     return () => {
-      stopped.abort();
+      connection.follow(null);
       clearTimeout(timer);
-      document.removeEventListener("visibilitychange", begin);
     };
   }, [app]);
-  return { kept: kept.current, version, state };
+  useEffect(() => {
+    if (!over && connection.state.peek() === "complete") connection.tryNow(); // it was started again
+  }, [over]);
+  return { kept: kept.current, version };
 }
 
-/**
- * Each stream begins with the ends of all logs, so what was kept is forgotten when one begins.
- * @param {string} app
- * @param {{current: LogLines}} kept
- * @param {() => void} draw
- * @param {(state: {ended: boolean, problem: unknown}) => void} setState
- * @param {AbortSignal} stopped
- */
-async function keepReading(app, kept, draw, setState, stopped) {
-  for (let tries = 1; !stopped.aborted; tries += 1) {
-    const lines = new LogLines();
-    let ended = false;
-    try {
-      await read(address(["applications", app, "logs", "events"]), {
-        signal: stopped,
-        lastId: "",
-        onHeard: () => {
-          if (kept.current !== lines) kept.current = lines;
-          tries = 1;
-        },
-        onEvent: (told) => {
-          const data = JSON.parse(told.data);
-          if (told.event === "log") lines.take(data.process, data.text);
-          if (told.event === "end") {
-            ended = true;
-            setState({
-              ended: data.problem == null,
-              problem:
-                data.problem == null
-                  ? null
-                  : { title: "The logs cannot be read", detail: data.problem, remedy: data.remedy },
-            });
-          }
-          draw();
-        },
-      });
-    } catch (error) {
-      if (!stopped.aborted) setState({ ended: false, problem: error });
-    }
-    if (ended || stopped.aborted) return;
-    await new Promise((done) => setTimeout(done, pause_ms(tries)));
-  }
+/** @param {import("../lib/answers").EndEvent} data */
+function unreadable({ problem, remedy }) {
+  return new Problem(503, { title: "The logs cannot be read", detail: problem ?? undefined, remedy });
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // What one can have an application do: each asks first, and shows what came of it.
 
-import { get, post } from "../lib/api.js";
+import { Problem, get, post } from "../lib/api.js";
 import { html, signal, useEffect, useState } from "../lib/dom.js";
 import { may } from "../lib/session.js";
 import { isOver, snapshot } from "../lib/store.js";
@@ -95,6 +95,23 @@ const DONE = {
   savepoint: "The savepoint is complete",
 };
 
+/**
+ * The operation as it is now. A console that is away for a moment is asked again; one that was started again meanwhile
+ * knows nothing of it, and never will.
+ * @param {Operation} before
+ * @returns {Promise<Operation>}
+ */
+async function lookedAt(before) {
+  try {
+    return await get(["operations", before.operation_id]);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (!error.isForGood) return { ...before };
+    const problem = { ...error, title: "It is not known what came of this", detail: error.message };
+    return { ...before, state: "failed", problem: /** @type {any} */ (problem) };
+  }
+}
+
 /** What came of the latest action. */
 export function Outcome() {
   const now = latest.value;
@@ -102,19 +119,18 @@ export function Outcome() {
   useEffect(() => {
     if (mine?.state !== "running") return undefined;
     const timer = setTimeout(async () => {
-      try {
-        latest.value = await get(["operations", mine.operation_id]);
-      } catch {
-        latest.value = { ...mine }; // a console that is away for a moment is asked again
-      }
+      const next = await lookedAt(mine);
+      if (latest.peek() === mine) latest.value = next;
     }, LOOK_MS);
     return () => clearTimeout(timer);
   }, [mine]);
   if (!mine) return null;
-  if (mine.state === "failed") return html`<${ProblemBox} of=${mine.problem} />`;
+  const dismiss = html`<button class="icon-button" type="button" aria-label="Dismiss" onClick=${() => (latest.value = null)}>✕</button>`;
+  if (mine.state === "failed")
+    return html`<div class="outcome failed"><${ProblemBox} of=${mine.problem} />${dismiss}</div>`;
   const place = mine.result["place"];
   return html`<div class="outcome" role="status">
     <span>${mine.state === "running" ? `${DOING[mine.kind]} …` : DONE[mine.kind]}${place ? html`: <code>${visible(place)}</code>` : null}</span>
-    ${mine.state === "running" ? null : html`<button class="icon-button" type="button" aria-label="Dismiss" onClick=${() => (latest.value = null)}>✕</button>`}
+    ${mine.state === "running" ? null : dismiss}
   </div>`;
 }

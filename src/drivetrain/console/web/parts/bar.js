@@ -3,8 +3,8 @@
 
 import { html, useEffect, useRef } from "../lib/dom.js";
 import { showSpan } from "../lib/figures.js";
-import { heardAt, now, retryAt, state, tryNow } from "../lib/live.js";
-import { link, route } from "../lib/router.js";
+import { consoleNow, live, now } from "../lib/live.js";
+import { link } from "../lib/router.js";
 import { connection, isFresh, job, jobAt, snapshot } from "../lib/store.js";
 import { visible } from "../lib/text.js";
 import { choice, choose } from "../lib/theme.js";
@@ -25,7 +25,7 @@ export function Bar({ places, onHelp, user }) {
         : null
     }
     <div class="right">
-      ${onHelp ? html`<${Connection} />` : null} ${user}
+      ${onHelp ? html`<${Connected} />` : null} ${user}
       <${ThemeSwitch} />
       ${
         onHelp
@@ -36,10 +36,19 @@ export function Bar({ places, onHelp, user }) {
   </header>`;
 }
 
-const STATES = { connecting: "Connecting", live: "Live", lost: "Not connected", paused: "Paused" };
+/** @type {Record<import("../lib/connection.js").State, string>} */
+const STATES = {
+  connecting: "Connecting",
+  live: "Live",
+  lost: "Not connected",
+  paused: "Paused",
+  refused: "Refused",
+  complete: "Complete",
+};
 
-function Connection() {
-  return html`<span class="connection ${state.value}" role="status">${STATES[state.value]}</span>`;
+function Connected() {
+  const state = live.state.value;
+  return html`<span class="connection ${state}" role="status">${STATES[state]}</span>`;
 }
 
 const NEXT = /** @type {const} */ ({ system: "light", light: "dark", dark: "system" });
@@ -55,14 +64,14 @@ function ThemeSwitch() {
 
 /** Why the figures on the page are not those of now, and how old they are. */
 export function Banner() {
-  const at = now.value;
-  if (state.value === "lost") {
-    const wait = retryAt.value == null ? null : Math.max(0, Math.ceil((retryAt.value - at) / 1000));
+  const state = live.state.value;
+  if (state === "lost" || state === "refused") {
     return html`<div class="banner" role="alert">
-      <span><strong>${age(heardAt.value, at)}</strong> The console does not answer${wait ? `; next try in ${wait} s` : "; trying"}.</span>
-      <button class="action" type="button" onClick=${tryNow}>Try now</button>
+      <span><strong>${age(live.receivedAt.value, now.value)}</strong> ${why(live.problem.value)} ${next(live.retryAt.value)}</span>
+      <button class="action" type="button" onClick=${() => live.tryNow()}>Try now</button>
     </div>`;
   }
+  const at = consoleNow.value; // what the console reports has its times
   if (connection.value && !connection.value.is_connected) {
     const { problem, remedy, since_ms } = connection.value;
     return html`<div class="banner" role="alert">
@@ -75,6 +84,26 @@ export function Banner() {
     </div>`;
   }
   return null;
+}
+
+/** @param {import("../lib/api.js").Problem | null} problem */
+function why(problem) {
+  if (!problem) return "The console does not answer.";
+  const who = problem.status === 503 ? "The cluster does not answer the console" : "The console sends nothing more";
+  const { message, remedy } = /** @type {{message: string, remedy?: string | null}} */ (problem);
+  return `${who}: ${sentence(message)}${remedy ? ` What to do: ${sentence(remedy)}` : ""}`;
+}
+
+/** @param {string} text */
+function sentence(text) {
+  return `${visible(text).replace(/[.]$/, "")}.`;
+}
+
+/** @param {number | null} at when it is tried again */
+function next(at) {
+  if (at == null) return "";
+  const wait = Math.ceil((at - now.value) / 1000);
+  return wait > 0 ? `Next try in ${wait} s.` : "Trying.";
 }
 
 /**
@@ -109,9 +138,4 @@ export function Side({ places, label }) {
       )}
     </ul>
   </nav>`;
-}
-
-/** @param {string} first */
-export function isAt(first) {
-  return (route.value.path[0] ?? "") === first;
 }

@@ -3,7 +3,7 @@
 
 import { html, useState } from "../lib/dom.js";
 import { showCounted, showSpan } from "../lib/figures.js";
-import { visible } from "../lib/text.js";
+import { capitalized, visible } from "../lib/text.js";
 import { Badge } from "./badge.js";
 import { Panel } from "./panel.js";
 
@@ -21,18 +21,10 @@ export function Verdict({ sentence, findings }) {
   return html`<section class="verdict ${worst?.severity ?? ""}" aria-label="Diagnosis">
     <${Badge} of=${worst?.severity ?? "ok"} kind=${worst ? undefined : "good"} />
     <div>
-      <p class="sentence" role="status">${worst ? visible(sentence) : begun(visible(sentence))}</p>
+      <p class="sentence" role="status">${worst ? visible(sentence) : capitalized(visible(sentence))}</p>
       ${worst ? html`<${Reasons} of=${worst} />` : null}
     </div>
   </section>`;
-}
-
-/**
- * A sentence that begins with no name.
- * @param {string} sentence
- */
-function begun(sentence) {
-  return sentence.charAt(0).toUpperCase() + sentence.slice(1);
 }
 
 /**
