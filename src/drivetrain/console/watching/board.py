@@ -39,11 +39,15 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The present state of a topic as JSON, and the number of the change that led to it."""
+    """The present state of a topic as JSON, and the number of the change that led to it.
+
+    `for_guests` is what those read who may not read errors.
+    """
 
     topic: Topic
     number: int
     data: bytes
+    for_guests: bytes
 
 
 class Board:
@@ -63,16 +67,17 @@ class Board:
         self._notes: Final[OrderedDict[Topic, Note]] = OrderedDict()
         self._meaning: Final[dict[Topic, bytes]] = {}
 
-    def put(self, topic: Topic, meaning: bytes, data: bytes) -> bool:
+    def put(self, topic: Topic, meaning: bytes, data: bytes, for_guests: bytes | None = None) -> bool:
         """Note the state of a topic, unless its `meaning` is the same as before; says whether it was noted.
 
-        `meaning` is what of the state counts as a change: all but the time of the look.
+        `meaning` is what of the state counts as a change: all but the time of the look. `for_guests` None
+        means the same data.
         """
         if self._meaning.get(topic) == meaning:
             return False
         self._meaning[topic] = meaning
         self.newest += 1
-        self._notes[topic] = Note(topic, self.newest, data)
+        self._notes[topic] = Note(topic, self.newest, data, data if for_guests is None else for_guests)
         self._notes.move_to_end(topic)
         return True
 
