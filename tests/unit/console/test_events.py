@@ -107,6 +107,16 @@ def test_ids_grow_and_an_application_that_has_gone_is_told(console: ConsoleInThr
         assert until(events, "gone")[2]["app_id"] == "wc-7"
 
 
+def test_a_watched_application_that_has_gone_is_sent_once(console: ConsoleInThread) -> None:
+    running(console)
+    with stream(console.http, "/api/v1/events?app=wc") as events:
+        until(events, "snapshot")
+        del console.world.applications["wc-1"]
+        until(events, "gone")
+        later = next(kind for kind, _, _ in events if kind in ("gone", "tick"))
+        assert later == "tick", "nothing more happened for longer than several looks take"
+
+
 def test_it_tells_that_no_master_leads_and_goes_on_showing_the_application(console: ConsoleInThread) -> None:
     app_master = running(console)
     with stream(console.http, "/api/v1/events?app=wc") as events:

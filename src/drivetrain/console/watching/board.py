@@ -86,14 +86,19 @@ class Board:
         self._notes.pop(topic, None)
         self._meaning.pop(topic, None)
 
-    def gone(self, app_id: str, event: str, data: bytes) -> None:
-        """An application is gone: forget what was about it, and note that."""
-        for topic in [topic for topic in self._notes if topic.app_id == app_id]:
+    def gone(self, app_id: str, event: str, data: bytes) -> bool:
+        """An application is gone: forget what was about it, and note that, unless it is noted already."""
+        gone = Topic(event, app_id)
+        about = [topic for topic in self._notes if topic.app_id == app_id and topic != gone]
+        if not about and gone in self._notes:
+            return False
+        for topic in (*about, gone):
             self.drop(topic)
-        self.put(Topic(event, app_id), data, data)
+        self.put(gone, data, data)
         topics = [topic for topic in self._notes if topic.event == event]
         for topic in topics[:-MOST_GONE]:
             self.drop(topic)
+        return True
 
     def topics(self, event: str) -> list[str]:
         """The applications that there are notes of this event for."""

@@ -238,8 +238,8 @@ class Watch:
 
     def _gone(self, app_id: str) -> None:
         self._missing.pop(app_id, None)
-        self.board.gone(app_id, GONE, msgspec.json.encode(GoneEvent(app_id=app_id)))
-        self._ring()
+        if self.board.gone(app_id, GONE, msgspec.json.encode(GoneEvent(app_id=app_id))):
+            self._ring()
 
     def _put(
         self,
