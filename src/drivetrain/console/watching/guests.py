@@ -60,10 +60,10 @@ def snapshots_of(
         return snapshot_of(view, status, situation, rates, now_ms)
 
     for_users = made(view, status)
-    shown, said = without_texts(view), None if status is None else without_errors(status)
-    if shown is view and said is status:
+    shown, reported = without_texts(view), None if status is None else without_errors(status)
+    if shown is view and reported is status:
         return Snapshots(for_users, for_users)
-    return Snapshots(for_users, made(shown, said))
+    return Snapshots(for_users, made(shown, reported))
 
 
 def without_texts(view: V) -> V:
