@@ -131,7 +131,7 @@ async def clocks(call: Call) -> Clocks:
     assert isinstance(query, ClocksQuery)
     app = call.path["app"]
     if query.wait is not None:
-        moment = int(query.wait) if query.wait.lstrip("-").isdecimal() else query.wait
+        moment = int(query.wait) if query.wait.removeprefix("-").isdecimal() else query.wait
         await call.services.client.wait_clock(app, moment, query.timeout)
     snapshot = await detail(call)
     job = snapshot.job
