@@ -57,6 +57,7 @@ def web_application(services: Services) -> Starlette:
 
 def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
+        caller: Caller | None = None
         try:
             caller = _caller(route, services, request)
             call = Call(
@@ -77,6 +78,8 @@ def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable
             return _problem(unexpected(request.url.path))
         except DrivetrainError as error:
             problem = problem_of(error, request.url.path)
+            if caller is None or not caller.sees_errors:
+                problem = msgspec.structs.replace(problem, user_traceback=None)  # it has lines of code
             return _problem(problem, {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None)
 
     return answer

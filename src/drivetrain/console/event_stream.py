@@ -14,6 +14,7 @@ Called by `console.handlers.events` and `console.handlers.logs`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
@@ -26,6 +27,8 @@ from drivetrain.console.services import OpenStreams
 STUCK_S: Final = 60.0
 MOST_STREAMS: Final = 500
 MEDIA_TYPE: Final = "text/event-stream"
+
+log = logging.getLogger("drivetrain.console")
 
 
 def require_place(streams: OpenStreams) -> None:
@@ -67,7 +70,11 @@ class EventStream(Response):
             self._streams.count -= 1
             for task in (sending, leaving):
                 task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            ended, _ = await asyncio.gather(sending, leaving, return_exceptions=True)
+            if isinstance(ended, Exception) and not isinstance(
+                ended, OSError
+            ):  # that is a reader who has gone
+                log.error("a stream of events met a bug", exc_info=ended)
             if isinstance(self._events, AsyncGenerator):
                 await self._events.aclose()
 

@@ -22,8 +22,10 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _REASONS: Final = {200: "Done.", 201: "Made.", 202: "Begun: see the operation.", 303: "Elsewhere."}
 
 
-def document(routes: Sequence[Route], prefix: str) -> bytes:
-    """The document as JSON; `prefix` is the path under which a proxy shows the console, or empty."""
+def document(routes: Sequence[Route], prefix: str, cookie: str) -> bytes:
+    """The document as JSON; `prefix` is the path under which a proxy shows the console, or empty;
+    `cookie` is the name of the cookie that signing in sets.
+    """
     components = _components(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -45,7 +47,7 @@ def document(routes: Sequence[Route], prefix: str) -> bytes:
             "schemas": components,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "A token of the console."},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "drivetrain-console"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": cookie},
             },
         },
     }

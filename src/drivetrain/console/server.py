@@ -107,7 +107,7 @@ async def services(config: Config, link: str | None, port: int) -> AsyncIterator
     try:
         planning = Planning(client, masters, config[keys.PLANNING_TIMEOUT])
         access = Access(AccessFile(directory), link, port=port, prefix=prefix, is_secure=is_secure)
-        specification = document(ROUTES, prefix)
+        specification = document(ROUTES, prefix, access.cookie)
         made = Services(
             config, client, watch, planning, access, Audit(directory), Metrics(watched), specification
         )

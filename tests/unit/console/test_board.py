@@ -59,6 +59,19 @@ def test_what_is_gone_is_forgotten_and_told_for_a_while() -> None:
     assert notes[-1].topic.app_id == f"app-{MOST_GONE + 49}"
 
 
+def test_what_is_gone_is_noted_once_until_it_is_there_again() -> None:
+    board = Board()
+    board.put(Topic("line", "app"), b"1", b"1")
+    assert board.gone("app", "gone", b"{}") is True
+    number = board.newest
+    assert board.gone("app", "gone", b"{}") is False
+    assert board.newest == number
+    board.put(Topic("line", "app"), b"1", b"1")
+    assert board.gone("app", "gone", b"{}") is True
+    assert [note.number for note in board.after(0, lambda topic: True, 10)] == [board.newest]
+    board.check()
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_rates_are_the_growth_within_ten_seconds_of_one_epoch(seed: int) -> None:
     draw = random.Random(seed)

@@ -19,6 +19,7 @@ from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import GetStatus, HistoryReport, Status
 from drivetrain.console.access.roles import Role
+from drivetrain.console.watching.board import Board
 
 world = scripted.world
 
@@ -105,6 +106,28 @@ def test_ids_grow_and_an_application_that_has_gone_is_told(console: ConsoleInThr
         assert numbers == sorted(set(numbers))
         del console.world.applications["wc-7"]
         assert until(events, "gone")[2]["app_id"] == "wc-7"
+
+
+def test_a_watched_application_that_has_gone_is_sent_once(console: ConsoleInThread) -> None:
+    running(console)
+    with stream(console.http, "/api/v1/events?app=wc") as events:
+        until(events, "snapshot")
+        del console.world.applications["wc-1"]
+        until(events, "gone")
+        later = next(kind for kind, _, _ in events if kind in ("gone", "tick"))
+        assert later == "tick", "nothing more happened for longer than several looks take"
+
+
+def test_a_stream_that_ends_by_a_bug_is_logged(
+    console: ConsoleInThread, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug of the board")
+
+    monkeypatch.setattr(Board, "after", broken)
+    with stream(console.http) as events, pytest.raises(httpx.RemoteProtocolError):
+        list(events)
+    assert "a bug of the board" in caplog.text
 
 
 def test_it_tells_that_no_master_leads_and_goes_on_showing_the_application(console: ConsoleInThread) -> None:

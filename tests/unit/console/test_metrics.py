@@ -15,10 +15,12 @@ from test_reading import GROWING, HOSTILE, running
 
 import drivetrain.console
 from conftest import ConsoleInThread, scripted
+from drivetrain.cluster.client import Client
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import HistoryReport, Status
 from drivetrain.console.access.roles import Role
 from drivetrain.console.metrics.families import FAMILIES
+from drivetrain.errors import UnavailableError
 
 world = scripted.world
 SHIPPED = Path(drivetrain.console.__file__).parent / "monitoring"
@@ -102,6 +104,26 @@ def test_without_a_leader_that_is_told_and_counters_are_not_forgotten(console: C
     assert ("drivetrain_applications", ("active",)) not in told
     console.world.lead(console.world.places[0])
     assert samples(console)["drivetrain_processor_in_messages_total", ("wc-1", "numbers")] == 11
+
+
+def test_counters_survive_a_look_that_the_masters_did_not_answer(
+    console: ConsoleInThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running(console)
+    series = ("drivetrain_processor_in_messages_total", ("wc-1", "numbers"))
+    assert samples(console)[series] == 10
+    successor = console.cluster.app_master(world.status_of(epoch=2, counts={"numbers": (3, 3, 0, 0)}))
+    console.world.change("wc-1", epoch=2, app_master=successor)
+    with monkeypatch.context() as lost:
+        lost.setattr(Client, "application", unanswered)
+        without = samples(console)
+    assert without["drivetrain_console_connected", ()] == 1
+    assert series not in without
+    assert samples(console)[series] == 13
+
+
+async def unanswered(client: Client, app: str) -> None:
+    raise UnavailableError("nobody answers in time", where=app)
 
 
 def test_an_application_that_is_over_has_no_series(console: ConsoleInThread) -> None:

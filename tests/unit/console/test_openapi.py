@@ -42,6 +42,13 @@ def test_the_document_is_valid_and_has_every_route(shared_console: ConsoleInThre
     assert len(set(there.values())) == len(ROUTES), "operation ids are unique"
 
 
+def test_the_cookie_is_the_one_that_signing_in_sets(shared_console: ConsoleInThread) -> None:
+    document = shared_console.client().get("/api/v1/openapi.json").json()
+    http = shared_console.client()
+    http.get(f"/?token={shared_console.token}")
+    assert document["components"]["securitySchemes"]["cookie"]["name"] in http.cookies
+
+
 def test_every_schema_is_described(shared_console: ConsoleInThread) -> None:
     schemas = shared_console.http.get("/api/v1/openapi.json").json()["components"]["schemas"]
     assert [name for name, schema in schemas.items() if not schema.get("description")] == []

@@ -168,6 +168,15 @@ def test_waiting_for_a_clock_that_is_reached_and_for_one_that_is_not(console: Co
     assert (late.status_code, late.json()["code"]) == (504, "still-under-way")
 
 
+@pytest.mark.parametrize("wait", ["--5", "-", "5-", "tomorrow"])
+def test_a_moment_that_is_none_is_a_problem(shared_console: ConsoleInThread, wait: str) -> None:
+    running(shared_console)
+    answer = shared_console.http.get(
+        "/api/v1/applications/wc/clocks", params={"wait": wait, "timeout": "1 ms"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (400, "user")
+
+
 def test_text_of_users_is_json_and_nothing_else(console: ConsoleInThread) -> None:
     error = ErrorView("operator", HOSTILE, where=HOSTILE, user_traceback=HOSTILE * 1000)
     running(console, errors=(error,), state=JobState.FAILED, error=error)

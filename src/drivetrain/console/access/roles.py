@@ -1,7 +1,7 @@
 """The roles of the console, and the caller of a request.
 
-A guest sees figures and findings. A user also sees what messages hold (state, dead letters), reads logs, and
-submits, ends and restarts applications. An admin also sees the configuration.
+A guest sees figures and findings, without the texts of errors. A user also reads errors, logs and code, which
+may quote messages, and submits, ends and restarts applications. An admin also sees the configuration.
 
 Called by `console.routes.route` and the modules of `console.access`.
 """
@@ -38,6 +38,11 @@ class Caller:
     means: str
     address: str
     proof: str = ""
+
+    @property
+    def sees_errors(self) -> bool:
+        """Whether the texts of errors may be shown: they quote messages and code."""
+        return self.role >= Role.USER
 
 
 def role_of(name: str) -> Role:

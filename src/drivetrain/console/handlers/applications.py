@@ -26,6 +26,7 @@ from drivetrain.console.answers.progress import (
 )
 from drivetrain.console.routes.route import Call
 from drivetrain.console.watching.figures import history_of
+from drivetrain.console.watching.guests import without_texts
 from drivetrain.console.watching.snapshots import line_of
 
 State = Literal["pending", "active", "succeeded", "failed", "killed"]
@@ -52,9 +53,10 @@ async def listed(call: Call) -> ApplicationPage:
         after = _age(cursors.read(query.cursor, kind))
         lines = [line for line in lines if _age(line.app_id) < after]
     page = lines[: query.limit]
+    shown = page if call.caller.sees_errors else map(without_texts, page)
     more = len(lines) > len(page)
     return ApplicationPage(
-        applications=tuple(map(line_of, page)),
+        applications=tuple(map(line_of, shown)),
         next=cursors.written(cursors.Cursor(kind, page[-1].app_id)) if more else None,
     )
 
@@ -73,7 +75,8 @@ def _age(app_id: str) -> int:
 
 async def detail(call: Call) -> ApplicationSnapshot:
     """All of one application."""
-    return await call.services.watch.snapshot(call.path["app"])
+    snapshots = await call.services.watch.snapshots(call.path["app"])
+    return snapshots.of(sees_errors=call.caller.sees_errors)
 
 
 async def diagnosis(call: Call) -> Diagnosis:
@@ -128,9 +131,9 @@ async def clocks(call: Call) -> Clocks:
     assert isinstance(query, ClocksQuery)
     app = call.path["app"]
     if query.wait is not None:
-        moment = int(query.wait) if query.wait.lstrip("-").isdecimal() else query.wait
+        moment = int(query.wait) if query.wait.removeprefix("-").isdecimal() else query.wait
         await call.services.client.wait_clock(app, moment, query.timeout)
-    snapshot = await call.services.watch.snapshot(app)
+    snapshot = await detail(call)
     job = snapshot.job
     if job is None:
         return Clocks(clock_ms=snapshot.application.clock_ms, fragments=(), channels={})

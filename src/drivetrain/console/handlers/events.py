@@ -79,7 +79,8 @@ async def _events(call: Call, ids: frozenset[str]) -> AsyncIterator[bytes]:
                 yield as_event("tick", msgspec.json.encode(TickEvent(now_ms=_now_ms())))
             for note in notes:
                 number = note.number
-                yield as_event(note.topic.event, note.data, f"{watch.boot}-{number}")
+                data = note.data if call.caller.sees_errors else note.for_guests
+                yield as_event(note.topic.event, data, f"{watch.boot}-{number}")
 
 
 def _begins_after(request: Request, watch: Watch) -> tuple[int, bool]:

@@ -117,7 +117,8 @@ class _Writer(Collector):
         for view, status, history in self._seen.running:
             self._application(view, status, history)
         if self._seen.connected:
-            self._counters.keep(view.app_id for view, *_ in self._seen.running)
+            # Also those that did not answer this look: their counters continue with the next one.
+            self._counters.keep(line.app_id for line in self._seen.lines if not line.state.is_over)
         yield from self._made.values()
 
     def _put(self, family: f.Family, value: float | None, *labels: str) -> None:

@@ -9,7 +9,7 @@ The growth between the last look and the end of an epoch is unknown, and is miss
 Invariants:
 
 1. A counter never falls while its application is there.
-2. Only applications of the last look are remembered.
+2. Only applications that were there and not over at the last look are remembered.
 
 Called by `console.metrics.collector`.
 """

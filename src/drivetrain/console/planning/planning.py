@@ -28,6 +28,7 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -68,7 +69,8 @@ class Planning:
         self._places: Final = asyncio.Semaphore(MOST_PROCESSES)
         self._waiting = 0
         self._graphs: Final[OrderedDict[bytes, Graph]] = OrderedDict()
-        self._making: Final[dict[str, asyncio.Lock]] = {}
+        self._making: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
+        """By code; a lock is there for as long as anyone has it or waits for it."""
 
     def close(self) -> None:
         """Give the directory free; it is removed when this process ends."""
@@ -91,13 +93,12 @@ class Planning:
             )
         lock = self._making.setdefault(spec.code, asyncio.Lock())
         async with lock:
-            if key not in self._graphs:
-                self._graphs[key] = await self._planned(spec)
+            graph = self._graphs.get(key)
+            if graph is None:
+                graph = self._graphs[key] = await self._planned(spec)
                 while len(self._graphs) > MOST_GRAPHS:
                     self._graphs.popitem(last=False)
-        if not lock.locked():
-            self._making.pop(spec.code, None)
-        return self._graphs[key]
+            return graph
 
     async def prepare(self, asked: PrepareUpload, directory: Path) -> Outcome:
         """Plan and pack an upload; the archive is in `directory` then. Raises as `drivetrain submit`."""

@@ -39,11 +39,15 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The present state of a topic as JSON, and the number of the change that led to it."""
+    """The present state of a topic as JSON, and the number of the change that led to it.
+
+    `for_guests` is what those read who may not read errors.
+    """
 
     topic: Topic
     number: int
     data: bytes
+    for_guests: bytes
 
 
 class Board:
@@ -63,16 +67,17 @@ class Board:
         self._notes: Final[OrderedDict[Topic, Note]] = OrderedDict()
         self._meaning: Final[dict[Topic, bytes]] = {}
 
-    def put(self, topic: Topic, meaning: bytes, data: bytes) -> bool:
+    def put(self, topic: Topic, meaning: bytes, data: bytes, for_guests: bytes | None = None) -> bool:
         """Note the state of a topic, unless its `meaning` is the same as before; says whether it was noted.
 
-        `meaning` is what of the state counts as a change: all but the time of the look.
+        `meaning` is what of the state counts as a change: all but the time of the look. `for_guests` None
+        means the same data.
         """
         if self._meaning.get(topic) == meaning:
             return False
         self._meaning[topic] = meaning
         self.newest += 1
-        self._notes[topic] = Note(topic, self.newest, data)
+        self._notes[topic] = Note(topic, self.newest, data, data if for_guests is None else for_guests)
         self._notes.move_to_end(topic)
         return True
 
@@ -81,14 +86,19 @@ class Board:
         self._notes.pop(topic, None)
         self._meaning.pop(topic, None)
 
-    def gone(self, app_id: str, event: str, data: bytes) -> None:
-        """An application is gone: forget what was about it, and note that."""
-        for topic in [topic for topic in self._notes if topic.app_id == app_id]:
+    def gone(self, app_id: str, event: str, data: bytes) -> bool:
+        """An application is gone: forget what was about it, and note that, unless it is noted already."""
+        gone = Topic(event, app_id)
+        about = [topic for topic in self._notes if topic.app_id == app_id and topic != gone]
+        if not about and gone in self._notes:
+            return False
+        for topic in (*about, gone):
             self.drop(topic)
-        self.put(Topic(event, app_id), data, data)
+        self.put(gone, data, data)
         topics = [topic for topic in self._notes if topic.event == event]
         for topic in topics[:-MOST_GONE]:
             self.drop(topic)
+        return True
 
     def topics(self, event: str) -> list[str]:
         """The applications that there are notes of this event for."""

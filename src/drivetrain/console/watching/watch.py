@@ -32,14 +32,14 @@ from typing import Final
 import msgspec
 
 from drivetrain.cluster.client import Client, UnknownApplicationError
-from drivetrain.cluster.client.situation import situation_of
 from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.console.answers.applications import ApplicationSnapshot
 from drivetrain.console.answers.events import ConnectionEvent, GoneEvent
 from drivetrain.console.watching.board import Board, Topic
+from drivetrain.console.watching.guests import Snapshots, snapshots_of, without_texts
 from drivetrain.console.watching.rates import Rates
-from drivetrain.console.watching.snapshots import cluster_of, line_of, snapshot_of
+from drivetrain.console.watching.snapshots import cluster_of, line_of
 from drivetrain.core.job.history import NO_HISTORY, STEP_MS, History
 from drivetrain.errors import DrivetrainError
 
@@ -66,7 +66,7 @@ class _Watched:
     left_s: float = 0.0
     view: messages.ApplicationView | None = None
     rates: Rates = field(default_factory=Rates)
-    snapshot: ApplicationSnapshot | None = None
+    snapshots: Snapshots | None = None
     history: History = NO_HISTORY
     history_s: float | None = None
     """When the history was asked for; it has a new moment every `STEP_MS`."""
@@ -125,18 +125,17 @@ class Watch:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bell.wait(), timeout_s)
 
-    async def snapshot(self, app: str) -> ApplicationSnapshot:
+    async def snapshots(self, app: str) -> Snapshots:
         """An application, of this id or name, as it is now; raises as `Client.application` does."""
         view = await self._client.application(app)
         watched = self._watched.get(view.app_id)
-        if watched is not None and watched.snapshot is not None and watched.listeners:
-            return watched.snapshot
+        if watched is not None and watched.snapshots is not None and watched.listeners:
+            return watched.snapshots
         client = self._client
         status, history, workers, masters = await asyncio.gather(
             client.job_status(view), client.history(view), client.workers(), client.masters()
         )
-        situation = situation_of(view, status, workers, masters, history)
-        return snapshot_of(view, status, situation, Rates(), _now_ms())
+        return snapshots_of(view, status, workers, masters, history, Rates(), _now_ms())
 
     # ---- the cluster
 
@@ -164,7 +163,12 @@ class Watch:
         self._workers, self._lines = await asyncio.gather(self._client.workers(), self._client.applications())
         self._note_cluster()
         for line in self._lines:
-            self._put(Topic(LINE, line.app_id), line_of(line))
+            shown = without_texts(line)
+            self._put(
+                Topic(LINE, line.app_id),
+                line_of(line),
+                for_guests=None if shown is line else line_of(shown),
+            )
         there = {line.app_id for line in self._lines}
         for app_id in self.board.topics(LINE):
             self._missing[app_id] = 0 if app_id in there else self._missing.get(app_id, 0) + 1
@@ -216,10 +220,10 @@ class Watch:
         status = await self._ask(view, watched)
         if status is not None:
             watched.rates.note(status.epoch, status.now_ms, status.counts)
-        situation = situation_of(view, status, self._workers, self._masters, watched.history)
-        snapshot = snapshot_of(view, status, situation, watched.rates, _now_ms())
-        watched.snapshot = snapshot
-        self._put(Topic(SNAPSHOT, app_id), snapshot, _timeless(snapshot))
+        made = watched.snapshots = snapshots_of(
+            view, status, self._workers, self._masters, watched.history, watched.rates, _now_ms()
+        )
+        self._put(Topic(SNAPSHOT, app_id), made.for_users, _timeless(made.for_users), made.for_guests)
 
     async def _ask(self, view: messages.ApplicationView, watched: _Watched) -> JobStatus | None:
         """Ask its application master for the status, and for the history when that has grown."""
@@ -234,12 +238,19 @@ class Watch:
 
     def _gone(self, app_id: str) -> None:
         self._missing.pop(app_id, None)
-        self.board.gone(app_id, GONE, msgspec.json.encode(GoneEvent(app_id=app_id)))
-        self._ring()
+        if self.board.gone(app_id, GONE, msgspec.json.encode(GoneEvent(app_id=app_id))):
+            self._ring()
 
-    def _put(self, topic: Topic, state: msgspec.Struct, meaning: msgspec.Struct | None = None) -> None:
+    def _put(
+        self,
+        topic: Topic,
+        state: msgspec.Struct,
+        meaning: msgspec.Struct | None = None,
+        for_guests: msgspec.Struct | None = None,
+    ) -> None:
         data = msgspec.json.encode(state)
-        if self.board.put(topic, data if meaning is None else msgspec.json.encode(meaning), data):
+        shown = data if for_guests is None or for_guests is state else msgspec.json.encode(for_guests)
+        if self.board.put(topic, data if meaning is None else msgspec.json.encode(meaning), data, shown):
             self._ring()
 
     def _ring(self) -> None:
