@@ -50,7 +50,7 @@ from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.processes import process
 from drivetrain.api.sinks import Sink
 from drivetrain.api.spelling import STREAM_WORDS, other_word
-from drivetrain.api.table import Table
+from drivetrain.api.table import Table, require_join
 from drivetrain.api.task import Task
 from drivetrain.api.windows import Window, require_window
 from drivetrain.errors import GraphError
@@ -296,7 +296,8 @@ class Stream(Generic[T]):
         """Join with a table by columns, or with a stream by columns and time.
 
         Two streams need `within`: messages match if their timestamps differ by at most this time, which
-        also limits the size of the state. `how` is "inner" or "left".
+        also limits the size of the state. `how` is "inner", or "left", "right" or "full", which also emit
+        messages of one side or both without a match. A table allows "inner" and "left".
 
         >>> kinds = app.table(sources.csv("kinds.csv", schema="item string, kind string"))
         >>> sales.join(kinds, on="item", how="left")
@@ -306,8 +307,7 @@ class Stream(Generic[T]):
         Stream('returned')
         """
         columns = (on,) if isinstance(on, str) else tuple(on)
-        if how not in ("inner", "left"):
-            raise GraphError("unknown join", where=str(caller()), expected='"inner" or "left"', got=repr(how))
+        require_join(how, is_table=isinstance(other, Table))
         require_of(self._app, other)
         if isinstance(other, Table):
             return self._add("join", JoinTable(columns, how), name, inputs=(self.id, other.id))

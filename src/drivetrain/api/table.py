@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from drivetrain.api.graph_builder import GraphBuilder
+from drivetrain.api.location import caller
+from drivetrain.errors import GraphError
+
+_OF_STREAMS = ("inner", "left", "right", "full")
+_WITH_TABLE = ("inner", "left")
 
 
 class Table:
@@ -15,3 +20,18 @@ class Table:
     def __init__(self, app: GraphBuilder, id: str) -> None:
         self._app = app
         self.id = id
+
+
+def require_join(how: object, *, is_table: bool) -> None:
+    """Raise `GraphError` unless a stream can be joined in this way, with a table or with a stream."""
+    known = _WITH_TABLE if is_table else _OF_STREAMS
+    if how not in known:
+        raise GraphError(
+            f"there is no such join with a {'table' if is_table else 'stream'}",
+            where=str(caller()),
+            expected=" or ".join(f'"{kind}"' for kind in known),
+            got=repr(how),
+            remedy="that no message matches a row of the table is known only when the stream ends"
+            if is_table and how in _OF_STREAMS
+            else None,
+        )

@@ -34,21 +34,24 @@ def test_a_stream_joins_a_table(drive: Harness, tmp_path: Path) -> None:
     assert Counter(r["name"] for r in drive.rows("left")) == Counter(["Alpha", "Beta", None])
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_two_streams_join_where_they_are_near_in_time(drive: Harness, how: str) -> None:
     left = [(at(i * 1000), "ab"[i % 2], i) for i in range(40)]
-    right = [(at(i * 1700), "ab"[i % 2], i * 10) for i in range(20)]
+    right = [(at(i * 1700), "abc"[i % 3], i * 10) for i in range(30)]
     app = Application("near")
     a = events(app, left, SCHEMA).select("key", "n")
     b = events(app, right, SCHEMA).select("key", m="n")
     drive.sink(a.join(b, on="key", within="2 s", how=how))  # type: ignore[arg-type]
     drive.run(app)
-    wanted = Counter[tuple[str, int, int | None]]()
+    wanted = Counter[tuple[str, int | None, int | None]]()
     for t, key, n in left:
         matches = [m for u, k, m in right if k == key and abs(ms(t) - ms(u)) <= 2000]
         wanted.update((key, n, m) for m in matches)
-        if how == "left" and not matches:
+        if how in ("left", "full") and not matches:
             wanted[key, n, None] += 1
+    for u, key, m in right if how in ("right", "full") else []:
+        if not any(k == key and abs(ms(t) - ms(u)) <= 2000 for t, k, _ in left):
+            wanted[key, None, m] += 1
     assert Counter((r["key"], r["n"], r["m"]) for r in drive.rows()) == wanted
 
 

@@ -224,9 +224,10 @@ class Drawing:
         if self.draw.random() < 0.5:
             return Union(inputs=(first, second), cut=cut)
         within = self.draw.choice([0, 200, 1_000])
-        return Join(
-            inputs=(first, second), cut=cut, within_ms=within, how=self.draw.choice(["inner", "left"])
-        )
+        how = self.draw.choice(["inner", "left"])
+        if how == "left":  # without another draw, so that seeds keep the rest of their applications
+            how = ("left", "right", "full")[(self.recipe.seed + len(self.facts)) % 3]
+        return Join(inputs=(first, second), cut=cut, within_ms=within, how=how)
 
     def _table_join(self, first: int, cut: bool) -> Step:
         keys = [key for key in self.keys if key is not None]

@@ -144,7 +144,7 @@ def _messages(recipe: Recipe, step: Step, inputs: list[tuple[Message, ...]]) -> 
         case Deduplicate():
             return [_seen(step, m) for m in deduplicated(first, step.within_ms * 1000, exact=step.exact)]
         case Join():
-            return joined(first, inputs[1], step.within_ms * 1000, outer=step.how == "left")
+            return joined(first, inputs[1], step.within_ms * 1000, step.how)
         case TableJoin():
             return _with_table(step, first)
         case Task():

@@ -66,7 +66,7 @@ def deduplicated(messages: Sequence[Message], within: int, *, exact: bool) -> li
     return kept
 
 
-def joined(left: Sequence[Message], right: Sequence[Message], within: int, *, outer: bool) -> list[Message]:
+def joined(left: Sequence[Message], right: Sequence[Message], within: int, how: str) -> list[Message]:
     """Pairs of equal keys, none of them null, at most the span apart; a pair has the later timestamp.
 
     In an outer join a message without a match comes when the clock is past all that could have matched it.
@@ -80,7 +80,12 @@ def joined(left: Sequence[Message], right: Sequence[Message], within: int, *, ou
             for other in right
             if one.key is not None and other.key == one.key and abs(one.ts - other.ts) <= within
         ]
-        made += matches or ([Message(one.ts, one.key, one.n, one.ts + within + 1)] if outer else [])
+        keeps = not matches and how in ("left", "full")
+        made += [Message(one.ts, one.key, one.n, one.ts + within + 1)] if keeps else matches
+    for other in right if how in ("right", "full") else ():
+        matches_any = any(one.key == other.key and abs(one.ts - other.ts) <= within for one in left)
+        if other.key is None or not matches_any:
+            made.append(Message(other.ts, other.key, None, other.ts + within + 1))
     return made
 
 

@@ -132,7 +132,7 @@ class Deduplicate(Step):
 @dataclass(frozen=True, kw_only=True)
 class Join(Step):
     within_ms: int
-    how: Literal["inner", "left"]
+    how: Literal["inner", "left", "right", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ class JoinStream(Operation):
     @property
     def result_lag_ms(self) -> int:
         """A message without a match is emitted when no match is possible any more."""
-        return self.within_ms + 1 if self.how == "left" else 0
+        return 0 if self.how == "inner" else self.within_ms + 1
 
 
 @dataclass(frozen=True)

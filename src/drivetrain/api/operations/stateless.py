@@ -9,7 +9,7 @@ from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
 from drivetrain.api.operations.operation import Function, Operation
 
-JoinKind = Literal["inner", "left"]
+JoinKind = Literal["inner", "left", "right", "full"]
 
 
 @dataclass(frozen=True)

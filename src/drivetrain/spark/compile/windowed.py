@@ -33,6 +33,7 @@ from drivetrain.spark.compile.lowering import column_function, spark_column
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 
 _AT = "__at"
+_SPARK_JOINS = {"inner": "inner", "left": "leftOuter", "right": "rightOuter", "full": "fullOuter"}
 _WINDOW = "__window"
 _AFTER = "__after"
 _LATER_US = 1
@@ -225,10 +226,11 @@ def join_streams(node: Node, inputs: Sequence[Frame], around: Surroundings) -> S
     condition = (other >= F.col(_AFTER) - span) & (other <= F.col(_AFTER) + span)
     for c in operation.on:
         condition = condition & (F.col(c) == F.col(f"__r_{c}"))
-    joined = l_df.join(r_df, condition, "inner" if operation.how == "inner" else "leftOuter")
+    joined = l_df.join(r_df, condition, _SPARK_JOINS[operation.how])
+    either = operation.on if operation.how in ("right", "full") else ()
     latest = F.greatest(F.unix_micros(TS), F.unix_micros(f"__r_{TS}"))  # greatest skips nulls
     result = joined.select(
-        *mine,
+        *[F.coalesce(c, f"__r_{c}").alias(c) if c in either else F.col(c) for c in mine],
         *[F.col(f"__r_{c}").alias(c) for c in theirs if c not in operation.on],
         F.timestamp_micros(latest).alias(TS),
     )
