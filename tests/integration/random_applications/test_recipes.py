@@ -92,9 +92,9 @@ def test_the_model_of_windows() -> None:
     session = recipe(Window(inputs=(0,), kind="session", how="count", size_ms=1000), rows=rows)
     assert model_of(session) == {  # exactly the gap later begins the next one
         (2 * S - 1000, "a", 1, S, 2 * S): 1,
-        (2 * S + 1 - 1000, "b", 1, S + 1, 2 * S + 1): 1,
+        (2 * S, "b", 1, S + 1, 2 * S + 1): 1,  # the last whole millisecond before the end
         (3 * S - 1000, "a", 1, 2 * S, 3 * S): 1,
-        (S - 1001, "a", 1, -1, S - 1): 1,
+        (S - 1000, "a", 1, -1, S - 1): 1,
     }
 
 
