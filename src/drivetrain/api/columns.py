@@ -1,9 +1,9 @@
 """Columns without Spark: `col("delay") > 15` is recorded now and becomes a Spark column later.
 
 A PySpark column needs a running Spark. An application must be buildable without one (planning,
-submitting, testing), so operators take a `Column` of our own that only records which function of
 submitting, testing), so operators take our own `Column`, which only records the calls of functions of
-`pyspark.sql.functions` and of methods of its columns, with their arguments. Layer `spark` replays
+`pyspark.sql.functions` and of methods of its columns, with their arguments. Layer `spark` makes the same
+calls. `spark_functions.F` offers every function of `pyspark.sql.functions` under its own name.
 
 >>> str(col("delay") > 15)
 '(delay > 15)'

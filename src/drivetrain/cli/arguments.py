@@ -84,11 +84,7 @@ def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool
     With `finds_local`, masters and secret are those of the cluster that `drivetrain local` runs here, unless
     the configuration names another one.
     """
-    environ = os.environ
-    if file is None and environ.get(CONFIG_VARIABLE):
-        file = Path(environ[CONFIG_VARIABLE])
-    if file is None and Path(DEFAULT_FILE).exists():
-        file = Path(DEFAULT_FILE)
+    environ, file = os.environ, config_file(file)
     given = {name: raw for name, raw in sets.items() if find_key(name) is not None}
     config = Config.load(file, environ, given)
     if not finds_local or not LOCAL_CLUSTER_FILE.is_file():
@@ -101,6 +97,15 @@ def load_config(file: Path | None, sets: Mapping[str, str], *, finds_local: bool
         key.name: local[key] for key in (cluster.MASTERS, cluster.SECRET_FILE) if key.name not in explicit
     }
     return Config.load(file, environ, {**given, **found})
+
+
+def config_file(given: Path | None) -> Path | None:
+    """The configuration file: the given one, else that of the environment, else that of this directory."""
+    if given is None and os.environ.get(CONFIG_VARIABLE):
+        return Path(os.environ[CONFIG_VARIABLE])
+    if given is None and Path(DEFAULT_FILE).exists():
+        return Path(DEFAULT_FILE)
+    return given
 
 
 def _places(config: Config) -> set[str]:

@@ -8,13 +8,16 @@ loaded again everywhere, also in Spark's workers. When files have changed and th
 looks, another process plans the new application. Only if the new one can be planned and can continue with the
 state of the old one, the old one is stopped as by Ctrl-C, and the new one continues from the last committed
 batch. A look compares the modification times and sizes of the files: that works on every file system and
-takes less than a millisecond.
+takes less than a millisecond. The files are those that may belong to an application by the rules of
+`drivetrain submit`, so neither environments nor the results of sinks.
 
 Invariants:
 
 1. At most one process runs the application.
 2. The running application is stopped only for one that can replace it, or when the user stops the command.
 3. When this command ends, the processes that it started have ended.
+4. Each signal that this command gets reaches the process that runs the application, also one that it gets
+   while it starts that process.
 
 Called by `cli.run`.
 """
@@ -30,15 +33,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Final, Protocol
+from types import FrameType, TracebackType
+from typing import Any, Final, Protocol, Self
 
+from drivetrain.cli.arguments import config_file
+from drivetrain.code.application_file import split_target
+from drivetrain.code.archive import is_skipped
 from drivetrain.terminal import print_line
 
 LOOK_S: Final = 0.3
 """How often files are looked at; they have come to rest when two looks see the same."""
 _PROGRAM: Final = (sys.executable, "-m", "drivetrain.cli")
-_PLAN_S: Final = 120.0
+PLAN_S: Final = 120.0
+"""How long a plan of the changed application may take."""
 _MOST_FILES: Final = 5000
 
 Look = Mapping[str, tuple[int, int]]
@@ -61,20 +68,20 @@ class Running(Protocol):
         ...
 
 
-def files_of(target: str, config: Path | None) -> Look:
-    """The Python files in the folder of an application and below it, and its configuration file."""
-    path = target if Path(target).is_file() else target.rpartition(":")[0]
+def files_of(application: Path, config: Path | None) -> Look:
+    """The Python files in the folder of an application's file and below it, and the configuration file.
+
+    `config` is the one that was given; the file may come and go while it is watched.
+    """
     found: dict[str, tuple[int, int]] = {}
-    for folder, folders, files in os.walk(Path(path).resolve().parent):
-        if "pyvenv.cfg" in files:  # an environment with its packages
-            folders.clear()
-            continue
-        folders[:] = [f for f in folders if not f.startswith((".", "_")) and f != "node_modules"]
+    for folder, folders, files in os.walk(application.resolve().parent):
+        folders[:] = [name for name in folders if not is_skipped(Path(folder, name))]
         for name in files:
             if name.endswith(".py") and len(found) < _MOST_FILES:
                 _look_at(os.path.join(folder, name), found)
-    for name in (path, "drivetrain.toml", *([] if config is None else [str(config)])):
-        _look_at(os.path.realpath(name), found)
+    settings = config_file(config)
+    for path in (application, *([] if settings is None else [settings])):
+        _look_at(os.path.realpath(path), found)
     return found
 
 
@@ -163,10 +170,10 @@ class RunProcess:
 
     def stop(self) -> int:
         """Stop it as Ctrl-C does, and wait for its end."""
-        self.tell(signal.SIGINT)
+        self.signal(signal.SIGINT)
         return self.wait()
 
-    def tell(self, number: int) -> None:
+    def signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         self._process.send_signal(number)
 
@@ -175,21 +182,72 @@ class RunProcess:
         return self._process.wait()
 
 
-def why_not(arguments: Sequence[str]) -> str | None:
-    """Why the application that `arguments` name cannot take the place of what ran; None if it can."""
+class PassedOn:
+    """The signals that this command gets, passed on to the process that runs the application.
+
+    A context; `start` makes a process. The first signal stops the process cleanly, the second one ends it at
+    once.
+    """
+
+    def __init__(self, start: Callable[[], RunProcess]) -> None:
+        self._start: Final = start
+        self.received: Final[list[int]] = []
+        """The numbers of all that came."""
+        self._waiting: Final[list[int]] = []  # those that came when there was no process
+        self._process: Final[list[RunProcess]] = []  # none, or one
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def start(self) -> RunProcess:
+        """Start a process, in the place of one that has ended."""
+        self._process.clear()
+        process = self._start()
+        self._process.append(process)  # from here on the handler passes signals on, and none waits any more
+        while self._waiting:
+            process.signal(self._waiting.pop(0))
+        return process
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
+        if self._process and self._process[0].ended() is None:
+            self._process[0].signal(number)
+        else:
+            self._waiting.append(number)
+
+
+def why_not(arguments: Sequence[str], within_s: float = PLAN_S) -> str | None:
+    """Why the application that `arguments` name cannot take the place of what ran; None if it can.
+
+    Each of two plans may take `within_s`.
+    """
     plan = [*_PROGRAM, "plan", *arguments, "--json"]
-    planned = subprocess.run(plan, capture_output=True, text=True, timeout=_PLAN_S, check=False)
-    if planned.returncode:
-        return planned.stderr.strip()
-    name = json.loads(planned.stdout)["application"]
-    compared = subprocess.run(
-        [*plan, "--against", name], capture_output=True, text=True, timeout=_PLAN_S, check=False
-    )
+    try:
+        planned = _output_of(plan, within_s)
+        if planned.returncode:
+            return planned.stderr.strip()
+        name = json.loads(planned.stdout)["application"]
+        compared = _output_of([*plan, "--against", name], within_s)
+    except subprocess.TimeoutExpired:
+        return f"planning the changed application takes longer than {within_s:g} s"
     if compared.returncode and compared.stdout:  # else nothing has run yet, or under several settings
         refused = [c for c in json.loads(compared.stdout)["against"]["changes"] if c["fate"] == "refused"]
         reasons = "\n".join(f"  {change['id']}: {change['why']}" for change in refused)
         return f"the changed application cannot continue with the state:\n{reasons}"
     return None
+
+
+def _output_of(command: Sequence[str], within_s: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=False)
 
 
 def watch_application(target: str, config: Path | None, plan: Sequence[str], first: Sequence[str]) -> int:
@@ -198,7 +256,6 @@ def watch_application(target: str, config: Path | None, plan: Sequence[str], fir
     `plan` are the arguments of the command that `drivetrain plan` takes, too; `first` those of the first run
     alone.
     """
-    stopped: list[int] = []
     given = [*plan, *first]
 
     def start() -> RunProcess:
@@ -209,22 +266,15 @@ def watch_application(target: str, config: Path | None, plan: Sequence[str], fir
     def say(line: str) -> None:
         print_line(line, file=sys.stderr, flush=True)
 
-    watch = Watch(start, lambda: why_not(plan), say, lambda: bool(stopped))
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        stopped.append(number)
-        if isinstance(watch.running, RunProcess):
-            watch.running.tell(number)  # the second one ends it at once
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        watch.begin(files_of(target, config))
-        while not stopped:
-            time.sleep(LOOK_S)
-            watch.see(files_of(target, config))
-        return 128 + stopped[0]
-    finally:
-        if watch.running is not None:
-            watch.running.wait() if stopped else watch.running.stop()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    application, _ = split_target(target)
+    with PassedOn(start) as signals:
+        watch = Watch(signals.start, lambda: why_not(plan), say, lambda: bool(signals.received))
+        try:
+            watch.begin(files_of(application, config))
+            while not signals.received:
+                time.sleep(LOOK_S)
+                watch.see(files_of(application, config))
+            return 128 + signals.received[0]
+        finally:
+            if watch.running is not None:
+                watch.running.wait() if signals.received else watch.running.stop()

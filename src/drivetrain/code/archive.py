@@ -194,7 +194,7 @@ class _Members:
 def _beside(file: Path) -> Iterator[Path]:
     folder = file.parent
     for path in sorted(folder.iterdir()):
-        if _is_skipped(path):
+        if is_skipped(path):
             continue
         if path.is_dir() and (path / "__init__.py").is_file():
             yield from _below(path, folder)
@@ -206,7 +206,7 @@ def _beside(file: Path) -> Iterator[Path]:
 def _below(folder: Path, root: Path) -> Iterator[Path]:
     _require_inside(folder, root)
     for path in sorted(folder.iterdir()):
-        if _is_skipped(path):
+        if is_skipped(path):
             continue
         if path.is_dir():
             if path.is_symlink():
@@ -217,7 +217,8 @@ def _below(folder: Path, root: Path) -> Iterator[Path]:
             yield path
 
 
-def _is_skipped(path: Path) -> bool:
+def is_skipped(path: Path) -> bool:
+    """Whether a file or folder below an application's folder is no part of the application."""
     if path.name.startswith(".") or path.name in SKIPPED_NAMES or path.suffix == ".pyc":
         return True
     if not path.is_dir():

@@ -32,13 +32,15 @@ _MAKING_S: Final = 3_600.0
 _held: Final[list[int]] = []
 
 
-def make_temporary_folder(prefix: str) -> Path:
+def make_temporary_folder(prefix: str, parent: Path | None = None) -> Path:
     """A folder that only this user can read, removed when this process ends, or later if it is killed.
 
-    Removes the folders of the same prefix that killed processes left.
+    It is in `parent`, else in the system's folder for temporary files. Removes the folders of the same prefix
+    there that killed processes left.
     """
-    remove_left_folders(prefix)
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    remove_left_folders(prefix, parent)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     aside = folder / f".{_OWNER}"
     lock = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -48,10 +50,10 @@ def make_temporary_folder(prefix: str) -> Path:
     return folder
 
 
-def remove_left_folders(prefix: str) -> list[Path]:
+def remove_left_folders(prefix: str, parent: Path | None = None) -> list[Path]:
     """Remove the folders whose owners have ended; returns the removed ones."""
     removed = []
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+    for folder in (Path(tempfile.gettempdir()) if parent is None else parent).glob(f"{prefix}*"):
         if _is_left(folder):
             shutil.rmtree(folder, ignore_errors=True)  # another process may be removing it as well
             removed.append(folder)

@@ -8,12 +8,14 @@ Design: the parts of an embedded run (`spark.run.embedded.assembled`) without it
 looks after the fragments, and so gets their errors. A run is settled when Spark has processed everything in
 the inputs of each query. The queries are checked one after the other in topological order, so that each one
 also processes what those before it have written. After an injected failure the run is restarted from its
-state directory.
+state directory; a failure during that restart is one more. Since a clock that a test advances is not kept in
+the directory, a run that was restarted announces it again, once it has processed what was sent before.
 
 Invariants:
 
 1. After `settle` no fragment has work left until a message is sent or the clock is advanced.
 2. After `stop` only the directory of the run is left.
+3. A run goes back to its newest checkpoint at most `MOST_RESTORES` times for one thing that a test does.
 
 Called by `scripted_run`.
 """
@@ -35,10 +37,9 @@ from drivetrain.runtime.actor_thread import ActorThread
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.run.embedded import assembled
-from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
-from drivetrain.spark.run.execution import prepare
-from drivetrain.spark.run.results import result
+from drivetrain.spark.run.embedded import MOST_RESTORES, assembled, concluded
+from drivetrain.spark.run.embedded_loop import EmbeddedLoop
+from drivetrain.spark.run.execution import Execution, prepare
 from drivetrain.testing.failures import Failures
 
 if TYPE_CHECKING:
@@ -59,8 +60,10 @@ class DrivenRun:
         self._timeout_s: Final = timeout_s
         self._running: ExitStack | None = None
         self._loop: EmbeddedLoop | None = None
+        self._execution: Execution | None = None
         self._started_s = time.monotonic()
-        self._clock_ms: int | None = None
+        self._clock_ms: int | None = None  # to which the test has advanced it
+        self._announced_ms: int | None = None  # what of that the run knows since it was last started
         self._columns: dict[str, str] = {}
         self.restarts = 0
         """How often it has died, and gone on."""
@@ -81,7 +84,7 @@ class DrivenRun:
         with ExitStack() as parts:
             self.rundir.acquire()
             parts.callback(self.rundir.release)
-            execution = prepare(self.plan, self.rundir, self._config)
+            execution = self._execution = prepare(self.plan, self.rundir, self._config)
             thread = ActorThread("drivetrain-test", self._config)
             parts.callback(thread.close)
             self._columns = execution.context.columns
@@ -89,6 +92,7 @@ class DrivenRun:
             for driver in self._loop.drivers.values():
                 parts.callback(driver.stop)
             self._loop.start()
+            self._announced_ms = None
             self._running = parts.pop_all()
 
     def stop(self) -> None:
@@ -98,12 +102,8 @@ class DrivenRun:
             running.close()
 
     def restart(self) -> None:
-        """End the run at once, and continue from its directory."""
-        self.restarts += 1
-        self.stop()
-        self.start()
-        if self._clock_ms is not None:
-            self._advance(self._clock_ms)
+        """End the run at once, continue from its directory, and settle."""
+        self._through_failures(self._settle, dies=True)
 
     # -- what a test does ----------------------------------------------------------------------------
 
@@ -114,21 +114,13 @@ class DrivenRun:
     def advance(self, clock_ms: int) -> None:
         """Have the sources announce that no message older than `clock_ms` follows, and settle."""
         self._clock_ms = max(clock_ms, clock_ms if self._clock_ms is None else self._clock_ms)
-        self._through_failures(lambda: self._advance(clock_ms))
+        self._through_failures(self._settle)
 
     def finish(self) -> RunResult:
         """Wait for the end of a run whose inputs have ended, stop it, and return its result."""
         self._through_failures(self._until_finished)
-        loop = self.loop
-        ended = {id: driver.query for id, driver in loop.drivers.items()}
-        summary = result(
-            self.plan,
-            ended,
-            RunOutcome.FINISHED,
-            self._started_s,
-            self.rundir.life,
-            loop.clock.settle(SETTLE_MS),
-        )
+        assert self._execution is not None
+        summary = concluded(self._execution, self.loop, RunOutcome.FINISHED, self._started_s)
         self.stop()
         return summary
 
@@ -143,26 +135,45 @@ class DrivenRun:
 
     # -- waiting -------------------------------------------------------------------------------------
 
-    def _through_failures(self, wait: Callable[[], None]) -> None:
-        """Do what waits for the run, again after each injected failure."""
+    def _through_failures(self, wait: Callable[[], None], *, dies: bool = False) -> None:
+        """Do what waits for the run, again after each injected failure; with `dies` restart it first."""
+        restores = 0
         while True:
             try:
+                if dies:
+                    self._start_again()
                 return wait()
-            except RestoreNeededError:
-                self.restart()
+            except RestoreNeededError as error:
+                restores += 1
+                if restores > MOST_RESTORES:
+                    raise UnavailableError(
+                        "the run goes back to its newest checkpoint again and again",
+                        where=self.plan.application,
+                        expected=f"at most {MOST_RESTORES} times for one call of the test",
+                        got=str(error),
+                        remedy="see what damages or deletes the files of its checkpoint",
+                    ) from error
             except Exception as error:
                 if not self._failures.explains(error):
                     raise
-                self.restart()
+            dies = True  # and starts again outside of the handler: what happens then is a failure like others
 
-    def _advance(self, clock_ms: int) -> None:
-        self._settle()
-        for driver in self.loop.drivers.values():
-            if isinstance(driver.query, MicroBatchQuery):
-                driver.query.advance_clock(clock_ms)
-        self._settle()
+    def _start_again(self) -> None:
+        self.restarts += 1
+        self.stop()
+        self.start()
 
     def _settle(self) -> None:
+        self._process_all()
+        if self._announced_ms != self._clock_ms:
+            assert self._clock_ms is not None
+            for driver in self.loop.drivers.values():
+                if isinstance(driver.query, MicroBatchQuery):
+                    driver.query.advance_clock(self._clock_ms)
+            self._announced_ms = self._clock_ms
+            self._process_all()
+
+    def _process_all(self) -> None:
         for driver in self.loop.drivers.values():
             query = driver.query
             if isinstance(query, MicroBatchQuery) and query.active:
@@ -173,6 +184,8 @@ class DrivenRun:
         self.loop.step(monotonic_ms())  # Spark has reported the last batches by now
 
     def _until_finished(self) -> None:
+        if self._announced_ms != self._clock_ms:
+            self._settle()
         self.look_until(lambda: False, "its end")
 
     def look_until(self, is_done: Callable[[], bool], what: str) -> None:

@@ -173,7 +173,12 @@ def _sampled(
     place = private_directory()
     limits = {run_keys.MAX_BATCH_BYTES.name: SAMPLE_BYTES, run_keys.MAX_BATCH_ROWS.name: str(sample)}
     config = test_config(place, {**sets, **limits})
-    run = DrivenRun(make_plan(Graph(f"{name}-{token}", nodes)), config, Failures(), timeout_s)
+    run = DrivenRun(
+        make_plan(Graph(f"{name}-{token}", nodes), delivery=config[run_keys.DELIVERY]),
+        config,
+        Failures(),
+        timeout_s,
+    )
     try:
         run.start()
 

@@ -12,7 +12,6 @@ Called by `test_run`.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import tempfile
@@ -24,12 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.connectors.in_process.declared_columns import declared_columns
 from drivetrain.connectors.in_process.memory_sink import collected, forget
-from drivetrain.core.plan.planner import AS_DECLARED
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UserError
+from drivetrain.runtime.dead_letters import SCHEMA
+from drivetrain.runtime.temporary_folders import make_temporary_folder
 from drivetrain.spark.batch.read_dead_letters import stores_in
 from drivetrain.spark.session.spark_session import session
 from drivetrain.testing.driven_run import DrivenRun
@@ -105,7 +106,10 @@ class ScriptedRun:
                 id: SentInput(id, ddl, f"{self._place}/inputs/{id}") for id, ddl in self._made.columns.items()
             }
             self._run: Final = DrivenRun(
-                make_plan(self._made.graph, AS_DECLARED), self._config, failures, timeout_s
+                make_plan(self._made.graph, delivery=self._config[run_keys.DELIVERY]),
+                self._config,
+                failures,
+                timeout_s,
             )
             self._run.start()
         except BaseException:
@@ -133,7 +137,6 @@ class ScriptedRun:
     def restart(self) -> None:
         """Let the run die, and continue from its directory."""
         self._run.restart()
-        self._run.settle()
 
     # -- what it shows -------------------------------------------------------------------------------
 
@@ -166,7 +169,7 @@ class ScriptedRun:
             row
             for store in stores_in(self._run.rundir)
             for batch in store.batches()
-            for row in batch.to_pylist()
+            for row in batch.select(SCHEMA.names).to_pylist()
         ]
 
     @property
@@ -202,14 +205,12 @@ def private_directory() -> str:
 
 @cache
 def _directory_of_process() -> str:
-    """A directory that is deleted when the process ends.
+    """A directory that is deleted when the process ends, or by a later one if it is killed.
 
     Deleting a run's own directory is not enough: Spark may create state directories in it again afterwards.
     """
     in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
-    made = tempfile.mkdtemp(prefix="drivetrain-test-", dir=str(MEMORY) if in_memory else None)
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
+    return str(make_temporary_folder("drivetrain-test-", MEMORY if in_memory else None))
 
 
 def test_config(place: str, sets: Mapping[str, str]) -> Config:

@@ -37,6 +37,11 @@ ARRIVED: Final = "__arrived"
 """The column of a source whose messages are stamped when they arrive."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DAY_MS: Final = 86_400_000
+_EXPECTED: Final = {
+    "timestamp": "ISO 8601, such as 2026-01-01T00:00 (UTC unless it has a zone), or a datetime",
+    "date": "ISO 8601, such as 2026-01-01, or a date",
+}
 
 
 class SentInput:
@@ -109,23 +114,23 @@ class SentInput:
 def _time(value: Any, kind: Any, where: str) -> Any:
     """A timestamp or a date that was written as text; everything else as it is."""
     if pa.types.is_date(kind) and isinstance(value, str):
-        return (_EPOCH + dt.timedelta(milliseconds=moment_ms(value, where))).date()
+        return _EPOCH.date() + dt.timedelta(days=moment_ms(_read(value, where, "date"), where) // _DAY_MS)
     if not pa.types.is_timestamp(kind):
         return value
     if isinstance(value, str):
-        value = _read(value, where)
+        value = _read(value, where, "timestamp")
     if isinstance(value, dt.datetime) and value.tzinfo is None and kind.tz is not None:
         return value.replace(tzinfo=dt.UTC)
     return value
 
 
-def _read(text: str, where: str) -> dt.datetime:
+def _read(text: str, where: str, kind: str) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError as error:
         raise InputError(
-            "not a timestamp",
+            f"not a {kind}",
             where=where,
-            expected="ISO 8601, such as 2026-01-01T00:00 (UTC unless it has a zone), or a datetime",
+            expected=_EXPECTED[kind],
             got=repr(text),
         ) from error

@@ -140,6 +140,7 @@ def test_dead_letters_are_seen() -> None:
         assert run.emitted("halves") == [{"value": 2}]
         [letter] = run.dead_letters("halves")
         assert "ZeroDivisionError" in letter["error"]
+        assert list(letter) == ["operator", "message", "file", "line", "error", "timestamp"]
         assert run.dead_letters("orders") == []
 
 
@@ -288,3 +289,22 @@ def test_nothing_is_left_when_a_run_is_over(spark: SparkSession) -> None:
         assert made
     assert [place for place in made if (place / "inputs").exists()] == []
     assert [query.name for query in spark.streams.active if "shop-test" in (query.name or "")] == []
+
+
+def test_a_date_that_is_none_is_an_error_of_its_row_and_column() -> None:
+    app = Application("days")
+    app.read(sources.items([], "day date, amount bigint"), name="days").sink(sinks.none(), name="out")
+    with TestRun(app) as run:
+        with pytest.raises(InputError, match=r"days, row 2, day: not a date[\s\S]*'Monday'"):
+            run.send("days", [("2026-01-01", 1), ("Monday", 2)])
+        run.send("days", [("2026-01-01", 1), (dt.date(2026, 1, 2), 2)])
+        assert [row["day"] for row in run.emitted("out")] == [dt.date(2026, 1, 1), dt.date(2026, 1, 2)]
+
+
+def test_the_delivery_of_the_configuration_is_that_of_the_run() -> None:
+    with TestRun(shop(), config={"run.delivery": "at most once"}) as run:
+        assert run._run is not None
+        assert run._run._run.plan.graph.delivery == "at most once"
+        run.send("orders", [("2026-01-01T00:10", "tea", 3)])
+        run.advance_clock("2026-01-01T01:00")
+        assert run.emitted("hourly", "total") == [{"total": 3}]

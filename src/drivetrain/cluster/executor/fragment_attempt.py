@@ -29,6 +29,7 @@ from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, Work
 from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
 from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.cluster.messages.numbers import LARGEST
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.fragment_lock import FragmentLock
@@ -220,7 +221,8 @@ class Attempt:
         self._progress_s = now
         with contextlib.suppress(OSError):  # the figure is missing then; what runs finds out by itself
             disk = shutil.disk_usage(query.directory)
-            self.disk = (disk.free, disk.total)
+            # Some file systems have no size (0), or one that no report can hold.
+            self.disk = (min(disk.free, LARGEST), min(disk.total, LARGEST)) if disk.total else None
         self._progress = FragmentProgress(
             fragment=self.fragment,
             attempt=self.number,

@@ -87,14 +87,15 @@ def trend_of(series: Sequence[Point]) -> Trend | None:
 def state_grows(situation: Situation) -> Iterator[Finding]:
     """State that grows all the time, and is large enough to matter."""
     for fragment in situation.running():
-        rows = _trend(situation, fragment, lambda moment: moment.state_rows)
-        size = _trend(situation, fragment, lambda moment: moment.state_bytes)
         figures = fragment.figures
-        if rows is not None and (figures.state_rows or 0) >= MANY_STATE_ROWS:
-            trend, now = rows, show_counted(figures.state_rows or 0, "row")
-        elif size is not None and (figures.state_bytes or 0) >= MUCH_STATE_BYTES:
-            trend, now = size, show_size(figures.state_bytes or 0)
-        else:
+        rows, size = figures.state_rows or 0, figures.state_bytes or 0
+        trend, now = None, ""
+        # The thresholds first: a trend is computed from a whole history.
+        if rows >= MANY_STATE_ROWS:
+            trend, now = _trend(situation, fragment, lambda m: m.state_rows), show_counted(rows, "row")
+        if trend is None and size >= MUCH_STATE_BYTES:
+            trend, now = _trend(situation, fragment, lambda m: m.state_bytes), show_size(size)
+        if trend is None:
             continue
         yield Finding(
             "state-grows",
@@ -112,8 +113,10 @@ def state_grows(situation: Situation) -> Iterator[Finding]:
 def falls_behind(situation: Situation) -> Iterator[Finding]:
     """Input that comes faster than it is processed."""
     for fragment in situation.running():
+        if (fragment.lag_rows or 0) < MUCH_LAG_ROWS or fragment.blocked_by is not None:
+            continue
         trend = _trend(situation, fragment, lambda moment: moment.lag_rows)
-        if trend is None or (fragment.lag_rows or 0) < MUCH_LAG_ROWS or fragment.blocked_by is not None:
+        if trend is None:
             continue
         cause = cause_of(fragment.figures)
         yield Finding(

@@ -90,7 +90,8 @@ class RunPage:
         """How far a clock is between the earliest one and the newest message, 0 to 1."""
         if clock_ms is None:
             return 0.0
-        if self._span_ms is None or clock_ms >= self._span_ms[1]:
+        span_ms = self._span_ms  # once: `take` may replace it meanwhile, in another thread
+        if span_ms is None or clock_ms >= span_ms[1]:
             return 1.0
-        earliest_ms, newest_ms = self._span_ms
-        return max(0, clock_ms - earliest_ms) / (newest_ms - earliest_ms)
+        earliest_ms, newest_ms = span_ms
+        return max(0, clock_ms - earliest_ms) / max(1, newest_ms - earliest_ms)

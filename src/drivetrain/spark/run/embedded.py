@@ -70,7 +70,7 @@ class Running:
     changes: LiveChanges
 
 
-_MOST_RESTORES = 5
+MOST_RESTORES = 5
 """How often one run goes back to a checkpoint: repeated damage has a cause that a restore cannot repair."""
 
 
@@ -143,7 +143,7 @@ def _run_with_restores(
             execution = begin() if not restores else prepare(plan, rundir, config, version=version)
             return _run(execution, listener, started_s, on_start, resumed=resumed or restores > 0)
         except RestoreNeededError:
-            if restores >= _MOST_RESTORES:
+            if restores >= MOST_RESTORES:
                 raise
             if execution is not None:  # it may have changed
                 plan, version = execution.plan, rundir.versions.in_force()
@@ -172,12 +172,7 @@ def _run(
             on_start(Running(loop.clock, loop.changes))
         listener.on_event(RunStarted(plan.application, tuple(loop.drivers), resumed, *_life(rundir)))
         outcome = _until_the_end(loop)
-        ended = {id: driver.query for id, driver in loop.drivers.items()}
-        run_result = result(
-            execution.plan, ended, outcome, started_s, rundir.life, loop.clock.settle(SETTLE_MS)
-        )
-        version = loop.changes.state.version
-        run_result = dataclasses.replace(run_result, checkpoints=loop.checkpoints.figures, version=version)
+        run_result = concluded(execution, loop, outcome, started_s)
         if outcome is RunOutcome.FINISHED:
             finish(rundir, run_result)
         return run_result
@@ -223,6 +218,15 @@ def assembled(
     }
     changes = LiveChanges(execution, drivers)
     return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes)
+
+
+def concluded(execution: Execution, loop: EmbeddedLoop, outcome: RunOutcome, started_s: float) -> RunResult:
+    """The result of a run that has ended, and that began at `started_s` (monotonic seconds)."""
+    ended = {id: driver.query for id, driver in loop.drivers.items()}
+    clock_ms = loop.clock.settle(SETTLE_MS)
+    of_run = result(execution.plan, ended, outcome, started_s, execution.rundir.life, clock_ms)
+    version = loop.changes.state.version
+    return dataclasses.replace(of_run, checkpoints=loop.checkpoints.figures, version=version)
 
 
 def _until_the_end(loop: EmbeddedLoop) -> RunOutcome:
