@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from harness import Harness, at
 
-from drivetrain import Application, agg, sources, start, windows
+from drivetrain import Application, Task, TaskContext, agg, partitioners, sources, start, windows
 from drivetrain.api.stream import Stream
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
+from drivetrain.crash_points import CrashPoint, armed
 
 pytestmark = pytest.mark.timeout(300)
 SCHEMA = "ts timestamp, key string, n bigint"
@@ -160,3 +162,55 @@ def test_lines_of_a_socket_are_read_until_its_server_closes_it(drive: Harness) -
                 assert running.is_running
                 time.sleep(0.2)
     assert [row["value"] for row in drive.rows()] == sorted(lines, key=lambda line: repr({"value": line}))
+
+
+class Summed(Task[Any, tuple[str, int]]):
+    """Emits the sum of each key when the input ends."""
+
+    stateful = True
+    output = "key string, n bigint"
+
+    def on_start(self, context: TaskContext) -> None:
+        self.sums: dict[str, int] = {}
+
+    def on_next(self, message: Any) -> None:
+        self.sums[message.key] = self.sums.get(message.key, 0) + message.n
+
+    def on_stop(self) -> list[tuple[str, int]]:
+        return sorted(self.sums.items())
+
+
+class Passed(Task[Any, tuple[str, int]]):
+    """Passes messages on, and emits one more when the input ends."""
+
+    output = "key string, n bigint"
+
+    def on_next(self, message: Any) -> list[tuple[str, int]]:
+        return [(message.key, message.n)]
+
+    def on_stop(self) -> list[tuple[str, int]]:
+        return [("end", 0)]
+
+
+def test_a_run_that_dies_when_a_channel_has_the_final_batch_goes_on_to_its_end(drive: Harness) -> None:
+    def final() -> Application:
+        app = Application("final")
+        read = app.read(sources.items([("ab"[i % 2], i) for i in range(20)], schema="key string, n bigint"))
+        passed = read.process(Summed, partitioner=partitioners.hash("key")).process(Passed, parallelism=1)
+        drive.sink(passed.cut())
+        return app
+
+    def die_at_the_end(point: CrashPoint) -> None:
+        if point is CrashPoint.AFTER_ENTRY:
+            entries = [*drive.directory.glob("state/*/channels/*/log/*.json")]
+            if any(json.loads(entry.read_text())["clock_ms"] == FINAL_CLOCK_MS for entry in entries):
+                raise DiedError
+
+    with armed(die_at_the_end), pytest.raises(DiedError):
+        drive.run(final())
+    drive.run(final())
+    assert [(row["key"], row["n"]) for row in drive.rows()] == [("a", 90), ("b", 100), ("end", 0)]
+
+
+class DiedError(RuntimeError):
+    """Ends a run at a crash point."""

@@ -103,8 +103,11 @@ class BatchPipeline:
         return BatchOutcome(batch_id, batch.offsets, after_ms, any(taken.values()))
 
     def run_final(self, batch_id: int) -> None:
-        """Run one more, empty batch, which tells Tasks the final clock and stops them."""
-        batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True)
+        """Run one more, empty batch, which tells Tasks the final clock and stops them.
+
+        All of it is computed, for its outputs may have it from before a crash: then nothing else would.
+        """
+        batch = Batch(self._branches.empty(), batch_id, FINAL_CLOCK_MS, final=True, whole=True)
         written = self._branches.run(batch, ignore_begun)
         self._branches.append(batch_id, written, FINAL_CLOCK_MS)
 
