@@ -20,11 +20,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.difference import has_same_trunk, touched
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.spark.batch.branches import Branches
@@ -92,7 +91,7 @@ class ApplicationVersions:
     def load(self, record: GraphVersion, graph: Graph) -> LoadedVersion:
         """A version from its graph: planned, its sinks open, nothing compiled; raises what is wrong."""
         own = self.in_force.context
-        plan = make_plan(graph, own.config[run_keys.LATENCY], own.config[run_keys.DELIVERY])
+        plan = configured_plan(graph, own.config)
         refuse_shared_targets(plan)
         same = _same_processors(self.in_force.record, record)
         context = CompileContext(

@@ -32,8 +32,8 @@ from drivetrain.core.job.run_progress import (
     RunResult,
     RunStarted,
 )
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import DrivetrainError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
@@ -94,7 +94,7 @@ def run(
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
     started_s = time.monotonic()
-    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    plan = configured_plan(application.graph(), config)
     refuse_shared_targets(plan)
     settings = application.naming_settings
     rundir = RunDirectory(
@@ -259,7 +259,7 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
     Starts Spark and reads the inputs' schemas; runs nothing and writes only temporary files.
     """
     config = config or Config.load(None, {}, {})
-    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    plan = configured_plan(application.graph(), config)
     refuse_shared_targets(plan)
     with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
         context = look_at(plan, RunDirectory(scratch, application.name, {}), config)
