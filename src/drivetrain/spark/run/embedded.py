@@ -209,9 +209,8 @@ def assembled(
     plan, rundir, config = execution.plan, execution.rundir, execution.context.config
     clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
     notices: deque[str] = deque(execution.notices)
-    in_force = rundir.versions.in_force()
-    assert in_force is not None, "it was recorded when the application was prepared"
-    execution.versions = ApplicationVersions(execution, in_force)
+    assert execution.record is not None, "an application that another process has prepared"
+    execution.versions = ApplicationVersions(execution, execution.record)
     queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
     thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
     checkpoints = RunCheckpoints(execution, thread, queries)
