@@ -213,12 +213,18 @@ class ApplicationVersions:
     def context_of(self, fragment: str, batch_id: int) -> CompileContext:
         """What a batch of a fragment was compiled with; what is in force, if that is not known any more."""
         try:
-            noted = BatchVersions(self.rundir.fragment(fragment)).version_of(batch_id)
-            return self.in_force.context if noted is None else self.of_number(noted).context
+            noted, own = BatchVersions(self.rundir.fragment(fragment)).version_of(batch_id), self.in_force
+            # Most changes leave a fragment as it was: then the code of its old versions need not be loaded.
+            if noted in (None, own.record.number) or self._is_untouched(fragment, noted, own.record):
+                return own.context
+            return self.of_number(noted).context
         except DrivetrainError as error:
             notice = f"batch {batch_id} of {fragment} is computed again with the version in force"
             self.notices.append(f"{notice}: {error}")
             return self.in_force.context
+
+    def _is_untouched(self, fragment: str, number: int, own: GraphVersion) -> bool:
+        return fragment not in touched(self._versions.version(number), own)
 
 
 def _same_processors(one: GraphVersion, other: GraphVersion) -> set[str]:
