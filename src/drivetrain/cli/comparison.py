@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.difference import Change, Difference, Fate, difference
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.figures import show_clock, show_counted
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -68,7 +67,7 @@ def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -
         rundir, in_force = in_force_of(against, config)
         return compared_with(rundir, in_force, new)
     application = load_application(against, sets)
-    before = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    before = configured_plan(application.graph(), config)
     old, has_checkpoints = version_of(before, fingerprint), makes_checkpoints(before, config)
     return Comparison(against, old, difference(old, new, has_checkpoints=has_checkpoints))
 

@@ -31,11 +31,10 @@ from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.figures import show_counted
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan, PlannedSink
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import OutputError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.terminal import Console, Table, Text, print_line
@@ -114,7 +113,7 @@ def _plan_of(application: Application, config: Config, picture: Path | None, *, 
 
         plan = analysed(application, config)
     else:
-        plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+        plan = configured_plan(application.graph(), config)
     if makes_checkpoints(plan, config):
         plan = dataclasses.replace(plan, sinks=tuple(_with_checkpoints(sink) for sink in plan.sinks))
     if picture is not None:

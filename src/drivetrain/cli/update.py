@@ -26,9 +26,8 @@ from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.cli.comparison import compared_with, in_force_of
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.graph_version import version_of
-from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UserError
 
 
@@ -64,7 +63,7 @@ def update_command(
             remedy="the name and the settings of an application cannot change",
         )
     graph = application.graph()
-    plan = make_plan(graph, config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    plan = configured_plan(graph, config)
     version = version_of(plan, fingerprint)
     compared = compared_with(rundir, old, version)
 

@@ -115,6 +115,13 @@ class GraphVersions:
         except FileNotFoundError:
             return None
 
+    def has_code_of(self, version: GraphVersion) -> bool:
+        """Whether a version is the graph in force, and its code is kept: then `note` needs no code."""
+        newest = self._last_readable()
+        return (
+            newest is not None and newest.is_same_graph(version) and self._code_file(newest.number).exists()
+        )
+
     def refusals(self, plan: Plan) -> str:
         """The processors of a plan that do not fit the state that there is, and why, in one line."""
         newest = self._last_readable()
@@ -127,7 +134,9 @@ class GraphVersions:
 
     def next_number(self, version: GraphVersion) -> int:
         """The number that `note` will give to a version; one process at a time."""
-        newest = self._last_readable()
+        return self._number_after(self._last_readable(), version)
+
+    def _number_after(self, newest: GraphVersion | None, version: GraphVersion) -> int:
         if newest is not None and newest.is_same_graph(version):
             return newest.number
         return max(self.numbers(), default=0) + 1
@@ -139,7 +148,7 @@ class GraphVersions:
         process at a time. Raises DiskFullError, and OutputError when it may not be written.
         """
         newest = self._last_readable()
-        number = self.next_number(version)
+        number = self._number_after(newest, version)
         if newest is not None and number == newest.number:
             if code is not None and not self._code_file(number).exists():
                 self._keep_code(number, code)

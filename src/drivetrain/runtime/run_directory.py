@@ -330,16 +330,18 @@ class RunDirectory:
                 "name to keep both",
             )
 
-    def begin(self, plan: Plan, version: GraphVersion | None = None, code: bytes | None = None) -> None:
+    def begin(
+        self, plan: Plan, version: GraphVersion | None = None, code: bytes | None = None
+    ) -> GraphVersion:
         """Note what runs here, before its first batch; a life that was made aside is the current one then.
 
         The graph's version (None: as the plan says) is recorded if it is another one than the last, with its
-        code if that can be kept.
+        code if that can be kept; returns the version in force.
 
         Raises `UserError` as `refuse_another_graph`.
         """
         self.refuse_another_graph(plan)
-        self.versions.note(version or version_of(plan, fingerprint), code=code)
+        in_force = self.versions.note(version or version_of(plan, fingerprint), code=code)
         if not self.started or self._aside is not None:
             write_notes(
                 self._notes,
@@ -352,6 +354,7 @@ class RunDirectory:
             )
             self._aside = None
             self._end_other_lives()
+        return in_force
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Record that the application has finished, and its result."""

@@ -173,11 +173,10 @@ def plan(application: Application, config: Config | None = None) -> Plan:
     ['read']
     """
     from drivetrain.config import Config
-    from drivetrain.config.catalog import run as run_keys
-    from drivetrain.core.plan.planner import plan as make_plan
+    from drivetrain.core.plan.configured import configured_plan
 
     config = config or Config.load(None, {}, {})
-    return make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    return configured_plan(application.graph(), config)
 
 
 def analysed(application: Application, config: Config | None = None) -> Plan:

@@ -12,6 +12,8 @@ import pytest
 from typer.testing import Result
 
 from drivetrain.code.application_file import load_application
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.run_directory import RunDirectory
 
@@ -113,6 +115,39 @@ def test_versions_lists_what_changed_each_time(shop: Path, command: Callable[...
         {"nowhere": "started"},
         {"large": "swapped", "nowhere": "stopped"},
     ]
+
+
+def test_versions_says_when_the_run_has_ended_during_a_trial(
+    shop: Path, command: Callable[..., Result]
+) -> None:
+    def outcomes() -> tuple[str, list[object]]:
+        told = json.loads(command("versions", "shop", "--json").stdout)["versions"]
+        text = " ".join(command("versions", "shop").stdout.split())
+        return text, [version["trial"] for version in told]
+
+    rundir = begin(shop)
+    shop.write_text(SHOP.replace("n > 5", "n > 6"))
+    graph = load_application(str(shop), {}).graph()
+    rundir.acquire()
+    rundir.versions.note(version_of(plan(graph), fingerprint), "update")
+    text, trials = outcomes()
+    assert "in force, on trial" in text
+    assert trials == [None, "under way"]
+
+    rundir.release()
+    text, trials = outcomes()
+    assert "in force, its trial was interrupted" in text
+    assert "the run ended during the trial of version 2, which is in force" in text
+    assert trials == [None, "interrupted"]
+    assert rundir.is_free(), "the command holds no lock"
+    rundir.release()
+
+    shop.write_text(SHOP)
+    begin(shop)
+    text, trials = outcomes()
+    assert "replaced, its trial was interrupted" in text
+    assert "on trial" not in text
+    assert trials == [None, "interrupted", None]
 
 
 def test_a_version_that_is_damaged_keeps_no_run_from_starting(

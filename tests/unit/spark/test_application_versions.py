@@ -6,7 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.api import Application, sinks, sources
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.plan.planner import plan
+from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.prepare.opened_sinks import OpenSinks
 from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
@@ -56,3 +60,31 @@ def test_a_version_that_comes_into_force_again_has_its_own_sinks() -> None:
     versions.put_in_force(1)
     assert versions.in_force.sinks == {"out": "the old file"}
     assert execution.sinks["out"] == "the old file"
+
+
+def with_filter(least: int) -> GraphVersion:
+    """A version with two fragments, one of which has the filter."""
+    app = Application("shop")
+    one = app.read(sources.text("in"), name="one").filter(f"length(value) > {least}", name="long")
+    one.sink(sinks.none(), name="out")
+    app.read(sources.text("others"), name="other").sink(sinks.none(), name="rest")
+    return version_of(plan(app.graph()), lambda _: "")
+
+
+def test_an_old_batch_is_computed_again_without_the_code_of_its_version_if_nothing_differs(
+    tmp_path: Path,
+) -> None:
+    stored = GraphVersions(tmp_path)
+    stored.note(with_filter(1), code=b"no code that can be loaded")
+    record = stored.note(with_filter(2), "update")
+    first = LoadedVersion(record, loaded(2).context, {})
+    versions, execution = versions_of(first)
+    versions.rundir.versions = versions._versions = stored  # type: ignore[misc]
+    execution.rundir.fragment = lambda id: tmp_path / id
+    for fragment in ("one", "other"):
+        (tmp_path / fragment).mkdir()
+        BatchVersions(tmp_path / fragment).note(0, 1)
+    assert versions.context_of("other", 4) is first.context
+    assert not versions.notices
+    assert versions.context_of("one", 4) is first.context
+    assert "batch 4 of one is computed again with the version in force" in versions.notices.pop()

@@ -55,7 +55,11 @@ class Query:
         self.branches = SimpleNamespace(stores={})
         self.turn = threading.Lock()
         self.versions = SimpleNamespace(
-            wanted=SimpleNamespace(number=1), on_trial=False, began=self.began, want=self.want
+            wanted=SimpleNamespace(number=1),
+            on_trial=False,
+            began=self.began,
+            want=self.want,
+            at_hand=lambda _: None,
         )
         self.first: dict[int, int] = {}
 
@@ -156,3 +160,17 @@ def test_from_a_proposal_to_its_end_there_is_no_state_without_it(world: World) -
     assert all((state.outcome is None) is (state.stage is not Stage.IDLE) for state in seen)
     assert world.propose() == 3
     assert world.changes.state.number == 3
+
+
+def test_an_application_goes_back_to_branches_that_it_has_compiled(world: World) -> None:
+    first = SimpleNamespace(number=1, branches=world.query.branches)
+    world.query.versions.at_hand = lambda number: first if number == 1 else None
+    withdrawn: Any = SimpleNamespace(note=lambda *_: None, look=lambda: None, waits_for=lambda _: ())
+    world.changes._withdrawn = withdrawn  # type: ignore[misc]
+    number = world.propose()
+    world.changes.step()
+    world.query.run_batch()
+    world.changes.give_up(number)
+    world.changes.step()
+    assert world.changes.state.outcome is Outcome.ROLLED_BACK
+    assert world.query.versions.wanted is first

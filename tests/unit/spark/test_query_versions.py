@@ -88,6 +88,21 @@ def test_sinks_that_go_are_finished_and_those_that_stay_are_not(tmp_path: Path) 
     assert versions.began(1) is None, "of a version that is left nothing is remembered"
 
 
+def test_the_set_that_a_trial_goes_back_to_is_at_hand(tmp_path: Path) -> None:
+    one, two, three = branch_set(1), branch_set(2), branch_set(3)
+    versions = QueryVersions(BatchVersions(tmp_path), one, replay_until=-1)
+    versions.before_batch(0)
+    versions.want(two)
+    assert [versions.at_hand(number) for number in (1, 2)] == [one, two]
+    versions.before_batch(1)
+    assert [versions.at_hand(number) for number in (1, 2)] == [one, two]
+    versions.want(one)
+    assert versions.before_batch(2) is one
+    versions.want(three)
+    versions.before_batch(3)
+    assert versions.at_hand(2) is None, "it has no place in a later change"
+
+
 def test_a_batch_that_is_not_begun_is_free_unless_a_crash_has_interrupted_it(tmp_path: Path) -> None:
     BatchVersions(tmp_path).note(0, 1)
     QueryVersions(BatchVersions(tmp_path), branch_set(2), replay_until=4).not_begun(4)

@@ -32,8 +32,8 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
@@ -221,9 +221,7 @@ class Work:
             path = str(Path(self._launch.code_directory) / spec.file)
             target = path if spec.target is None else f"{path}:{spec.target}"
             application = load_application(target, spec.settings)
-            plan = make_plan(
-                application.graph(), self.config[run_keys.LATENCY], self.config[run_keys.DELIVERY]
-            )
+            plan = configured_plan(application.graph(), self.config)
             refuse_shared_targets(plan)
             self._application, self._plan = application, plan
         settings = self._application.naming_settings

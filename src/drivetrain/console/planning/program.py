@@ -27,7 +27,6 @@ from drivetrain.cluster.parent import tie_to_parent
 from drivetrain.code.application_file import load_application
 from drivetrain.code.archive import unpack_upload
 from drivetrain.config import Config
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.progress import ErrorReport
 from drivetrain.console.planning.answers import graph_of, settings_of
@@ -41,7 +40,7 @@ from drivetrain.console.planning.requests import (
     PlanCode,
     PrepareUpload,
 )
-from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
 
@@ -81,7 +80,7 @@ def _plan_code(asked: PlanCode) -> Outcome:
     config = Config.load(None, {}, spec.config)
     path = str(Path(asked.directory) / spec.file)
     application = load_application(path if spec.target is None else f"{path}:{spec.target}", spec.settings)
-    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    plan = configured_plan(application.graph(), config)
     return Outcome(graph=graph_of(plan))
 
 

@@ -50,6 +50,7 @@ class QueryVersions:
     def __init__(self, record: BatchVersions, first: BranchSet, replay_until: int) -> None:
         self.running: BranchSet = first
         self.wanted: BranchSet = first
+        self._left: BranchSet | None = None  # the one before `running`: a trial may go back to it
         self.on_trial = False
         self._record: Final = record
         self._replay_until: Final = replay_until
@@ -58,6 +59,13 @@ class QueryVersions:
     def want(self, wanted: BranchSet) -> None:
         """Have the query go over to a set before its next batch."""
         self.wanted = wanted
+
+    def at_hand(self, number: int) -> BranchSet | None:
+        """The set of a version that is compiled already: it runs, is wanted, or ran before."""
+        for known in (self.running, self.wanted, self._left):  # in this order: `_left` was `running`
+            if known is not None and known.number == number:
+                return known
+        return None
 
     def began(self, number: int) -> int | None:
         """The first batch that began with a version since it was last asked for; None: none yet."""
@@ -80,6 +88,7 @@ class QueryVersions:
             finish_rolling(sink for sink in self.running.branches.sinks.values() if sink not in staying)
             if wanted.number != self.running.number:
                 self._began.pop(self.running.number, None)
+            self._left = self.running
             self.running = wanted
         self._record.note(batch_id, self.running.number)
         self._began.setdefault(self.running.number, batch_id)

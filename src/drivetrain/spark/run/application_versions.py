@@ -20,11 +20,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.difference import has_same_trunk, touched
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.spark.batch.branches import Branches
@@ -92,7 +91,7 @@ class ApplicationVersions:
     def load(self, record: GraphVersion, graph: Graph) -> LoadedVersion:
         """A version from its graph: planned, its sinks open, nothing compiled; raises what is wrong."""
         own = self.in_force.context
-        plan = make_plan(graph, own.config[run_keys.LATENCY], own.config[run_keys.DELIVERY])
+        plan = configured_plan(graph, own.config)
         refuse_shared_targets(plan)
         same = _same_processors(self.in_force.record, record)
         context = CompileContext(
@@ -214,12 +213,18 @@ class ApplicationVersions:
     def context_of(self, fragment: str, batch_id: int) -> CompileContext:
         """What a batch of a fragment was compiled with; what is in force, if that is not known any more."""
         try:
-            noted = BatchVersions(self.rundir.fragment(fragment)).version_of(batch_id)
-            return self.in_force.context if noted is None else self.of_number(noted).context
+            noted, own = BatchVersions(self.rundir.fragment(fragment)).version_of(batch_id), self.in_force
+            # Most changes leave a fragment as it was: then the code of its old versions need not be loaded.
+            if noted in (None, own.record.number) or self._is_untouched(fragment, noted, own.record):
+                return own.context
+            return self.of_number(noted).context
         except DrivetrainError as error:
             notice = f"batch {batch_id} of {fragment} is computed again with the version in force"
             self.notices.append(f"{notice}: {error}")
             return self.in_force.context
+
+    def _is_untouched(self, fragment: str, number: int, own: GraphVersion) -> bool:
+        return fragment not in touched(self._versions.version(number), own)
 
 
 def _same_processors(one: GraphVersion, other: GraphVersion) -> set[str]:

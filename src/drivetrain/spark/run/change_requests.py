@@ -32,9 +32,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from drivetrain.code.fingerprint import fingerprint
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
-from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import InternalError, UnavailableError, UserError
 from drivetrain.runtime.control_socket import asked
 from drivetrain.runtime.error_records import ErrorRecord, error_record
@@ -138,9 +137,7 @@ def propose_application(changes: LiveChanges, application: Application) -> int:
     versions = changes.versions
     graph, own = application.graph(), versions.in_force.context
     ship(graph)
-    record = version_of(
-        make_plan(graph, own.config[run_keys.LATENCY], own.config[run_keys.DELIVERY]), fingerprint
-    )
+    record = version_of(configured_plan(graph, own.config), fingerprint)
     if application.naming_settings != own.rundir.settings:
         raise UserError(
             "other settings make it another application",

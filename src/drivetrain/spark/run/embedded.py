@@ -32,8 +32,8 @@ from drivetrain.core.job.run_progress import (
     RunResult,
     RunStarted,
 )
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import DrivetrainError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
@@ -94,7 +94,7 @@ def run(
     config = config or Config.load(None, {}, {})
     listener = listener or QuietListener()
     started_s = time.monotonic()
-    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    plan = configured_plan(application.graph(), config)
     refuse_shared_targets(plan)
     settings = application.naming_settings
     rundir = RunDirectory(
@@ -204,9 +204,8 @@ def assembled(
     plan, rundir, config = execution.plan, execution.rundir, execution.context.config
     clock = RunClock(plan, thread, ClockFile(rundir.home / "clock"), config, rundir.life.from_ms)
     notices: deque[str] = deque(execution.notices)
-    in_force = rundir.versions.in_force()
-    assert in_force is not None, "it was recorded when the application was prepared"
-    execution.versions = ApplicationVersions(execution, in_force)
+    assert execution.record is not None, "an application that another process has prepared"
+    execution.versions = ApplicationVersions(execution, execution.record)
     queries = {f.id: execution.fragment(f.id) for f in plan.fragments}
     thread.spawn(lambda: FlowController(execution.flow, nobody_else), "flow")
     checkpoints = RunCheckpoints(execution, thread, queries)
@@ -263,7 +262,7 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
     Starts Spark and reads the inputs' schemas; runs nothing and writes only temporary files.
     """
     config = config or Config.load(None, {}, {})
-    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    plan = configured_plan(application.graph(), config)
     refuse_shared_targets(plan)
     with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
         context = look_at(plan, RunDirectory(scratch, application.name, {}), config)

@@ -91,6 +91,8 @@ class Execution:
     """The fragments of this process in checkpoints."""
     notices: list[str] = field(default_factory=list)
     """What the user should know of how it was prepared."""
+    record: GraphVersion | None = None
+    """The version of the graph that it was prepared with; None where another process has prepared it."""
     versions: ApplicationVersions | None = None
     """The versions of the graph between which its fragments can go over, where that can be done."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
@@ -214,13 +216,17 @@ def prepare(
         replay_from(plan.graph, replay_from_ms)  # before anything is deleted
         if not fresh:
             rundir.make_aside(replay_from_ms)
-    # First: what is compiled may hold options with their secrets, which must not be written.
-    code = code_if_possible(plan.graph)
+    version = version or version_of(plan, fingerprint)
+    is_cleared = fresh or saved is not None
+    code = None
+    if is_cleared or not rundir.versions.has_code_of(version):
+        # First: what is compiled may hold options with their secrets, which must not be written.
+        code = code_if_possible(plan.graph)
     try:
         execution = _prepared(
             plan, rundir, config, flow, host, fresh=fresh, replay_from_ms=replay_from_ms, saved=saved
         )
-        rundir.begin(plan, version or version_of(plan, fingerprint), code)
+        execution.record = rundir.begin(plan, version, code)
         CheckpointFiles(rundir.home).note_periodic(execution.context.transactional)
     except BaseException:
         rundir.give_up_aside()

@@ -263,14 +263,15 @@ class LiveChanges:
                 continue
             versions.on_trial = change is not None and number == change.number
             if versions.wanted.number != number:
-                versions.want(self._set(fragment, number))
+                versions.want(self._set(fragment, number, versions.at_hand(number)))
 
-    def _set(self, fragment: str, number: int) -> BranchSet:
+    def _set(self, fragment: str, number: int, at_hand: BranchSet | None) -> BranchSet:
         query, proposal = changing_query(self._drivers, fragment), self._proposal
-        made = None if proposal is None or proposal.change.number != number else proposal.sets.get(fragment)
+        if at_hand is None and proposal is not None and proposal.change.number == number:
+            at_hand = proposal.sets.get(fragment)
         # A query that was started again writes to its channels as another incarnation of their producer.
-        if made is not None and made.branches.stores is query.branches.stores:
-            return made
+        if at_hand is not None and at_hand.branches.stores is query.branches.stores:
+            return at_hand
         return self.versions.branch_set(self.versions.of_number(number), query)
 
     # -- effects -----------------------------------------------------------------------------------------

@@ -16,12 +16,11 @@ from drivetrain.api.graph import Graph
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.code.application_file import load_application
 from drivetrain.config import Config
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.job.fragment_execution import FragmentId
 from drivetrain.core.job.job_events import Vertex
+from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.counts import derive
 from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,6 @@ def load(spec: ApplicationSpec, code_directory: str, config: Config) -> Planned:
     path = str(Path(code_directory) / spec.file)
     target = path if spec.target is None else f"{path}:{spec.target}"
     application = load_application(target, spec.settings)
-    plan = make_plan(application.graph(), config[run_keys.LATENCY], config[run_keys.DELIVERY])
+    plan = configured_plan(application.graph(), config)
     settings = application.naming_settings
     return Planned(vertices_of(plan), plan.graph, plan, application.name, settings)

@@ -1,0 +1,24 @@
+"""The plan of a graph as the configuration wants it to run.
+
+Problem: versions of an application are compared by their plans, which the process that runs it and several
+commands make. If one of them left out a key, versions that are the same would differ.
+
+Called wherever an application is planned with a configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivetrain.config.catalog import run as keys
+from drivetrain.core.plan.planner import plan
+
+if TYPE_CHECKING:
+    from drivetrain.api.graph import Graph
+    from drivetrain.config import Config
+    from drivetrain.core.plan.plan import Plan
+
+
+def configured_plan(graph: Graph, config: Config) -> Plan:
+    """The plan with the latency and the delivery of `config`; raises GraphError for an invalid graph."""
+    return plan(graph, config[keys.LATENCY], config[keys.DELIVERY])
