@@ -18,6 +18,7 @@ from drivetrain.cli.cluster_access import MastersOption, cluster_sets
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import console as keys
 from drivetrain.config.references import log_to_standard_error
+from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.terminal import print_line
 
 TOKEN_VARIABLE: Final = "_DRIVETRAIN_CONSOLE_TOKEN"  # noqa: S105 - the name of the variable
@@ -66,12 +67,10 @@ async def _until_signal(config: Config, as_json: bool) -> None:
     # Of `drivetrain local`, which prints the address itself; then the token is in no log.
     given = os.environ.pop(TOKEN_VARIABLE, None)
 
-    def ready(address: str, token: str | None) -> None:
+    def ready(console: ConsoleAddress) -> None:
         if given is not None:
-            print_line(f"console: {address}", flush=True)
-            return
-        entry = address if token is None else f"{address}?token={token}"
-        started = {"address": address, "token": token, "entry": entry}
-        print_line(json.dumps(started) if as_json else f"console: {entry}", flush=True)
+            print_line(f"console: {console.address}", flush=True)
+        else:
+            print_line(json.dumps(console.as_data) if as_json else f"console: {console.entry}", flush=True)
 
     await serve(config, stop, ready, given)
