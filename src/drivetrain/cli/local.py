@@ -81,11 +81,11 @@ def local_command(
         if cluster.secret_file is not None:
             local_sets[cluster_keys.SECRET_FILE.name] = str(cluster.secret_file)
             config = load_config(config_file, local_sets, finds_local=False)
+        # It asks nothing of the cluster before it listens: it can start while the masters elect a leader.
+        console = cluster.start_console() if with_console and not stop.requested else None
         with quiet_actors():
             asyncio.run(_wait_ready(cluster, config, workers, stop))
-        console = None
-        if with_console and not stop.requested:
-            console = cluster.start_console()
+        if console is not None:
             _wait_console(cluster.boxes[-1], console, stop)
         if not stop.requested:
             _show(cluster, console, as_json)
