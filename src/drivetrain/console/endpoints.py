@@ -31,7 +31,7 @@ from starlette.staticfiles import StaticFiles
 
 from drivetrain.console.access.roles import Caller, Role
 from drivetrain.console.answers.problem import Problem
-from drivetrain.console.problems import RequestError, problem_of, unexpected
+from drivetrain.console.problems import RequestError, headers_of, problem_of, unexpected
 from drivetrain.console.routes.route import Call, Reply, Route
 from drivetrain.console.routes.table import ROUTES
 from drivetrain.console.services import Services
@@ -80,7 +80,7 @@ def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable
             problem = problem_of(error, request.url.path)
             if caller is None or not caller.sees_errors:
                 problem = msgspec.structs.replace(problem, user_traceback=None)  # it has lines of code
-            return _problem(problem, {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None)
+            return _problem(problem, headers_of(error))
 
     return answer
 
