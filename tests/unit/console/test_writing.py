@@ -10,6 +10,7 @@ import socket
 import time
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -68,6 +69,14 @@ def test_an_upload_is_planned_without_being_submitted(console: ConsoleInThread) 
         assert box["x"] + box["width"] <= graph["width"]
     assert all(line["path"].startswith("M") for line in graph["lines"])
     assert console.world.count(Submit) == 0
+
+
+def test_the_file_of_an_upload_runs_once(console: ConsoleInThread, tmp_path: Path) -> None:
+    mark = tmp_path / "runs"
+    content = APPLICATION + f"\nopen({str(mark)!r}, 'a').write('once.')\n".encode()
+    answer = console.http.post("/api/v1/plans", params=QUERY, content=content)
+    assert answer.status_code == 200, answer.text
+    assert mark.read_text() == "once."
 
 
 def test_an_upload_is_submitted_once_for_each_key(console: ConsoleInThread) -> None:

@@ -89,9 +89,8 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
     config = Config.load(None, {}, asked.configuration)
     code = directory / CODE
     is_archive = _unpack(directory / UPLOAD, code, asked.file)
-    target = str(code / asked.file)
     submission = prepare_submission(
-        target,
+        str(code / asked.file),
         {**asked.settings, **asked.configuration},
         config,
         name=asked.name,
@@ -104,7 +103,7 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
     with open(directory / ARCHIVE, "wb", opener=private) as file:
         file.write(submission.archive.data)
     plan = submission.plan
-    settings = () if plan is None else settings_of(load_application(target, asked.settings).settings)
+    settings = () if plan is None else settings_of(submission.settings)
     return Outcome(
         planned=PlannedUpload(
             name=submission.spec.name, settings=settings, graph=None if plan is None else graph_of(plan)
