@@ -146,7 +146,9 @@ def test_wrong_passwords_are_told_apart_from_nothing_and_slow_down(console: Cons
         for _ in range(6)
     ]
     assert statuses[-1] == 429
-    assert http.post("/api/v1/session", json={"name": "ada", "password": PASSWORD}).status_code == 429
+    refused = http.post("/api/v1/session", json={"name": "ada", "password": PASSWORD})
+    assert refused.status_code == 429
+    assert refused.json()["remedy"] == f"try again in {refused.headers['retry-after']} s"
 
 
 def test_a_removed_user_and_a_removed_token_end_at_once(console: ConsoleInThread) -> None:
