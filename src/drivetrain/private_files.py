@@ -29,12 +29,14 @@ import pwd
 import stat
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from drivetrain.errors import UserError
 
 _DIRECTORY: Final = 0o700
 _FILE: Final = 0o600
+
+Stamp: TypeAlias = tuple[int, int, int, int]
 
 
 class Writers(StrEnum):
@@ -96,6 +98,15 @@ def private(path: str, flags: int) -> int:
     """An `opener` for `open`: a file of this user alone, or of the group as well if the directory is so."""
     group = os.stat(os.path.dirname(path) or ".").st_mode & 0o060
     return os.open(path, flags, _FILE | group)
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """What changes when a file, or who may read it, does; None when there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
 
 
 def _reason(status: os.stat_result, writers: Writers, is_sticky: bool) -> str | None:

@@ -31,6 +31,7 @@ from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
 from drivetrain.config.catalog import console as keys
 from drivetrain.console import server
+from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.console.answers.graph import Graph
 from drivetrain.console.planning.answers import graph_of
 from drivetrain.console.planning.planning import Planning
@@ -145,9 +146,9 @@ def same_client(system: RecordedClient, masters: list[str], timeout_ms: int) -> 
     return system
 
 
-def say(address: str, token: str | None) -> None:
+def say(console: ConsoleAddress) -> None:
     """Print where it listens, as `drivetrain console` does."""
-    print(f"{address}?token={token}", flush=True)
+    print(console.entry, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ Called by `cli.main`.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +17,7 @@ import typer
 
 from drivetrain.cli.arguments import ConfigOption, SetOption, load_config
 from drivetrain.cli.cluster_access import MastersOption, cluster_sets
+from drivetrain.cli.until_signal import serve_until_signal
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import master as master_keys
 from drivetrain.config.catalog import worker as worker_keys
@@ -98,19 +97,4 @@ def _serve(
     config = load_config(config_file, given)
     log_to_standard_error()
     require_secret(config, process)
-    asyncio.run(_until_signal(serve, config))
-
-
-async def _until_signal(serve: Callable[[Config, asyncio.Event], Awaitable[None]], config: Config) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def signalled(number: signal.Signals) -> None:
-        if stop.is_set():
-            os.write(2, b"ended at once\n")
-            os._exit(128 + number)
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, signalled, number)
-    await serve(config, stop)
+    serve_until_signal(lambda stop: serve(config, stop))

@@ -5,19 +5,19 @@ Called by `cli.main`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import signal
 from typing import Annotated, Final
 
 import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
 from drivetrain.cli.cluster_access import MastersOption, cluster_sets
-from drivetrain.config import Config, split_sets
+from drivetrain.cli.until_signal import serve_until_signal
+from drivetrain.config import split_sets
 from drivetrain.config.catalog import console as keys
 from drivetrain.config.references import log_to_standard_error
+from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.terminal import print_line
 
 TOKEN_VARIABLE: Final = "_DRIVETRAIN_CONSOLE_TOKEN"  # noqa: S105 - the name of the variable
@@ -52,26 +52,15 @@ def console_command(
     tie_to_parent()
     config = load_config(config_file, given)
     log_to_standard_error()
-    asyncio.run(_until_signal(config, as_json))
-
-
-async def _until_signal(config: Config, as_json: bool) -> None:
     from drivetrain.console.server import serve
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-
     # Of `drivetrain local`, which prints the address itself; then the token is in no log.
-    given = os.environ.pop(TOKEN_VARIABLE, None)
+    token = os.environ.pop(TOKEN_VARIABLE, None)
 
-    def ready(address: str, token: str | None) -> None:
-        if given is not None:
-            print_line(f"console: {address}", flush=True)
-            return
-        entry = address if token is None else f"{address}?token={token}"
-        started = {"address": address, "token": token, "entry": entry}
-        print_line(json.dumps(started) if as_json else f"console: {entry}", flush=True)
+    def ready(console: ConsoleAddress) -> None:
+        if token is not None:
+            print_line(f"console: {console.address}", flush=True)
+        else:
+            print_line(json.dumps(console.as_data) if as_json else f"console: {console.entry}", flush=True)
 
-    await serve(config, stop, ready, given)
+    serve_until_signal(lambda stop: serve(config, stop, ready, token))

@@ -24,9 +24,10 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.cluster_access import quiet_actors
-from drivetrain.cli.local_cluster import HOST, Box, ConsoleAddress, LocalCluster, require_alive
+from drivetrain.cli.local_cluster import HOST, Box, LocalCluster, listens, require_alive
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
+from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.errors import MissingDependencyError, UnavailableError
 from drivetrain.terminal import Console, Table, print_line
 
@@ -80,11 +81,11 @@ def local_command(
         if cluster.secret_file is not None:
             local_sets[cluster_keys.SECRET_FILE.name] = str(cluster.secret_file)
             config = load_config(config_file, local_sets, finds_local=False)
+        # It asks nothing of the cluster before it listens: it can start while the masters elect a leader.
+        console = cluster.start_console() if with_console and not stop.requested else None
         with quiet_actors():
             asyncio.run(_wait_ready(cluster, config, workers, stop))
-        console = None
-        if with_console and not stop.requested:
-            console = cluster.start_console()
+        if console is not None:
             _wait_console(cluster.boxes[-1], console, stop)
         if not stop.requested:
             _show(cluster, console, as_json)
@@ -113,7 +114,7 @@ def _wants_console(asked: bool | None) -> bool:
 def _wait_console(box: Box, console: ConsoleAddress, stop: _Stop) -> None:
     """Wait until the console listens; raises UnavailableError."""
     end_s = time.monotonic() + _READY_S
-    while not stop.requested and not console.answers():
+    while not stop.requested and not listens(console):
         require_alive(box)
         if time.monotonic() >= end_s:
             raise UnavailableError(
@@ -200,9 +201,7 @@ def _show(cluster: LocalCluster, console: ConsoleAddress | None, as_json: bool) 
             for box in cluster.boxes
         ]
         secret_file = None if cluster.secret_file is None else str(cluster.secret_file)
-        shown = None
-        if console is not None:
-            shown = {"address": console.address, "token": console.token, "entry": console.entry}
+        shown = None if console is None else console.as_data
         data = {"masters": cluster.masters, "secret_file": secret_file, "console": shown, "processes": rows}
         print_line(json.dumps(data), flush=True)
         return

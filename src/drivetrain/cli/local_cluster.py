@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from drivetrain.cli.arguments import LOCAL_CLUSTER_FILE
 from drivetrain.cli.console import TOKEN_VARIABLE
@@ -38,6 +39,7 @@ from drivetrain.cli.local_secret import make_secret, needs_secret
 from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster, console, master, worker
+from drivetrain.console.addresses import ConsoleAddress, address_of
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
 
@@ -65,26 +67,6 @@ class Box:
             self.logging.join(_LOG_S)
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_SHOWN_LINES:])
-
-
-@dataclass(frozen=True)
-class ConsoleAddress:
-    """Where the console listens, and the token to sign in with."""
-
-    address: str
-    token: str
-    port: int
-
-    @property
-    def entry(self) -> str:
-        """The address that signs a browser in."""
-        return f"{self.address}?token={self.token}"
-
-    def answers(self) -> bool:
-        """Whether it listens."""
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex((HOST, self.port)) == 0
 
 
 class LocalCluster:
@@ -146,15 +128,14 @@ class LocalCluster:
     def start_console(self) -> ConsoleAddress:
         """Start a console of this cluster at its port, or at a free one when that is taken."""
         port = _free_port(self._config[console.PORT])
-        address = f"http://{HOST}:{port}{self._config[console.PREFIX].rstrip('/')}/"
-        token = secrets.token_urlsafe(24)
+        address, token = address_of(self._config, HOST, port), secrets.token_urlsafe(24)
         own = {
             console.HOST.name: HOST,
             console.PORT.name: port,
             console.DIRECTORY.name: self._config[console.DIRECTORY],  # where `console-access` has its file
         }
         self._start("console", "console", address, own, {TOKEN_VARIABLE: token})
-        return ConsoleAddress(address, token, port)
+        return ConsoleAddress(address, token)
 
     def ended(self, known: set[str]) -> list[Box]:
         """The boxes whose processes have ended, except those named in `known`."""
@@ -223,6 +204,13 @@ class LocalCluster:
         return LOCAL_CLUSTER_FILE.is_file() and ",".join(self.masters) in LOCAL_CLUSTER_FILE.read_text(
             encoding="utf-8"
         )
+
+
+def listens(console: ConsoleAddress) -> bool:
+    """Whether the console takes connections."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, urlsplit(console.address).port)) == 0
 
 
 def require_alive(box: Box) -> None:

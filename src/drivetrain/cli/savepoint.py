@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.figures import show_clock, show_counted, show_size
+from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.terminal import print_line
 
 
@@ -85,6 +85,5 @@ def _of_cluster(app: str, place: Path | None, timeout: str, config: Config) -> P
     with connected_by(config) as client:
         view = client.application(app)
         if place is None:
-            now = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
-            place = Path(config[run_keys.STATE_DIR], "savepoints", f"{view.app_id}-{now}")
+            place = savepoint_place(config[run_keys.STATE_DIR], view.app_id)
         return client.savepoint(view.app_id, place, timeout)

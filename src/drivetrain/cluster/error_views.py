@@ -1,6 +1,6 @@
 """Converts errors to the form that is sent to other processes.
 
-Called by executors and application masters.
+Called by executors, application masters and the processes that plan for the console.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the answer. So no route has a way of its own to read, to refuse or to answer.
 Invariants:
 
 1. Every answer that is not 2xx or 3xx is a problem as JSON.
-2. No answer can be taken for markup or a script: each says its type, and `nosniff`.
+2. No answer can be taken for markup or a script: each says its type, and `Front` adds `nosniff`.
 3. A request that a route cannot read changes nothing.
 
 Called by `console.server`.
@@ -31,7 +31,7 @@ from starlette.staticfiles import StaticFiles
 
 from drivetrain.console.access.roles import Caller, Role
 from drivetrain.console.answers.problem import Problem
-from drivetrain.console.problems import RequestError, problem_of, unexpected
+from drivetrain.console.problems import RequestError, headers_of, problem_of, unexpected
 from drivetrain.console.routes.route import Call, Reply, Route
 from drivetrain.console.routes.table import ROUTES
 from drivetrain.console.services import Services
@@ -56,6 +56,9 @@ def web_application(services: Services) -> Starlette:
 
 
 def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable[Response]]:
+    fields = msgspec.structs.fields(route.query)
+    repeated = frozenset(field.name for field in fields if isinstance(field.default, tuple))
+
     async def answer(request: Request) -> Response:
         caller: Caller | None = None
         try:
@@ -64,7 +67,7 @@ def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable
                 services,
                 caller,
                 request.path_params,
-                _query(route, request),
+                _query(route, repeated, request),
                 await _body(route, request),
                 request,
             )
@@ -80,7 +83,7 @@ def _endpoint(route: Route, services: Services) -> Callable[[Request], Awaitable
             problem = problem_of(error, request.url.path)
             if caller is None or not caller.sees_errors:
                 problem = msgspec.structs.replace(problem, user_traceback=None)  # it has lines of code
-            return _problem(problem, {"WWW-Authenticate": "Bearer"} if problem.status == 401 else None)
+            return _problem(problem, headers_of(error))
 
     return answer
 
@@ -119,11 +122,8 @@ def _about(call: Call) -> dict[str, str]:
     return {**call.path, **named}
 
 
-def _query(route: Route, request: Request) -> msgspec.Struct:
+def _query(route: Route, repeated: frozenset[str], request: Request) -> msgspec.Struct:
     given: dict[str, str | list[str]] = {}
-    repeated = {
-        field.name for field in msgspec.structs.fields(route.query) if isinstance(field.default, tuple)
-    }
     for name, value in request.query_params.multi_items():
         if name in repeated:
             values = given.setdefault(name, [])
@@ -179,7 +179,6 @@ async def limited(request: Request, most_bytes: int) -> bytes:
 
 def _response(answer: msgspec.Struct | Reply | Response, route: Route) -> Response:
     if isinstance(answer, Response):
-        answer.headers.setdefault("X-Content-Type-Options", "nosniff")
         return answer
     if isinstance(answer, Reply):
         return _json(answer.answer, answer.status, answer.headers)
@@ -190,7 +189,7 @@ def _json(answer: msgspec.Struct, status: int, headers: Mapping[str, str], media
     return Response(
         msgspec.json.encode(answer),
         status,
-        {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", **headers},
+        {"Cache-Control": "no-store", **headers},
         media or "application/json",
     )
 

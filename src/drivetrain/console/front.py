@@ -28,9 +28,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drivetrain.console.access.access import Access
+from drivetrain.console.addresses import TOKEN
 from drivetrain.console.problems import RequestError, problem_of
-
-TOKEN: Final = "token"  # noqa: S105 - the name of a parameter
 
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",

@@ -38,6 +38,8 @@ _STATUSES: Final = {
 }
 """Statuses of codes; without one it follows from the branch of the error."""
 
+RETRY_AFTER_S: Final = 5
+
 _TITLES: Final = {
     400: "the request must be changed",
     401: "sign in first",
@@ -56,7 +58,10 @@ _TITLES: Final = {
 
 
 class RequestError(UserError):
-    """A request that cannot be taken as it is; `code` (of the instance, not of the class) says why."""
+    """A request that cannot be taken as it is; `code` (of the instance, not of the class) says why.
+
+    One that is too much at once (429) can be sent again after `retry_after_s`.
+    """
 
     code = "bad-request"
 
@@ -69,9 +74,22 @@ class RequestError(UserError):
         expected: str | None = None,
         got: str | None = None,
         remedy: str | None = None,
+        retry_after_s: int = RETRY_AFTER_S,
     ) -> None:
         super().__init__(what, where=where, expected=expected, got=got, remedy=remedy)
+        self.retry_after_s = retry_after_s
         self.code = code  # type: ignore[misc]
+
+
+def headers_of(error: DrivetrainError) -> dict[str, str]:
+    """The headers with which an error is answered: how to sign in, or when to try again."""
+    match status_of(error):
+        case 401:
+            return {"WWW-Authenticate": "Bearer"}
+        case 429 | 503:
+            return {"Retry-After": str(getattr(error, "retry_after_s", RETRY_AFTER_S))}
+        case _:
+            return {}
 
 
 def status_of(error: DrivetrainError) -> int:

@@ -26,6 +26,7 @@ from drivetrain.config.catalog import console as keys
 from drivetrain.console.access.access import Access
 from drivetrain.console.access.access_file import AccessFile
 from drivetrain.console.access.audit import Audit
+from drivetrain.console.addresses import ConsoleAddress, address_of, prefix_of
 from drivetrain.console.endpoints import web_application
 from drivetrain.console.front import Front
 from drivetrain.console.metrics.collector import Metrics
@@ -53,22 +54,21 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    config: Config, stop: asyncio.Event, ready: Callable[[str, str | None], None], token: str | None = None
+    config: Config, stop: asyncio.Event, ready: Callable[[ConsoleAddress], None], token: str | None = None
 ) -> None:
-    """Serve until `stop`; `ready` is called with the address, and the token to sign in with on loopback, once
-    the console listens. That is `token`, or a random one.
+    """Serve until `stop`; `ready` is called with the console's address once it listens. On loopback that has
+    a token to sign in with: `token`, or a random one.
 
     Raises UserError when the address cannot be used, and what `open_client` raises.
     """
     _require_guarded(config)
     listener = _listener(config)
     host, port = listener.getsockname()[:2]
-    prefix = config[keys.PREFIX].rstrip("/")
     link = (token or secrets.token_urlsafe(24)) if is_loopback(host) else None
     async with services(config, link, port) as made:
         hosts = frozenset(name.strip().lower() for name in config[keys.HOSTS].split(",") if name.strip())
         settings = uvicorn.Config(
-            Front(web_application(made), made.access, hosts, prefix),
+            Front(web_application(made), made.access, hosts, prefix_of(config)),
             ssl_certfile=config[keys.TLS_CERTIFICATE] or None,
             ssl_keyfile=config[keys.TLS_KEY] or None,
             log_config=None,
@@ -83,9 +83,7 @@ async def serve(
         _load(settings)
         server = _Server(settings)
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        scheme = "https" if settings.is_ssl else "http"
-        place = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{prefix}/"
-        ready(place, link)
+        ready(ConsoleAddress(address_of(config, host, port), link))
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -100,7 +98,7 @@ async def services(config: Config, link: str | None, port: int) -> AsyncIterator
     planning: Planning | None = None
     made: Services | None = None
     directory = Path(config[keys.DIRECTORY])
-    prefix, is_secure = config[keys.PREFIX].rstrip("/"), bool(config[keys.TLS_CERTIFICATE])
+    prefix, is_secure = prefix_of(config), bool(config[keys.TLS_CERTIFICATE])
     masters = masters_of(config)
     watched = Client(client.system, masters, LOOK_MS)
     watch = Watch(watched)

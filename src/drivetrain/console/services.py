@@ -18,8 +18,8 @@ from drivetrain.console.submissions import Submissions
 from drivetrain.console.watching.watch import Watch
 
 
-class OpenStreams:
-    """How many streams of events are open."""
+class Open:
+    """How many streams of events are open, or how many uploads arrive."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -42,4 +42,5 @@ class Services:
     """The OpenAPI document."""
     operations: OperationBook = field(default_factory=OperationBook)
     submissions: Submissions = field(default_factory=Submissions)
-    streams: OpenStreams = field(default_factory=OpenStreams)
+    streams: Open = field(default_factory=Open)
+    uploads: Open = field(default_factory=Open)

@@ -18,6 +18,7 @@ import pytest
 from drivetrain.config import Config
 from drivetrain.console.access.access_file import AccessFile
 from drivetrain.console.access.roles import Role
+from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.console.server import serve
 
 SLOW_S = 60.0
@@ -98,8 +99,8 @@ class ConsoleInThread:
             self._error = error
             self._ready.set()
 
-    def _is_ready(self, address: str, token: str | None) -> None:
-        self.address, self.token = address, token or ""
+    def _is_ready(self, console: ConsoleAddress) -> None:
+        self.address, self.token = console.address, console.token or ""
         self._ready.set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import httpx
 import pytest
@@ -145,7 +146,9 @@ def test_wrong_passwords_are_told_apart_from_nothing_and_slow_down(console: Cons
         for _ in range(6)
     ]
     assert statuses[-1] == 429
-    assert http.post("/api/v1/session", json={"name": "ada", "password": PASSWORD}).status_code == 429
+    refused = http.post("/api/v1/session", json={"name": "ada", "password": PASSWORD})
+    assert refused.status_code == 429
+    assert refused.json()["remedy"] == f"try again in {refused.headers['retry-after']} s"
 
 
 def test_a_removed_user_and_a_removed_token_end_at_once(console: ConsoleInThread) -> None:
@@ -232,3 +235,22 @@ def test_names_that_cannot_be_are_refused(tmp_path, name: str) -> None:
         AccessFile(tmp_path).add_user(name, Role.GUEST, PASSWORD)
     with pytest.raises(UserError, match="too short"):
         AccessFile(tmp_path).add_user("ada", Role.GUEST, "short")
+
+
+def test_users_and_tokens_are_kept_from_others_whatever_the_umask_is(tmp_path) -> None:
+    before = os.umask(0)
+    try:
+        AccessFile(tmp_path).add_token("ci", Role.GUEST)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "access").stat().st_mode & 0o777 == 0o600
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_of_users_that_others_can_write_from_now_on_is_refused(tmp_path) -> None:
+    file = AccessFile(tmp_path)
+    file.add_token("ci", Role.GUEST)
+    assert [token.name for token in file.entries().tokens] == ["ci"]
+    (tmp_path / "access").chmod(0o666)
+    with pytest.raises(UserError, match="others can write"):
+        file.entries()

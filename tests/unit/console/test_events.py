@@ -17,7 +17,7 @@ from test_reading import GROWING, running
 from conftest import SLOW_S, ConsoleInThread, scripted
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.cluster.messages.following import GetStatus, HistoryReport, Status
+from drivetrain.cluster.messages.following import GetHistory, GetStatus, HistoryReport, Status
 from drivetrain.console.access.roles import Role
 from drivetrain.console.watching.board import Board
 
@@ -204,12 +204,27 @@ def test_two_hundred_readers_cost_the_application_master_one_and_slow_ones_no_me
             connection.close()
 
 
-def _count_questions(monkeypatch: pytest.MonkeyPatch) -> list[GetStatus]:
-    seen: list[GetStatus] = []
+def test_the_history_of_an_application_that_is_watched_is_not_asked_for_again(
+    console: ConsoleInThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = _count_questions(monkeypatch, GetHistory)
+    running(console).tell(HistoryReport(GROWING))
+    path = "/api/v1/applications/wc/history"
+    alone = console.http.get(path).json()
+    assert len(asked) == 1
+    with stream(console.http, "/api/v1/events?app=wc") as events:
+        until(events, "snapshot", lambda d: d["job"] is not None)
+        before = len(asked)
+        assert [console.http.get(path).json() for _ in range(10)] == [alone] * 10
+    assert len(asked) - before <= 1, "it is kept for as long as nothing is added to it"
+
+
+def _count_questions(monkeypatch: pytest.MonkeyPatch, question: type[Message] = GetStatus) -> list[Message]:
+    seen: list[Message] = []
     receive = world.ScriptedAppMaster.receive
 
     def counted(self: object, message: Message) -> None:
-        if isinstance(message, GetStatus):
+        if isinstance(message, question):
             seen.append(message)
         receive(self, message)
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import io
+import json
+import socket
 import time
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -14,6 +20,7 @@ from test_reading import running
 from conftest import SLOW_S, ConsoleInThread, scripted
 from drivetrain.cluster.messages.applications import ApplicationState, Kill, Restart, Submit
 from drivetrain.console.access.roles import Role
+from drivetrain.console.handlers.uploads import MOST_UPLOADS
 
 world = scripted.world
 
@@ -62,6 +69,14 @@ def test_an_upload_is_planned_without_being_submitted(console: ConsoleInThread) 
         assert box["x"] + box["width"] <= graph["width"]
     assert all(line["path"].startswith("M") for line in graph["lines"])
     assert console.world.count(Submit) == 0
+
+
+def test_the_file_of_an_upload_runs_once(console: ConsoleInThread, tmp_path: Path) -> None:
+    mark = tmp_path / "runs"
+    content = APPLICATION + f"\nopen({str(mark)!r}, 'a').write('once.')\n".encode()
+    answer = console.http.post("/api/v1/plans", params=QUERY, content=content)
+    assert answer.status_code == 200, answer.text
+    assert mark.read_text() == "once."
 
 
 def test_an_upload_is_submitted_once_for_each_key(console: ConsoleInThread) -> None:
@@ -278,3 +293,52 @@ def test_garbled_and_huge_bodies_change_nothing(shared_console: ConsoleInThread,
     assert answer.status_code in (400, 413)
     assert answer.headers["content-type"] == "application/problem+json"
     assert shared_console.world.count(Restart) == 0
+
+
+class UploadUnderWay:
+    """A connection that has announced an upload, and sends it once the console asks for it."""
+
+    def __init__(self, console: ConsoleInThread, query: str) -> None:
+        address = urlsplit(console.address)
+        self._connection = socket.create_connection((address.hostname, address.port), SLOW_S)
+        self._connection.sendall(
+            f"POST /api/v1/plans?{query} HTTP/1.1\r\nHost: {address.netloc}\r\n"
+            f"Authorization: Bearer {console.token}\r\n"
+            "Content-Length: 10\r\nExpect: 100-continue\r\n\r\n".encode()
+        )
+        self.answer = http.client.HTTPResponse(self._connection)
+        self.status = int(self._connection.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL).split()[1])
+
+    def problem(self) -> dict:
+        self.answer.begin()
+        return json.loads(self.answer.read())
+
+    def close(self) -> None:
+        self.answer.close()
+        self._connection.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "where"), [("file=no+application", "file"), ("file=shop.py&set=without", "set")]
+)
+def test_what_is_wrong_beside_an_upload_is_answered_before_it_arrives(
+    shared_console: ConsoleInThread, query: str, where: str
+) -> None:
+    with contextlib.closing(UploadUnderWay(shared_console, query)) as upload:
+        assert upload.status == 400
+        assert upload.problem()["where"] == where
+
+
+def test_only_so_many_uploads_arrive_at_once_and_each_gives_its_place_back(console: ConsoleInThread) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST_UPLOADS):
+            upload = stack.enter_context(contextlib.closing(UploadUnderWay(console, "file=shop.py")))
+            assert upload.status == 100
+        over = stack.enter_context(contextlib.closing(UploadUnderWay(console, "file=shop.py")))
+        assert (over.status, over.problem()["code"]) == (429, "too-many")
+        assert int(over.answer.headers["retry-after"]) > 0
+    end_s = time.monotonic() + SLOW_S
+    while (answer := console.http.post("/api/v1/plans", params=QUERY, content=b"")).status_code == 429:
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+    assert "no body" in answer.json()["detail"]

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.actor.remote.remote_errors import TlsConfigError
+from drivetrain.private_files import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -113,14 +114,6 @@ class TlsContexts:
             log.info("read the files for TLS anew: %s has changed", self._settings.certificate)
 
 
-def _look(settings: TlsSettings) -> tuple[tuple[int, int, int, int] | None, ...]:
+def _look(settings: TlsSettings) -> tuple[Stamp | None, ...]:
     """The identity of each file (certificate, key, authority), which changes when the file does."""
-    return tuple(_stamp(path) for path in (settings.certificate, settings.key, settings.authority))
-
-
-def _stamp(path: Path) -> tuple[int, int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode
+    return tuple(stamp_of(path) for path in (settings.certificate, settings.key, settings.authority))

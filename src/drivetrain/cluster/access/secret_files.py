@@ -27,6 +27,7 @@ from drivetrain.cluster.access.keyring import MOST_SECRETS, read_holding
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as keys
 from drivetrain.errors import ConfigError
+from drivetrain.private_files import stamp_of
 
 SECRET_VARIABLE: Final = "DRIVETRAIN_SECRET"  # noqa: S105 - the name of the variable
 
@@ -57,12 +58,12 @@ class SecretFile:
 
     def __init__(self, path: Path) -> None:
         self._path: Final = path
-        self._seen = _stamp(path)
+        self._seen = stamp_of(path)
         self._secrets = _load(path)
 
     def read(self) -> tuple[str, ...]:
         """The secrets in the file, or those last read while the file is unusable."""
-        seen = _stamp(self._path)
+        seen = stamp_of(self._path)
         if seen != self._seen:
             self._seen = seen
             try:
@@ -111,11 +112,3 @@ def _lines(text: str, where: str) -> tuple[str, ...]:
     for secret in secrets:
         read_holding(secret)
     return secrets
-
-
-def _stamp(path: Path) -> tuple[int, int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode

@@ -47,7 +47,13 @@ from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader_asks import LeaderLine
 from drivetrain.cluster.client.listing import all_applications, all_workers, runs_on
 from drivetrain.cluster.client.process_logs import LogReader, Piece
-from drivetrain.cluster.client.refusals import error_of_answer, error_of_view, require_name, require_small
+from drivetrain.cluster.client.refusals import (
+    error_of_answer,
+    error_of_view,
+    no_savepoint_of,
+    require_name,
+    require_small,
+)
 from drivetrain.cluster.client.submission import Submission
 from drivetrain.cluster.code_transfer import NO_CODE, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
@@ -246,12 +252,7 @@ class Client:
         directory = Path(place).absolute()
         view = await self.application(app)
         if view.state.is_over:
-            raise ApplicationOverError(
-                "the application has ended, so it can take no savepoint",
-                where=app,
-                got=view.state.value,
-                remedy="`drivetrain savepoint` with --state-dir takes one from its state directory",
-            )
+            raise no_savepoint_of(view, app)
         made: SavepointMade | None = None
         if view.app_master is not None:
             question = MakeSavepoint(str(directory), timeout_ms)

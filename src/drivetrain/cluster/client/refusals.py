@@ -19,11 +19,17 @@ from drivetrain.cluster.client.client_errors import (
     ApplicationKilledError,
     ApplicationNameError,
     ApplicationNameTakenError,
+    ApplicationOverError,
     MasterFailureError,
     SpecificationTooLargeError,
     UnknownApplicationError,
 )
-from drivetrain.cluster.messages.applications import APPLICATION_NAME, ApplicationSpec, ApplicationState
+from drivetrain.cluster.messages.applications import (
+    APPLICATION_NAME,
+    ApplicationSpec,
+    ApplicationState,
+    ApplicationView,
+)
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config import did_you_mean
 from drivetrain.core.cluster.record_limits import RecordLimits
@@ -80,17 +86,32 @@ def error_of_answer(error: ActorFailedError, app: str, known: Sequence[str] = ()
         case SpecificationTooLargeError.code:
             return SpecificationTooLargeError(error.what, where=app, remedy=error.remedy)
         case AlreadyOverError.code:
-            return AlreadyOverError(
-                "the application has already ended",
-                where=app,
-                remedy=f"`drivetrain show {app}` shows how it ended",
-            )
+            return already_over(app)
         case ReplayError.code:
             return ReplayError(error.what, where=app, remedy=error.remedy)
         case _:
             return MasterFailureError(
                 error.what, where=error.where, failure_code=error.failure_code, remedy=error.remedy
             )
+
+
+def already_over(app: str) -> AlreadyOverError:
+    """The error of ending an application that has ended."""
+    return AlreadyOverError(
+        "the application has already ended",
+        where=app,
+        remedy=f"`drivetrain show {app}` shows how it ended",
+    )
+
+
+def no_savepoint_of(view: ApplicationView, app: str) -> ApplicationOverError:
+    """The error of a savepoint of an application that has ended."""
+    return ApplicationOverError(
+        "the application has ended, so it can take no savepoint",
+        where=app,
+        got=view.state.value,
+        remedy="`drivetrain savepoint` with --state-dir takes one from its state directory",
+    )
 
 
 def error_of_end(end: End) -> DrivetrainError | None:

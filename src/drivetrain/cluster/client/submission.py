@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -45,11 +45,15 @@ _OWN: Final = ("cluster.", "client.")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """An application that can be submitted; `plan` is None for one with its own application master."""
+    """An application that can be submitted; `plan` is None for one with its own application master.
+
+    `settings` are those that it declares, with the values that they got.
+    """
 
     spec: ApplicationSpec
     archive: Archive
     plan: Plan | None
+    settings: Mapping[str, Setting] = field(default_factory=dict)
 
 
 def prepare_submission(
@@ -103,7 +107,7 @@ def prepare_submission(
         replay_from_ms=from_ms,
         savepoint=None if from_savepoint is None else os.path.abspath(from_savepoint),
     )
-    return Submission(spec, archive, found.plan)
+    return Submission(spec, archive, found.plan, found.settings)
 
 
 @dataclass(frozen=True, slots=True)

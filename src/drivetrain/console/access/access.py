@@ -101,10 +101,12 @@ class Access:
         now_ms = _now_ms()
         wait_ms = self._throttle.wait_ms(name, address, now_ms)
         if wait_ms:
+            wait_s = (wait_ms + 999) // 1000
             raise RequestError(
                 "too many wrong passwords",
                 code="too-many",
-                remedy=f"try again in {(wait_ms + 999) // 1000} s",
+                remedy=f"try again in {wait_s} s",
+                retry_after_s=wait_s,
             )
         user = next((user for user in self._now().users if user.name == name), None)
         salt = _DUMMY_SALT if user is None else bytes.fromhex(user.salt)

@@ -16,7 +16,6 @@ Called by `console.access.access` and `cli.console_access`.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 from pathlib import Path
@@ -26,7 +25,7 @@ import msgspec
 
 from drivetrain.console.access.roles import Role
 from drivetrain.errors import UserError
-from drivetrain.private_files import make_private_directory, require_trusted
+from drivetrain.private_files import Stamp, make_private_directory, require_trusted, stamp_of
 from drivetrain.runtime.durable_file import DurableFile
 
 SCRYPT_N: Final = 2**15
@@ -75,12 +74,12 @@ class AccessFile:
             if_damaged="put back a copy of it, or delete it and add users and tokens anew",
             if_full="make room, and run the same command again",
         )
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp | None = None
         self._entries = Entries()
 
     def entries(self) -> Entries:
         """Users and tokens as the file has them now; raises UserError, InputError."""
-        stamp = _stamp(self._path)
+        stamp = stamp_of(self._path)
         if stamp != self._stamp:
             require_trusted(self._path, "the console's users and tokens")
             content = self._file.read()
@@ -133,11 +132,7 @@ class AccessFile:
         if len(entries.users) + len(entries.tokens) > MOST:
             raise UserError("there are too many users and tokens", expected=f"at most {MOST}")
         make_private_directory(self._directory, "the directory of the console")
-        before = os.umask(0o077)
-        try:
-            self._file.write(msgspec.json.encode(entries))
-        finally:
-            os.umask(before)
+        self._file.write(msgspec.json.encode(entries))
 
 
 def scrypt(password: str, salt: bytes) -> bytes:
@@ -167,11 +162,3 @@ def _require_name(name: str) -> None:
             expected="up to 64 letters, digits and _ . @ -, beginning with a letter, a digit or _",
             remedy="choose another",
         )
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -86,9 +86,7 @@ async def diagnosis(call: Call) -> Diagnosis:
 
 async def history(call: Call) -> History:
     """The last quarter of an hour."""
-    client = call.services.client
-    view = await client.application(call.path["app"])
-    return history_of(view.app_id, await client.history(view))
+    return history_of(*await call.services.watch.history(call.path["app"]))
 
 
 async def fragments(call: Call) -> Fragments:

@@ -23,6 +23,7 @@ Called by `console.routes.table`.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Final
@@ -57,9 +58,10 @@ async def events(call: Call) -> Response:
     query = call.query
     assert isinstance(query, EventsQuery)
     client = call.services.client
-    ids = [(await client.application(app)).app_id for app in query.app]
+    views = await asyncio.gather(*(client.application(app) for app in frozenset(query.app)))
     require_place(call.services.streams)
-    return EventStream(_events(call, frozenset(ids)), call.services.streams)
+    ids = frozenset(view.app_id for view in views)
+    return EventStream(_events(call, ids), call.services.streams)
 
 
 async def _events(call: Call, ids: frozenset[str]) -> AsyncIterator[bytes]:

@@ -1,7 +1,8 @@
 """Requests that bring an application: plan it, or submit it.
 
-The body is the application's file, or a zip of a directory with the file in it. It is written to disk while
-it comes, and counted; the file runs in a process of its own (see `planning`), never in the console.
+The body is the application's file, or a zip of a directory with the file in it. What is asked beside it is
+checked first. Then it is written to disk while it comes, and counted; the file runs in a process of its own
+(see `planning`), never in the console.
 
 Called by `console.routes.table`.
 """
@@ -9,9 +10,11 @@ Called by `console.routes.table`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -28,12 +31,15 @@ from drivetrain.console.answers.operations import Submitted
 from drivetrain.console.planning.requests import ARCHIVE, UPLOAD, Outcome, PrepareUpload
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import V1, Call, Reply
+from drivetrain.console.services import Open
 from drivetrain.errors import InternalError
 from drivetrain.private_files import private
 from drivetrain.runtime.durable import writing
 
 MEDIA: Final = "text/x-python, application/zip, application/octet-stream"
 UPLOAD_S: Final = 600.0
+MOST_UPLOADS: Final = 10
+"""Uploads that arrive at once: each has up to `console.max-upload` on disk."""
 _KEY: Final = "idempotency-key"
 _LONGEST_KEY: Final = 200
 _FILE: Final = re.compile(
@@ -70,9 +76,10 @@ class UploadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def plan(call: Call) -> PlannedUpload:
     """How an upload would run; nothing is submitted."""
+    asked = _asked(call)
     with tempfile.TemporaryDirectory(dir=call.services.planning.directory, prefix="upload-") as place:
         await _take(call, Path(place))
-        outcome = await call.services.planning.prepare(_asked(call), Path(place))
+        outcome = await call.services.planning.prepare(asked, Path(place))
         if outcome.planned is None:
             raise InternalError("a planning process gave neither a plan nor an error")
         return outcome.planned
@@ -80,7 +87,7 @@ async def plan(call: Call) -> PlannedUpload:
 
 async def submit(call: Call) -> Reply:
     """Submit an upload: 201 once the cluster has accepted it, 200 if it had accepted it before."""
-    key = call.request.headers.get(_KEY)
+    asked, key = _asked(call), call.request.headers.get(_KEY)
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:
         raise RequestError(
             "this Idempotency-Key cannot be used",
@@ -90,7 +97,7 @@ async def submit(call: Call) -> Reply:
     with tempfile.TemporaryDirectory(dir=call.services.planning.directory, prefix="upload-") as place:
         sha256 = await _take(call, Path(place))
         if key is None:
-            outcome = await call.services.planning.prepare(_asked(call), Path(place))
+            outcome = await call.services.planning.prepare(asked, Path(place))
             return _answer(call, await _submitted(call, outcome, Path(place), None), 201)
         id = submissions.submission_id(call.caller, key)
         fingerprint = hashlib.sha256(msgspec.json.encode((sha256, call.query))).hexdigest()
@@ -99,7 +106,7 @@ async def submit(call: Call) -> Reply:
             name = (await call.services.client.application(known)).spec.name
             return _answer(call, Submitted(app_id=known, name=name), 200)
         try:
-            outcome = await call.services.planning.prepare(_asked(call), Path(place))
+            outcome = await call.services.planning.prepare(asked, Path(place))
             done = await _submitted(call, outcome, Path(place), id)
         except BaseException:
             call.services.submissions.failed(id)
@@ -138,7 +145,11 @@ async def _take(call: Call, place: Path) -> str:
     call.services.planning.require_place()
     digest, size = hashlib.sha256(), 0
     path = place / UPLOAD
-    with writing("an upload", path), open(path, "wb", opener=private) as file:
+    with (
+        _counted(call.services.uploads),
+        writing("an upload", path),
+        open(path, "wb", opener=private) as file,
+    ):
         try:
             async with asyncio.timeout(UPLOAD_S):
                 async for part in call.request.stream():
@@ -158,6 +169,23 @@ async def _take(call: Call, place: Path) -> str:
             remedy="send the file as the body, for example with curl --data-binary @FILE",
         )
     return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _counted(uploads: Open) -> Iterator[None]:
+    """Count an upload while it arrives; raises RequestError when too many do."""
+    if uploads.count >= MOST_UPLOADS:
+        raise RequestError(
+            "too many uploads arrive at once",
+            code="too-many",
+            expected=f"at most {MOST_UPLOADS}",
+            remedy="try again in a moment",
+        )
+    uploads.count += 1
+    try:
+        yield
+    finally:
+        uploads.count -= 1
 
 
 def _asked(call: Call) -> PrepareUpload:

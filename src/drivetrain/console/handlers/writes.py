@@ -5,23 +5,23 @@ Called by `console.routes.table`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
-from drivetrain.cluster.client import AlreadyOverError, ApplicationOverError
+from drivetrain.cluster.client.refusals import already_over, no_savepoint_of
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.answers.operations import Kind, Operation, Operations, Replay, Savepoint
 from drivetrain.console.routes.route import V1, Call, Reply
+from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 
 
 async def kill(call: Call) -> Reply:
     """End an application; the operation has succeeded once the registry says so."""
     client, view = call.services.client, await _view(call)
     if view.state.is_over:
-        raise AlreadyOverError("the application has already ended", where=view.app_id, got=view.state.value)
+        raise already_over(view.app_id)
 
     async def doing() -> Mapping[str, str]:
         return {"state": (await client.kill(view.app_id)).state.value}
@@ -55,15 +55,9 @@ async def savepoint(call: Call) -> Reply:
     client, view, body = call.services.client, await _view(call), call.body
     assert isinstance(body, Savepoint)
     if view.state.is_over:
-        raise ApplicationOverError(
-            "the application has ended, so it can take no savepoint",
-            where=view.app_id,
-            got=view.state.value,
-            remedy="`drivetrain savepoint` with --state-dir takes one from its state directory",
-        )
-    name = body.name or f"{view.app_id}-{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime())}"
-    state = Config.load(None, {}, view.spec.config)[run_keys.STATE_DIR]
-    place = Path(view.spec.directory, state, "savepoints", name)
+        raise no_savepoint_of(view, view.app_id)
+    state_dir = Config.load(None, {}, view.spec.config)[run_keys.STATE_DIR]
+    place = Path(view.spec.directory, savepoint_place(state_dir, view.app_id, body.name))
 
     async def doing() -> Mapping[str, str]:
         return {"place": str(await client.savepoint(view.app_id, place, body.timeout))}

@@ -36,13 +36,12 @@ from drivetrain.cluster.client import Client, error_of_view
 from drivetrain.cluster.code_transfer import fetch
 from drivetrain.cluster.leader import LeaderSearch
 from drivetrain.cluster.messages.applications import ApplicationSpec
-from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.code.cache import CodeCache
 from drivetrain.console.answers.graph import Graph
 from drivetrain.console.planning.requests import OUTCOME, REQUEST, Outcome, PlanCode, PrepareUpload
 from drivetrain.console.problems import RequestError
-from drivetrain.errors import DrivetrainError, InternalError, UserError
+from drivetrain.errors import InternalError, UserError
 from drivetrain.private_files import private
 from drivetrain.runtime.temporary_folders import make_temporary_folder
 
@@ -186,24 +185,8 @@ def _outcome(directory: Path, status: int | None) -> Outcome:
     except msgspec.MsgspecError as error:
         raise UserError("the plan of the application cannot be read", got=str(error)) from error
     if outcome.error is not None:
-        raise _error_of(outcome)
+        raise error_of_view(outcome.error)
     return outcome
-
-
-def _error_of(outcome: Outcome) -> DrivetrainError:
-    error = outcome.error
-    assert error is not None
-    return error_of_view(
-        ErrorView(
-            error.code,
-            error.what,
-            error.where,
-            error.expected,
-            error.got,
-            error.remedy,
-            error.user_traceback,
-        )
-    )
 
 
 def _end_of(log: Path, most_bytes: int = 2_000) -> str:

@@ -22,13 +22,13 @@ from typing import Final
 import msgspec
 
 from drivetrain.cluster.client.submission import prepare_submission
+from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.messages.applications import Priority
 from drivetrain.cluster.parent import tie_to_parent
 from drivetrain.code.application_file import load_application
 from drivetrain.code.archive import unpack_upload
 from drivetrain.config import Config
 from drivetrain.console.answers.graph import PlannedUpload
-from drivetrain.console.answers.progress import ErrorReport
 from drivetrain.console.planning.answers import graph_of, settings_of
 from drivetrain.console.planning.requests import (
     ARCHIVE,
@@ -58,7 +58,7 @@ def main() -> None:
     try:
         outcome = _plan_code(asked) if isinstance(asked, PlanCode) else _prepare(asked, directory)
     except DrivetrainError as error:
-        outcome = Outcome(error=_report(error), exit_code=error.exit_code)
+        outcome = Outcome(error=error_view(error))
     except MemoryError as error:
         full = UserError(
             "the application's file takes too much memory while it is loaded",
@@ -66,7 +66,7 @@ def main() -> None:
             got=str(error) or "more",
             remedy="read data in the application's functions, not while the graph is built",
         )
-        outcome = Outcome(error=_report(full), exit_code=full.exit_code)
+        outcome = Outcome(error=error_view(full))
     aside = directory / f".{OUTCOME}"
     with open(aside, "wb", opener=private) as file:
         file.write(msgspec.json.encode(outcome))
@@ -88,9 +88,8 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
     config = Config.load(None, {}, asked.configuration)
     code = directory / CODE
     is_archive = _unpack(directory / UPLOAD, code, asked.file)
-    target = str(code / asked.file)
     submission = prepare_submission(
-        target,
+        str(code / asked.file),
         {**asked.settings, **asked.configuration},
         config,
         name=asked.name,
@@ -103,7 +102,7 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
     with open(directory / ARCHIVE, "wb", opener=private) as file:
         file.write(submission.archive.data)
     plan = submission.plan
-    settings = () if plan is None else settings_of(load_application(target, asked.settings).settings)
+    settings = () if plan is None else settings_of(submission.settings)
     return Outcome(
         planned=PlannedUpload(
             name=submission.spec.name, settings=settings, graph=None if plan is None else graph_of(plan)
@@ -124,18 +123,6 @@ def _unpack(upload: Path, code: Path, file: str) -> bool:
         path.parent.mkdir(parents=True)
         upload.rename(path)
     return is_archive
-
-
-def _report(error: DrivetrainError) -> ErrorReport:
-    return ErrorReport(
-        code=error.code,
-        what=error.what,
-        where=error.where,
-        expected=error.expected,
-        got=error.got,
-        remedy=error.remedy,
-        user_traceback=getattr(error, "user_traceback", None),
-    )
 
 
 def _limit() -> None:

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from drivetrain.cluster.messages.applications import ApplicationSpec
+from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.console.answers.graph import Graph, PlannedUpload
-from drivetrain.console.answers.progress import ErrorReport
 
 REQUEST: Final = "request.json"
 OUTCOME: Final = "outcome.json"
@@ -44,11 +44,10 @@ class PrepareUpload(msgspec.Struct, frozen=True, tag="upload"):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of it. `error` says why there is nothing, `exit_code` as of a command, by whose fault."""
+    """What came of it; `error` says why there is nothing."""
 
     graph: Graph | None = None
     planned: PlannedUpload | None = None
     spec: ApplicationSpec | None = None
     sha256: str | None = None
-    error: ErrorReport | None = None
-    exit_code: int = 0
+    error: ErrorView | None = None

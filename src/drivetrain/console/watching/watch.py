@@ -137,6 +137,14 @@ class Watch:
         )
         return snapshots_of(view, status, workers, masters, history, Rates(), _now_ms())
 
+    async def history(self, app: str) -> tuple[str, History]:
+        """The id of an application, of this id or name, and its last quarter of an hour; raises likewise."""
+        view = await self._client.application(app)
+        watched = self._watched.get(view.app_id)
+        if watched is not None and watched.history_s is not None and watched.listeners:
+            return view.app_id, watched.history
+        return view.app_id, await self._client.history(view)
+
     # ---- the cluster
 
     def _start(self) -> None:

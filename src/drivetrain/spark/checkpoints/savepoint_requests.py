@@ -37,6 +37,7 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.checkpoints.savepoint import newest_record, refuse_taken, write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
+from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.runtime.error_records import ErrorRecord, error_record
@@ -115,8 +116,7 @@ def make_savepoint_of(
     timeout_ms = milliseconds(timeout, "timeout")
     rundir = directory_of(application, config)
     if place is None:
-        made = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime())
-        place = Path(config[run_keys.STATE_DIR], "savepoints", f"{rundir.app_id}-{made}")
+        place = savepoint_place(config[run_keys.STATE_DIR], rundir.app_id)
     place = place.absolute()
     make_savepoint(rundir, place, timeout_ms)
     return place
