@@ -160,9 +160,12 @@ def test_partitions_that_the_clock_ignores_are_named() -> None:
 
 
 def test_a_checkpoint_is_old_after_three_intervals_but_not_within_seconds() -> None:
-    def found(**figures: int | None) -> list[str]:
+    busy = FragmentSituation("f", rows_per_s=3.0)
+
+    def found(fragment: FragmentSituation = busy, **figures: int | None) -> list[str]:
         checkpoints = CheckpointSituation(3, **figures)  # type: ignore[arg-type]
-        return [f.rule for f in diagnose(Situation("s", checkpoints=checkpoints, runs_for_ms=10**6))]
+        situation = Situation("s", fragments=(fragment,), checkpoints=checkpoints, runs_for_ms=10**6)
+        return [f.rule for f in diagnose(situation)]
 
     assert found(last_ago_ms=31_000, interval_ms=10_000) == ["checkpoint-old"]
     assert found(last_ago_ms=29_000, interval_ms=10_000) == []
@@ -170,6 +173,14 @@ def test_a_checkpoint_is_old_after_three_intervals_but_not_within_seconds() -> N
     assert found(last_ago_ms=10**6, interval_ms=None) == []
     assert found(last_ago_ms=None, interval_ms=10_000) == ["checkpoint-old"]
     assert found(last_ago_ms=200_000, interval_ms=10_000, running_ms=199_000) == ["checkpoint-stuck"]
+    idle, waits = FragmentSituation("f"), FragmentSituation("f", lag_rows=1)
+    assert found(idle, last_ago_ms=31_000, interval_ms=10_000) == []
+    assert found(waits, last_ago_ms=31_000, interval_ms=10_000) == ["checkpoint-old"]
+
+
+def test_a_fragment_that_has_finished_does_not_run() -> None:
+    fragments = tuple(FragmentSituation(state, state=state) for state in ("running", "finished"))
+    assert [f.id for f in Situation("s", fragments=fragments).running()] == ["running"]
 
 
 @pytest.mark.parametrize(

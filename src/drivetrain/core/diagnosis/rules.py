@@ -143,7 +143,7 @@ def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
         )
         return
     interval_ms, old_ms = checkpoints.interval_ms, situation.runs_for_ms if since_ms is None else since_ms
-    if interval_ms is None or old_ms is None or checkpoints.failures:
+    if interval_ms is None or old_ms is None or checkpoints.failures or not _has_work(situation):
         return
     if old_ms > max(OLD_CHECKPOINT * interval_ms, LEAST_OLD_MS):
         newest = "no checkpoint has succeeded"
@@ -156,6 +156,11 @@ def checkpoints_fail(situation: Situation) -> Iterator[Finding]:
             "look for a fragment that is blocked or whose batches take long: barriers wait with the messages",
             since_ms=old_ms,
         )
+
+
+def _has_work(situation: Situation) -> bool:
+    """Whether messages come or wait: an idle application needs no new checkpoint."""
+    return any(f.rows_per_s or f.lag_rows or f.blocked_by is not None for f in situation.running())
 
 
 def loses_messages(situation: Situation) -> Iterator[Finding]:

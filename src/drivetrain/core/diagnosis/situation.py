@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from drivetrain.core.job.fragment_figures import NO_FIGURES, FragmentFigures
 from drivetrain.core.job.history import NO_HISTORY, History
+
+FINISHED: Final = "finished"
+"""The state of a fragment that has read all of its input."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +158,8 @@ class Situation:
         return next((fragment for fragment in self.fragments if fragment.id == id), None)
 
     def running(self) -> Sequence[FragmentSituation]:
-        """The fragments whose query runs; none of an application that is over."""
-        return () if self.is_over else [fragment for fragment in self.fragments if fragment.is_running]
+        """The fragments whose query runs: none that has finished, none of an application that is over."""
+        return () if self.is_over else [f for f in self.fragments if f.is_running and f.state != FINISHED]
 
     def channels(self) -> Sequence[ChannelSituation]:
         """All channels."""
