@@ -125,7 +125,9 @@ class SparkFrames(BranchFrames):
         for node, df in self.letters:
             letter = letters_frame(node, df)
             union = letter if union is None else union.unionByName(letter)
-            if count := df.count():
+            with computing():
+                count = df.count()
+            if count:
                 counts.add(counts.dead, node.id, count)
         if union is None:
             return []
