@@ -42,10 +42,17 @@ class RecordedConsole:
         self.entrance = self._process.stdout.readline().strip()
         assert self.entrance.startswith("http://127.0.0.1:"), "the console did not start"
 
-    @contextlib.contextmanager
-    def without_leader(self) -> Iterator[None]:
+    def without_leader(self) -> contextlib.AbstractContextManager[None]:
         """The cluster has no leading master while this is entered."""
-        switch = self.directory / "no-leader"
+        return self._switched("no-leader")
+
+    def without_application_masters(self) -> contextlib.AbstractContextManager[None]:
+        """No application master answers while this is entered."""
+        return self._switched("no-application-master")
+
+    @contextlib.contextmanager
+    def _switched(self, name: str) -> Iterator[None]:
+        switch = self.directory / name
         switch.touch()
         try:
             yield

@@ -39,6 +39,8 @@ from drivetrain.core.job.history import NO_HISTORY, History
 
 NO_LEADER: Final = "no-leader"
 """While the console's directory has a file of this name, the cluster has no leading master."""
+NO_APPLICATION_MASTER: Final = "no-application-master"
+"""While there is a file of this name, no application master answers."""
 
 
 class RecordedClient:
@@ -47,6 +49,7 @@ class RecordedClient:
     def __init__(self, directory: Path) -> None:
         self.system = self
         self._no_leader = directory / NO_LEADER
+        self._no_application_master = directory / NO_APPLICATION_MASTER
         self._applications = recorded.recorded()
         self._began_with = frozenset(one.app_id for one in self._applications)
         self._began_s = time.monotonic()
@@ -72,6 +75,8 @@ class RecordedClient:
         return recorded.view_of(self._named(app), self._now_ms())
 
     async def job_status(self, view: ApplicationView) -> JobStatus | None:
+        if self._no_application_master.exists():
+            return None
         return recorded.status_of(self._named(view.app_id), self._now_ms())
 
     async def history(self, view: ApplicationView) -> History:

@@ -52,6 +52,18 @@ def test_without_a_leader_a_page_names_the_reason_and_the_remedy_and_goes_on_lat
     assert all("503" in complaint for complaint in dashboard.complaints())
 
 
+def test_a_page_says_that_an_application_master_does_not_answer_and_goes_on(
+    dashboard: Dashboard, console: RecordedConsole
+) -> None:
+    dashboard.open("/apps/shop-40")
+    dashboard.wait_for("[aria-label=Fragments] tbody th")
+    with console.without_application_masters():
+        dashboard.wait_for(".banner", "Its application master does not answer")
+        dashboard.wait_for("[aria-label=Fragments] tbody th")
+    dashboard.wait_until("document.querySelector('.banner') === null")
+    assert dashboard.complaints() == []
+
+
 def test_the_age_of_figures_does_not_depend_on_the_clock_of_the_browser(
     dashboard: Dashboard, console: RecordedConsole
 ) -> None:
