@@ -385,10 +385,10 @@ def _figures(one: Recorded, number: int, phases: Phases, elapsed_s: float) -> Fr
 
 
 @functools.cache
-def history_of(app_id: str) -> History:
-    """The quarter of an hour before the recording begins."""
+def history_of(app_id: str, now_ms: int) -> History:
+    """The quarter of an hour before `now_ms`."""
     one = next(each for each in recorded() if each.app_id == app_id)
-    times = range(NOW_MS - SPAN_MS, NOW_MS, STEP_MS)
+    times = range(now_ms - SPAN_MS, now_ms, STEP_MS)
     statuses = [status_of(one, at_ms) for at_ms in times] if not one.state.is_over else []
     return History(tuple(moment_of(status) for status in statuses if status is not None))
 

@@ -80,7 +80,8 @@ class RecordedClient:
         return recorded.status_of(self._named(view.app_id), self._now_ms())
 
     async def history(self, view: ApplicationView) -> History:
-        return recorded.history_of(view.app_id) if view.app_id in self._began_with else NO_HISTORY
+        known = view.app_id in self._began_with
+        return recorded.history_of(view.app_id, self._now_ms()) if known else NO_HISTORY
 
     async def close(self) -> None:
         """There is nothing to close."""
