@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from drivetrain.api.columns import Column
@@ -80,13 +81,18 @@ class Map(_ByFunction):
 
 @dataclass(frozen=True)
 class Calls:
-    """How the calls of an asynchronous function are made; `cache_ms` is None without a cache."""
+    """How the calls of an asynchronous function are made; `cache_ms` is None without a cache.
+
+    `cache` names the results that this declaration may use again: another function has others, even if it
+    stands at the same line of a changed file.
+    """
 
     concurrency: int
     timeout_ms: int
     retries: int
     backoff_ms: int
     cache_ms: int | None = None
+    cache: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False, repr=False)
 
     def __str__(self) -> str:
         text = f"{self.concurrency} at a time, {duration_text(self.timeout_ms)} each, {self.retries} retries"

@@ -32,6 +32,8 @@ from drivetrain.api.operations import Calls
 
 CACHED: Final = 10_000
 """How many results of a processor a process keeps at most."""
+MOST_CACHES: Final = 16
+"""For how many processors a process keeps results: those that have ended make room."""
 
 Function = Callable[[Any], Awaitable[Any]]
 
@@ -69,17 +71,22 @@ class ResultCache:
 _loops: Final[dict[int, asyncio.AbstractEventLoop]] = {}
 """The event loop of this process: a forked one needs its own."""
 _caches: Final[dict[str, ResultCache]] = {}
-"""The results of each processor in this process."""
+"""The results of each processor in this process, by `Calls.cache`; that of the last use is the last."""
 
 
-def call_all(
-    fn: Function, operator: str, messages: list[Any], calls: Calls, *, stops: bool
-) -> dict[int, Any]:
+def call_all(fn: Function, messages: list[Any], calls: Calls, *, stops: bool) -> dict[int, Any]:
     """The result or `Failed` for each message, by its position; with `stops` the first failure ends it."""
-    cache = None
-    if calls.cache_ms is not None:
-        cache = _caches.setdefault(operator, ResultCache(calls.cache_ms))
-    return _loop().run_until_complete(_Batch(fn, messages, calls, cache, stops=stops).outcomes())
+    return _loop().run_until_complete(_Batch(fn, messages, calls, _cache(calls), stops=stops).outcomes())
+
+
+def _cache(calls: Calls) -> ResultCache | None:
+    if calls.cache_ms is None:
+        return None
+    cache = _caches.pop(calls.cache) if calls.cache in _caches else ResultCache(calls.cache_ms)
+    _caches[calls.cache] = cache
+    if len(_caches) > MOST_CACHES:
+        del _caches[next(iter(_caches))]
+    return cache
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -168,7 +168,7 @@ class PythonStage:
                 failed.append(at)
 
     def _async_results(self, step: Step, calls: Calls, messages: list[Any]) -> tuple[list[Any], list[int]]:
-        outcomes = call_all(step.fn, step.operator, messages, calls, stops=not step.dead_letter)
+        outcomes = call_all(step.fn, messages, calls, stops=not step.dead_letter)
         results: list[Any] = []
         failed: list[int] = []
         for at, outcome in sorted(outcomes.items()):
