@@ -33,10 +33,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Final, Protocol, Self
+from types import FrameType
+from typing import Final, Protocol
 
 from drivetrain.cli.arguments import config_file
+from drivetrain.cli.stop import SignalContext
 from drivetrain.code.application_file import split_target
 from drivetrain.code.archive import is_skipped
 from drivetrain.terminal import print_line
@@ -182,7 +183,7 @@ class RunProcess:
         return self._process.wait()
 
 
-class PassedOn:
+class PassedOn(SignalContext):
     """The signals that this command gets, passed on to the process that runs the application.
 
     A context; `start` makes a process. The first signal stops the process cleanly, the second one ends it at
@@ -190,23 +191,12 @@ class PassedOn:
     """
 
     def __init__(self, start: Callable[[], RunProcess]) -> None:
+        super().__init__()
         self._start: Final = start
         self.received: Final[list[int]] = []
         """The numbers of all that came."""
         self._waiting: Final[list[int]] = []  # those that came when there was no process
         self._process: Final[list[RunProcess]] = []  # none, or one
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._on_signal)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def start(self) -> RunProcess:
         """Start a process, in the place of one that has ended."""
@@ -217,7 +207,8 @@ class PassedOn:
             process.signal(self._waiting.pop(0))
         return process
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Pass a signal on, or keep it until there is a process."""
         self.received.append(number)
         if self._process and self._process[0].ended() is None:
             self._process[0].signal(number)
