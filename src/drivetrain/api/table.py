@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
+from drivetrain.api.operations import JoinKind
 from drivetrain.errors import GraphError
 
-_OF_STREAMS = ("inner", "left", "right", "full")
+_OF_STREAMS = get_args(JoinKind)
 _WITH_TABLE = ("inner", "left")
 
 

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.errors import PySparkException
 
@@ -148,9 +149,9 @@ def translated(error: BaseException, where: str | None = None) -> DrivetrainErro
 
 def _cause_left_out(error: BaseException) -> str:
     """The message of the first exception in Java, if Spark's report has words of its own instead."""
-    cause = first = getattr(error, "_cause", None)
-    while first is not None:
-        cause, first = first, getattr(first, "_cause", None)
+    cause: Any = getattr(error, "_cause", None)
+    while getattr(cause, "_cause", None) is not None:
+        cause = cause._cause
     text = "" if cause is None else str(cause).strip()
     return "" if not text or text.splitlines()[0] in str(error) else f"{text}\n"
 

@@ -47,13 +47,13 @@ from drivetrain.spark.session.spark_errors import translated
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-_KEPT_WORK = "".join(
-    f"org.apache.spark.sql.catalyst.optimizer.{rule}," for rule in ("PruneFilters", "PropagateEmptyRelation")
-).rstrip(",")
+_EXCLUDED_RULES = ",".join(
+    f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("PruneFilters", "PropagateEmptyRelation")
+)
 """Rules of Spark's optimizer that leave out what no output needs, e.g. before a join with an empty table.
 
 Spark's state must advance with every batch, and counts and timestamps are observed on the way."""
-_SKIPPED_RULES = "spark.sql.optimizer.excludedRules"
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
 _MASTER_S = 5.0
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers that print its errors as JSON before they can be caught."""
@@ -103,7 +103,7 @@ def settings(config: Config) -> Mapping[str, str]:
         del chosen["spark.driver.bindAddress"], chosen["spark.driver.host"]
     extra: Mapping[str, str] = config[keys.CONF]
     chosen.update(extra)
-    chosen[_SKIPPED_RULES] = ",".join(filter(None, [_KEPT_WORK, extra.get(_SKIPPED_RULES)]))
+    chosen[_EXCLUDED] = ",".join(filter(None, [_EXCLUDED_RULES, extra.get(_EXCLUDED)]))
     return chosen | local_files.spark_settings(config[keys.MASTER], extra)
 
 
