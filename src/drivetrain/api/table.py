@@ -34,7 +34,7 @@ def require_join(how: object, *, is_table: bool) -> None:
             where=str(caller()),
             expected=" or ".join(f'"{kind}"' for kind in known),
             got=repr(how),
-            remedy="that no message matches a row of the table is known only when the stream ends"
+            remedy="choose one of these: a row of a table has no match only once the stream has ended"
             if is_table and how in _OF_STREAMS
             else None,
         )

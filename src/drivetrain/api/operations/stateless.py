@@ -95,7 +95,8 @@ class Calls:
     cache: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False, repr=False)
 
     def __str__(self) -> str:
-        text = f"{self.concurrency} at a time, {duration_text(self.timeout_ms)} each, {self.retries} retries"
+        retries = "1 retry" if self.retries == 1 else f"{self.retries} retries"
+        text = f"{self.concurrency} at a time, {duration_text(self.timeout_ms)} each, {retries}"
         return text if self.cache_ms is None else f"{text}, cached for {duration_text(self.cache_ms)}"
 
 
