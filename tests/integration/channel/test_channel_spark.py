@@ -22,7 +22,7 @@ from drivetrain.spark.batch.small_batches import SmallBatches, taking
 from drivetrain.spark.channel.clocked import with_channel_clock
 from drivetrain.spark.channel.feeds import IterableFeed
 from drivetrain.spark.channel.ingest import Ingest, IngestLimits
-from drivetrain.spark.channel.source import read_channel
+from drivetrain.spark.channel.source import ChannelSource, read_channel
 from drivetrain.spark.channel.writer import write_segments
 from drivetrain.spark.session.spark_errors import recovered
 
@@ -96,6 +96,23 @@ def test_every_type_comes_back_as_it_went_in(spark: SparkSession, tmp_path: Path
     store.append(0, segments, START_MS)
     found = arrived(spark, store.uri, df.schema, tmp_path)
     assert sorted(map(repr, found)) == sorted(map(repr, (tuple(row) for row in df.collect())))
+
+
+def test_spark_adds_no_variable_to_the_environment_that_tasks_are_sent(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A map that grew while another query sent it to a task arrived damaged, and failed its first batch."""
+    store = ChannelStore(str(tmp_path / "channel"))
+    store.append(0, write_segments(spark.range(3).selectExpr("id", TS), store, 0), START_MS)
+    df = read_channel(spark, store.uri, spark.range(1).selectExpr("id", TS).schema)
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = manager.lookupDataSource(ChannelSource.name()).dataSourceCls().envVars()
+    before = set(environment)
+
+    query = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert query.trigger(availableNow=True).start().awaitTermination(120)
+
+    assert set(environment) == before
 
 
 def test_partitions_without_rows_make_no_file_and_large_ones_several(

@@ -59,6 +59,19 @@ _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers that print its errors as JSON before they can be caught."""
 
 
+_RUNNER_ENVIRONMENT = {
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+"""Variables that Spark puts, with its own values, into the environment of the function of a Python source.
+
+It does so in the driver when a query begins to read from the source. Queries that start together share
+that map, and a map that grows while Spark sends it to a task arrives damaged (`OptionalDataException`). Here
+it has these variables from the beginning, so it never grows."""
+
+
 def cores(master: str) -> int:
     """How many cores a Spark master provides: those of this machine, or fewer with `local[N]`."""
     if master.startswith("local[") and master != "local[*]":
@@ -150,6 +163,8 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
         PySparkLogger.getLogger(name).disabled = True
     if active is None:
         filter_lost_java(spark)
+    for variable, value in _RUNNER_ENVIRONMENT.items():
+        spark.sparkContext.environment.setdefault(variable, value)
     spark.sparkContext.setLogLevel("ERROR")
     # Spark logs "query ... has been stopped" as an error for every clean stop: that is noise here.
     jvm = spark._jvm
