@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from drivetrain.api.sinks import FileSink
 from drivetrain.errors import OutputError
+from drivetrain.spark.batch.spark_text import options, quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -37,15 +37,17 @@ _TIMES = {
     "dateFormat": "yyyy-MM-dd",
     "timeZone": "UTC",
 }
-JSON_OPTIONS = {**_TIMES, "ignoreNullFields": "false"}
-_CSV = {
-    **_TIMES,
-    "escape": '"',
-    "emptyValue": '""',
-    "nullValue": "",
-    "ignoreLeadingWhiteSpace": "false",
-    "ignoreTrailingWhiteSpace": "false",
-}
+_JSON = options({**_TIMES, "ignoreNullFields": "false"})
+_CSV = options(
+    {
+        **_TIMES,
+        "escape": '"',
+        "emptyValue": '""',
+        "nullValue": "",
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+)
 EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json": "json", "text": "txt"}
 
 
@@ -62,19 +64,18 @@ def render(df: DataFrame, sink: FileSink) -> DataFrame:
                 got=df.schema.simpleString(),
                 remedy="select one string column before the sink, or write csv or json",
             )
-        return df.select(F.coalesce(F.col(quoted(df.columns[0])), F.lit("")).alias("line"))
-    columns = [
-        _renderable(name, df.schema[name].dataType, flat=sink.format == "csv").alias(name)
-        for name in df.columns
-    ]
-    record = F.struct(*columns)
+        return df.selectExpr(f"coalesce({quoted(df.columns[0])}, '') AS line")
+    flat = sink.format == "csv"
+    values = [_renderable(quoted(field.name), field.dataType, flat=flat) for field in df.schema.fields]
+    fields = [f"{value} AS {quoted(name)}" for value, name in zip(values, df.columns, strict=True)]
+    record = f"struct({', '.join(fields)})"
     if sink.format == "json":
-        return df.select(F.to_json(record, JSON_OPTIONS).alias("line"))
-    line = F.to_csv(record, _CSV)
-    if len(columns) == 1:
+        return df.selectExpr(f"{json_of(record)} AS line")
+    line = f"to_csv({record}, {_CSV})"
+    if len(values) == 1:
         # Most readers skip an empty line, and Spark fails to write one: null is written as "".
-        line = F.when(columns[0].isNull(), F.lit('""')).otherwise(line)
-    return df.select(line.alias("line"))
+        line = f"""if({values[0]} IS NULL, '""', {line})"""
+    return df.selectExpr(f"{line} AS line")
 
 
 def header_of(df: DataFrame, sink: FileSink) -> bytes:
@@ -97,15 +98,15 @@ def lines_of(batch: pa.RecordBatch) -> Iterator[memoryview]:
         yield memoryview(data)[low:high]
 
 
-def _renderable(name: str, kind: DataType, *, flat: bool) -> Column:
-    column = F.col(quoted(name))
+def json_of(value: str) -> str:
+    """A value as JSON text; `value` and the result are Spark's SQL."""
+    return f"to_json({value}, {_JSON})"
+
+
+def _renderable(value: str, kind: DataType, *, flat: bool) -> str:
+    """A value as formats of text take it, as SQL."""
     if isinstance(kind, BinaryType):
-        return F.base64(column)
+        return f"base64({value})"
     if flat and isinstance(kind, StructType | ArrayType | MapType):
-        return F.to_json(column, JSON_OPTIONS)
-    return column
-
-
-def quoted(name: str) -> str:
-    """A column's name, quoted for Spark."""
-    return "`" + name.replace("`", "``") + "`"
+        return json_of(value)
+    return value

@@ -43,6 +43,7 @@ from drivetrain.api.columns import Column, col
 from drivetrain.api.kafka_sink import KafkaSink
 from drivetrain.connectors.kafka.value_encoder import encoded
 from drivetrain.errors import DrivetrainError, OutputError
+from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.compile.lowering import spark_column
 from drivetrain.spark.session.spark_errors import analysis_error
 
@@ -159,7 +160,7 @@ class _Columns:
     # -- columns -----------------------------------------------------------------------------------
 
     def _column(self, given: str | Column) -> SparkColumn:
-        return spark_column(col(_quoted(given)) if isinstance(given, str) else given, self.sink.name)
+        return spark_column(col(quoted(given)) if isinstance(given, str) else given, self.sink.name)
 
     def _type(self, column: SparkColumn) -> DataType:
         return self.df.select(column.alias("c")).schema["c"].dataType
@@ -174,7 +175,7 @@ class _Columns:
         if sink.value is None:
             apart = {c for c in (sink.topic_column, sink.partition, sink.headers) if isinstance(c, str)}
             names = [name for name in self.df.columns if name not in apart]
-            record = F.struct(*[F.col(_quoted(name)).alias(name) for name in names])
+            record = F.struct(*[F.col(quoted(name)).alias(name) for name in names])
             if sink.format in ("avro", "protobuf"):
                 return self._encoded(record)
             if sink.format in (None, "json"):
@@ -296,7 +297,3 @@ class _Columns:
 
 def _nested(kind: DataType) -> bool:
     return isinstance(kind, StructType | MapType | ArrayType | VariantType)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

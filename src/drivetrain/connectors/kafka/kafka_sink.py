@@ -144,7 +144,7 @@ class AtLeastOnceKafka(_KafkaWriter):
         # By default Spark 4.3 writes to Kafka through its V1 API, which never reports observations.
         rows.sparkSession.conf.set(*_NEW_WAY)
         try:
-            writer = rows.observe(counted, F.count(F.lit(1)).alias("n")).write.format("kafka")
+            writer = rows.observe(counted, F.expr("count(1) AS n")).write.format("kafka")
             with computing():
                 writer.options(**self._settings()).mode("append").save()
         except Exception as error:

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's convention
 from pyspark.sql import types as T  # noqa: N812 - PySpark's convention
 
-from drivetrain.connectors.files.file_formats import JSON_OPTIONS, quoted
+from drivetrain.connectors.files.file_formats import json_of
 from drivetrain.errors import OutputError
+from drivetrain.spark.batch.spark_text import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,12 +102,11 @@ def flattened(df: DataFrame, columns: tuple[BatchColumn, ...]) -> DataFrame:
     """The batch with JSON in place of arrays, maps and structs."""
     if all(column.kind != "json" for column in columns):
         return df
-    return df.select(
+    names = [quoted(column.name) for column in columns]
+    return df.selectExpr(
         *(
-            F.to_json(F.col(quoted(column.name)), JSON_OPTIONS).alias(column.name)
-            if column.kind == "json"
-            else F.col(quoted(column.name))
-            for column in columns
+            f"{json_of(name)} AS {name}" if column.kind == "json" else name
+            for name, column in zip(names, columns, strict=True)
         )
     )
 

@@ -31,6 +31,7 @@ from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.small_batches import observed
 from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
+from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.operators import compile_stateless
 from drivetrain.spark.connector.newest import Newest
@@ -182,7 +183,7 @@ class BranchFrames:
         frame = frame.resolved()
         if node.operation.is_counted:
             self._emitted[node.id] = Observation()
-            counted = frame.df.observe(self._emitted[node.id], F.count(F.lit(1)).alias("n"))
+            counted = frame.df.observe(self._emitted[node.id], F.expr("count(1) AS n"))
             frame = Frame(counted, (), frame.message)
         df, letters = without_bad(frame.df)
         if several or letters is not None:
@@ -202,4 +203,4 @@ def data_of(frame: Frame) -> DataFrame:
     """The columns of a frame for sinks: those that do not begin with `__`."""
     columns = frame.df.columns
     data = [c for c in columns if not c.startswith("__")]
-    return frame.df if len(data) == len(columns) else frame.df.select(*data)
+    return frame.df if len(data) == len(columns) else frame.df.selectExpr(*map(quoted, data))

@@ -36,6 +36,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from drivetrain.spark.batch.batch_times import computing
+from drivetrain.spark.batch.spark_text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +51,7 @@ _NESTED_BYTES: Final = 32
 """The assumed size of a nested text or binary value, where measuring each would cost too much."""
 _ROWS_BITS: Final = 33
 """This many low bits of Spark's `monotonically_increasing_id` are the number of a row in its partition."""
+_ROW_NUMBER: Final = f"(monotonically_increasing_id() & {(1 << _ROWS_BITS) - 1}L)"
 _MUCH: Final = "__much"
 
 _taken_bytes: ContextVar[int] = ContextVar("taken_bytes", default=0)
@@ -89,12 +91,11 @@ class SmallBatches:
 def small_table(df: DataFrame) -> pa.Table | None:
     """The rows of a batch as one table; None if they are more than about `LIMIT_BYTES`."""
     partitions = max(1, int(df.sparkSession.conf.get("spark.sql.shuffle.partitions", "1") or 1))
-    size = F.lit(0)
-    for field in df.schema.fields:
-        size += F.coalesce(_size(F.col(_quoted(field.name)), field.dataType), F.lit(0))
+    sizes = [f"coalesce({_size(quoted(field.name), field.dataType)}, 0)" for field in df.schema.fields]
     counted = Observation()
-    marked = df.withColumn(_MUCH, row_number() * size > LIMIT_BYTES // partitions)
-    marked = marked.observe(counted, F.count_if(_MUCH).alias("left_out"))
+    much = f"{_ROW_NUMBER} * ({' + '.join(['0', *sizes])}) > {LIMIT_BYTES // partitions}"
+    marked = df.selectExpr("*", f"{much} AS {_MUCH}")
+    marked = marked.observe(counted, F.expr(f"count_if({_MUCH}) AS left_out"))
     try:
         table = arrow_table(marked.where(f"not {_MUCH}").drop(_MUCH))
     except Exception as error:
@@ -106,7 +107,7 @@ def small_table(df: DataFrame) -> pa.Table | None:
 
 def row_number() -> Column:
     """The number of a row in its partition, from 0; Spark computes all rows, whatever is done with it."""
-    return F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROWS_BITS) - 1))
+    return F.expr(_ROW_NUMBER)
 
 
 def arrow_table(df: DataFrame) -> pa.Table:
@@ -135,18 +136,18 @@ def observed(observation: Observation) -> dict[str, int | None]:
         return {}
 
 
-def _size(column: Column, of: DataType) -> Column:
-    """The approximate size of a value in bytes."""
+def _size(value: str, of: DataType) -> str:
+    """The approximate size of a value in bytes, as SQL; null for some values that are null."""
     match of:
         case StringType() | BinaryType():
-            return F.octet_length(column) + _FIELD_BYTES
+            return f"octet_length({value}) + {_FIELD_BYTES}"
         case StructType():
-            sizes = [F.coalesce(_size(column.getField(f.name), f.dataType), F.lit(0)) for f in of.fields]
-            return sum(sizes, F.lit(_FIELD_BYTES))
+            sizes = [f"coalesce({_size(f'{value}.{quoted(f.name)}', f.dataType)}, 0)" for f in of.fields]
+            return " + ".join([str(_FIELD_BYTES), *sizes])
         case ArrayType() | MapType():
-            return F.size(column) * _typical(of) + _FIELD_BYTES
+            return f"size({value}) * {_typical(of)} + {_FIELD_BYTES}"
         case _:
-            return F.lit(_FIELD_BYTES)
+            return str(_FIELD_BYTES)
 
 
 def _typical(of: DataType) -> int:
@@ -162,7 +163,3 @@ def _typical(of: DataType) -> int:
             return _typical(of.keyType) + _typical(of.valueType)
         case _:
             return _FIELD_BYTES
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

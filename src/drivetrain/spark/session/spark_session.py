@@ -106,6 +106,9 @@ def settings(config: Config) -> Mapping[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
         "spark.python.worker.reuse": "true",
+        # PySpark asks Java four times for each function of an expression, to name the line that called it.
+        # Here that is a line of Drivetrain, which compiles expressions for each batch.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.adaptive.enabled": "false",
         "spark.cleaner.referenceTracking.cleanCheckpoints": "false",
         "spark.driver.bindAddress": "127.0.0.1",

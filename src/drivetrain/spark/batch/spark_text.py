@@ -1,0 +1,38 @@
+"""Names, texts and options as Spark's SQL.
+
+An expression of `pyspark.sql.functions` costs several calls into Java for each function in it, and work for
+each batch pays them each time. As text an expression of any size is one call.
+
+Called by what builds expressions for each batch: `small_batches`, file formats, sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def quoted(name: str) -> str:
+    """A column's name, quoted for Spark.
+
+    >>> quoted("my `col`")
+    '`my ``col```'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    r"""A text as a literal of Spark's SQL.
+
+    >>> literal("it's")
+    "'it\\'s'"
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def options(given: Mapping[str, str]) -> str:
+    """Options of a function, such as `to_json`.
+
+    >>> options({"timeZone": "UTC"})
+    "map('timeZone', 'UTC')"
+    """
+    return f"map({', '.join(literal(text) for pair in given.items() for text in pair)})"
