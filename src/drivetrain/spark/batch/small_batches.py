@@ -97,12 +97,13 @@ def small_table(df: DataFrame) -> pa.Table | None:
     marked = df.selectExpr("*", f"{much} AS {_MUCH}")
     marked = marked.observe(counted, F.expr(f"count_if({_MUCH}) AS left_out"))
     try:
-        table = arrow_table(marked.where(f"not {_MUCH}").drop(_MUCH))
+        # Arrow drops the column for less than Spark, which would analyze one more plan.
+        collected = _collected(marked.where(f"not {_MUCH}")).drop_columns([_MUCH])
     except Exception as error:
         if _REFUSED in str(error):  # large values within arrays or maps
             return None
         raise
-    return None if observed(counted).get("left_out") else table
+    return None if observed(counted).get("left_out") else _conform_to(collected, df)
 
 
 def row_number() -> Column:
@@ -112,8 +113,15 @@ def row_number() -> Column:
 
 def arrow_table(df: DataFrame) -> pa.Table:
     """All rows of a batch. (`toArrow` fails at a null struct whose fields cannot be null.)"""
+    return _conform_to(_collected(df), df)
+
+
+def _collected(df: DataFrame) -> pa.Table:
     with computing():
-        table = pa.Table.from_batches(df._collect_as_arrow(empty_list_if_zero_records=False))
+        return pa.Table.from_batches(df._collect_as_arrow(empty_list_if_zero_records=False))
+
+
+def _conform_to(table: pa.Table, df: DataFrame) -> Any:
     return conform(table, to_arrow_schema(df.schema, timezone="UTC"))
 
 

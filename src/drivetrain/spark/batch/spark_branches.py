@@ -30,6 +30,7 @@ from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.branch_frames import BranchFrames, BranchNodes, branch_nodes, data_of
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.small_batches import SmallBatches, observed, row_number
+from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.channel.writer import DRIVER_BYTES, write_segments
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.late import BEFORE_ALL_MS
@@ -100,14 +101,11 @@ class SparkFrames(BranchFrames):
         """The messages for a channel: data columns and a timestamp, without those late for its reader."""
         plan, clock_ms = self._branches.context.plan, self._batch.clock_ms
         df = self[channel.producer].df
-        if TS not in df.columns:
-            df = df.withColumn(TS, F.timestamp_millis(F.lit(0)))
+        columns = [quoted(c) for c in df.columns if not c.startswith("__")]
         consumer = next(f for f in plan.fragments if f.id == channel.consumer_fragment)
-        columns = [c for c in df.columns if not c.startswith("__")]
         if consumer.stateful in self._branches.clocked:
-            before = F.lit(BEFORE_ALL_MS if clock_ms is None else clock_ms)
-            return df.select(*columns, before.alias(BEFORE), TS)
-        return df.select(*columns, TS)
+            columns.append(f"{BEFORE_ALL_MS if clock_ms is None else clock_ms}L AS {BEFORE}")
+        return df.selectExpr(*columns, TS if TS in df.columns else f"timestamp_millis(0) AS {TS}")
 
     def segments(self, channel: PlannedChannel, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
         """The messages for a channel, written as new segments; a repeated batch may be of any size."""
