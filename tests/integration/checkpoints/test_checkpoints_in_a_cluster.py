@@ -114,7 +114,7 @@ def test_executors_and_the_application_master_are_killed_and_the_output_is_whole
 def test_a_lost_state_takes_the_application_back_to_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "chained.py").write_text(CHAINED)
     with whole_cluster(tmp_path, masters=1, workers=2) as cluster:
-        app = submit(cluster, out="out")
+        app = submit(cluster, out="out", rate="80")  # it must still run when its state is lost
         wait_checkpoint(cluster, app)
         victim = next((tmp_path / ".drivetrain").rglob("fragments/long"), None)
         victim = victim or next(tmp_path.rglob("fragments/long"))
@@ -137,7 +137,7 @@ def test_a_savepoint_of_a_cluster_goes_on_in_it_under_another_name(tmp_path: Pat
     (tmp_path / "chained.py").write_text(CHAINED)
     with whole_cluster(tmp_path, masters=1, workers=2) as cluster:
         masters = ("--masters", ",".join(cluster.masters))
-        first = submit(cluster, out="old")
+        first = submit(cluster, out="old", rate="30")  # it must still run when the command asks
         wait_checkpoint(cluster, first)
         told = cluster.command("savepoint", first, "--to", "saved", "--json", *masters, expect=0)
         saved = verified(tmp_path / "saved")
