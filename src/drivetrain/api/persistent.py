@@ -29,14 +29,13 @@ full hour of application time, for the time `keep`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.key_monoids import monoid_of, name_of_monoid
 from drivetrain.api.monoids import Aggregation, Monoid
-from drivetrain.api.task import At, In, Out, Task
+from drivetrain.api.task import In, Out, Results, Task
 from drivetrain.api.windows import Window
 from drivetrain.errors import GraphError
 
@@ -179,15 +178,15 @@ class PersistentTask(Task[In, Out], Generic[In, Out]):
     state: ClassVar[State]
     key: Any = None
 
-    def on_next(self, message: In) -> Iterable[Out | At[Out]] | None:
+    def on_next(self, message: In) -> Results[Out]:
         """Called with each message; yield or return results."""
         self.state.update(message)
         return None
 
-    def on_change(self, key: Any, value: Any) -> Iterable[Out | At[Out]] | None:
+    def on_change(self, key: Any, value: Any) -> Results[Out]:
         """Called once a batch for each key that changed, with its value."""
 
-    def on_window(self, key: Any, start_ms: int, end_ms: int, value: Any) -> Iterable[Out | At[Out]] | None:
+    def on_window(self, key: Any, start_ms: int, end_ms: int, value: Any) -> Results[Out]:
         """Called for each key of a window that has ended, with its last value."""
 
 

@@ -32,13 +32,15 @@ from drivetrain.api.operations import (
     Late,
     Map,
     OnError,
+    Output,
+    Process,
     Rename,
     Select,
     Union,
 )
 from drivetrain.api.partitioners import Partitioner, shuffle
 from drivetrain.api.passing_operators import PassingOperators
-from drivetrain.api.processes import process
+from drivetrain.api.processes import no_output, process
 from drivetrain.api.spelling import STREAM_WORDS, other_word
 from drivetrain.api.table import Table, require_join
 from drivetrain.api.task import Task
@@ -269,6 +271,31 @@ class Stream(PassingOperators[T], Generic[T]):
                 got=str(partitioner),
             )
         return self._add(operation.task_name, operation, name)
+
+    def output(self, name: str) -> Stream[Any]:
+        """The messages that a Task emits to its output `name`, with `To(name, value)`.
+
+        Each has the timestamp that a result of the main output would have. Raises `GraphError` for a stream
+        of another operator, or a name that the Task does not declare in `outputs`.
+
+        >>> class Priced(Task[Sale, Sale]):
+        ...     outputs = {"refused": str}
+        ...
+        ...     def on_next(self, sale: Sale) -> list[Sale | To]:
+        ...         return [sale if sale.price > 0 else To("refused", sale.item)]
+        >>> priced = sales.process(Priced)
+        >>> priced.output("refused")
+        Stream('Priced-refused')
+        """
+        operation = self._app._nodes[self.id].operation
+        declared = dict(operation.outputs) if isinstance(operation, Process) else {}
+        if name not in declared:
+            raise no_output(self.id, name, operation)
+        made = Output(name, declared[name])
+        for node in self._app._nodes.values():
+            if node.inputs == (self.id,) and node.operation == made:
+                return Stream(self._app, node.id)
+        return self._add(f"{self.id}-{name}", made, None)
 
     @property
     def late(self) -> Stream[Any]:

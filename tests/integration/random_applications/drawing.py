@@ -240,7 +240,12 @@ class Drawing:
         ways = ["each", "batch"]
         ways += ["ticks"] if self.facts[first].timed else []
         ways += [] if self.recipe.watched else ["totals"]
-        return Task(inputs=(first,), cut=cut, how=self.draw.choice(ways), parallelism=self.draw.randint(1, 3))
+        how: Any = self.draw.choice(ways)
+        if (
+            how in ("each", "batch") and (self.recipe.seed + len(self.facts)) % 2
+        ):  # without another draw, as above
+            how = "outputs"
+        return Task(inputs=(first,), cut=cut, how=how, parallelism=self.draw.randint(1, 3))
 
     def _persistent(self, first: int, cut: bool) -> Step | None:
         ways = ["each", "windows", "changes", *([] if self.recipe.watched else ["asked"])]

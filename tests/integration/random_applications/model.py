@@ -279,6 +279,8 @@ def _by_task(step: Task, messages: Sequence[Message]) -> list[Message]:
             return [Message(m.ts, m.key, None if m.n is None else m.n + 1) for m in messages]
         case "batch":
             return [Message(m.ts, m.key, m.n) for m in messages]
+        case "outputs":
+            return [Message(m.ts, m.key, m.n if m.n is None else m.n - m.n % 2) for m in messages]
         case "ticks":
             windows = sliding_windows(messages, 1_000_000, 1_000_000)
             return [Message(_last_ms(end), k, summed(inside), end) for (k, _, end), inside in windows.items()]

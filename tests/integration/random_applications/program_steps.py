@@ -231,6 +231,20 @@ def _task(i: int, first: str, step: Task, kind: str) -> list[str]:
         body = [output, "", "    def on_next(self, m):"]
         body += ["        yield m.key, None if m.n is None else m.n + 1", "", ""]
         return [*head, *body, f"s{i} = {first}.process(Task{i}, {options})"]
+    if step.how == "outputs":
+        body = [
+            output,
+            f'    outputs = {{"others": "less bigint, of {kind}"}}',
+            "",
+            "    def on_next(self, m):",
+            "        is_even = m.n is not None and m.n % 2 == 0",
+            '        yield (m.key, m.n) if is_even else To("others", (m.n and m.n - 1, m.key))',
+            "",
+            "",
+        ]
+        others = f't{i}.output("others").select(key="of", n="less")'
+        made = [f"t{i} = {first}.process(Task{i}, {options})", f"s{i} = t{i}.union({others})"]
+        return [*head, *body, *made]
     body = [
         "    stateful = True",
         output,

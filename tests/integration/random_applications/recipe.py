@@ -143,9 +143,11 @@ class TableJoin(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Step):
-    """each, batch: stateless; ticks: sums of seconds when the clock passes them; totals: sums at the end."""
+    """each, batch: stateless; outputs: all but even numbers go to a named output, and both are united again;
+    ticks: sums of seconds when the clock passes them; totals: sums at the end.
+    """
 
-    how: Literal["each", "batch", "ticks", "totals"]
+    how: Literal["each", "batch", "outputs", "ticks", "totals"]
     parallelism: int = 1
 
 
@@ -256,7 +258,7 @@ def _after(step: Step, inputs: list[Facts]) -> Facts:
     match step:
         case Filter() | Log() | Add():
             return inputs[0]
-        case Map() | FlatMap() | Task(how="each" | "batch"):
+        case Map() | FlatMap() | Task(how="each" | "batch" | "outputs"):
             return replace(inputs[0], extras=())
         case Window():
             return _of_window(step, inputs[0])

@@ -53,7 +53,7 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
     assert {"Window", "Late", "Join", "Union", "Deduplicate", "TableJoin", "Task", "Persistent"} <= {
         n for n, _ in steps
     }
-    assert {("Task", how) for how in ("each", "batch", "ticks", "totals")} <= steps
+    assert {("Task", how) for how in ("each", "batch", "outputs", "ticks", "totals")} <= steps
     assert {("Persistent", how) for how in ("each", "windows", "changes", "asked")} <= steps
     sinks = {sink.kind for made in known for sink in made.sinks}
     assert sinks >= {

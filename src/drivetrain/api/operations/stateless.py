@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
 from drivetrain.api.operations.operation import Function, Operation
+from drivetrain.api.types import MessageType
 
 JoinKind = Literal["inner", "left", "right", "full"]
 
@@ -144,6 +145,20 @@ class Union(Operation):
     @property
     def described(self) -> str:
         return "all inputs"
+
+
+@dataclass(frozen=True)
+class Output(Operation):
+    """The messages that a Task emits to its output of this name."""
+
+    name: str
+    type: MessageType
+    is_counted: ClassVar[bool] = True
+    reads_aside: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return f"{self.name} → {self.type}"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from drivetrain.api.operations import (
     LatePanes,
     Map,
     Operation,
+    Output,
     Process,
     Refine,
     Rename,
@@ -37,7 +38,16 @@ from drivetrain.api.operations import (
     Union,
 )
 from drivetrain.errors import InternalError
-from drivetrain.spark.compile import deduplication, keyed, late, persistent, stateless, tasks, windowed
+from drivetrain.spark.compile import (
+    deduplication,
+    keyed,
+    late,
+    named_outputs,
+    persistent,
+    stateless,
+    tasks,
+    windowed,
+)
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 
@@ -63,6 +73,7 @@ STATELESS: Final[Mapping[type[Operation], Stateless]] = {
     JoinTable: stateless.join_table,
     Late: late.late_messages,
     LatePanes: windowed.late_panes,
+    Output: named_outputs.named_output,
     Process: tasks.stateless_task,
 }
 
