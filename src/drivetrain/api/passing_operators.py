@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, Self, TypeVar
 
-from drivetrain.api.column_arguments import as_column, event_time
+from drivetrain.api.column_arguments import as_column, event_time, require_names_of_columns
 from drivetrain.api.columns import Column
 from drivetrain.api.durations import milliseconds
 from drivetrain.api.functions import function, named_after
 from drivetrain.api.graph_builder import GraphBuilder
 from drivetrain.api.location import caller
-from drivetrain.api.operations import Deduplicate, Filter, Function, Log, OnError, Operation, Write
+from drivetrain.api.operations import Deduplicate, Filter, Function, Log, OnError, Operation, Sample, Write
 from drivetrain.api.sinks import Sink
 from drivetrain.errors import GraphError
 
@@ -107,6 +107,36 @@ class PassingOperators(Generic[T]):
         """
         self._app._cut(self.id)
         return self
+
+    def sample(self, fraction: float, *keys: str, seed: int = 0, name: str | None = None) -> Self:
+        """Keep about `fraction` (0 to 1) of the messages, the same ones whenever they are processed.
+
+        A hash of the message, its timestamp and `seed` decides: equal messages are kept or left out together.
+        With `keys`, a hash of these columns decides: all messages of a key are kept, or none. Another `seed`
+        gives another sample. Raises `GraphError` for a fraction or seed that cannot be.
+
+        >>> sales.sample(0.1)
+        Stream('sample')
+        >>> sales.sample(0.01, "item", seed=7, name="some_items")
+        Stream('some_items')
+        """
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise GraphError(
+                "not a part of the messages",
+                where=f"sample ({caller()})",
+                expected="a fraction from 0 to 1, such as 0.1",
+                got=repr(fraction),
+            )
+        if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+            raise GraphError(
+                "not a seed",
+                where=f"sample ({caller()})",
+                expected="a whole number of 64 bits",
+                got=repr(seed),
+            )
+        if keys:
+            require_names_of_columns("sample", keys, 'sample(0.1, "column")')
+        return self._pass("sample", Sample(float(fraction), keys, seed), name)
 
     def sink(self, sink: Sink, *, name: str | None = None) -> None:
         """Write every message to a sink; a stream may have several sinks.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from drivetrain.api.column_arguments import named_columns, require_names_of_columns
 from drivetrain.api.columns import Column, require_free_names
@@ -195,14 +195,32 @@ class Stream(PassingOperators[T], Generic[T]):
         require_window(window)
         return Grouped(self._add, (), window)
 
-    def union(self, *others: Stream[Any], name: str | None = None) -> Stream[T]:
-        """Combine the messages of these streams; columns are matched by name.
+    def union(
+        self,
+        *others: Stream[Any],
+        missing: Literal["null"] | None = None,
+        name: str | None = None,
+    ) -> Stream[T]:
+        """Combine the messages of these streams; columns are matched by name, whatever their order.
+
+        All streams must have the same columns; with `missing="null"`, a column that a stream does not have is
+        null in its messages. Raises `GraphError` for another `missing`.
 
         >>> sales.filter("price > 5", name="dear").union(sales.filter("item = 'tea'", name="tea"))
         Stream('union')
+        >>> sales.union(sales.select("item", "sold", kind="'none'"), missing="null", name="wide")
+        Stream('wide')
         """
         require_of(self._app, *others)
-        return self._add("union", Union(), name, inputs=(self.id, *(o.id for o in others)))
+        if missing not in (None, "null"):
+            raise GraphError(
+                "union cannot fill missing columns with this",
+                where=f"union ({caller()})",
+                expected='missing="null", or nothing if all streams have the same columns',
+                got=repr(missing),
+            )
+        operation = Union(fills=missing is not None)
+        return self._add("union", operation, name, inputs=(self.id, *(o.id for o in others)))
 
     def join(
         self,

@@ -25,10 +25,12 @@ from .recipe import (
     Map,
     Persistent,
     Recipe,
+    Sample,
     Sink,
     Step,
     TableJoin,
     Task,
+    Top,
     Union,
     Window,
     facts_of,
@@ -76,7 +78,9 @@ def killed_recipe_of(seed: int) -> Recipe:
     draw = random.Random(f"killed {seed}")
     for number in range(10_000 * (seed + 1), 10_000 * (seed + 2)):
         made = recipe_of(number)
-        stateful = sum(isinstance(step, Window | Join | Deduplicate | Persistent) for step in made.steps)
+        stateful = sum(
+            isinstance(step, Window | Top | Join | Deduplicate | Persistent) for step in made.steps
+        )
         if stateful > 1 and not made.watched and sum(len(source.rows) for source in made.sources) > 20:
             break
     points = [point for point in CrashPoint if point not in TRANSACTION_POINTS]
@@ -118,6 +122,11 @@ class Drawing:
     def _is_loose(self, step: Step) -> bool:
         return self.facts[step.inputs[0]].loose
 
+    @property
+    def _is_odd(self) -> bool:
+        """A choice that is not drawn, so that seeds keep the rest of their applications."""
+        return (self.recipe.seed + len(self.facts)) % 2 == 1
+
     # -- steps --------------------------------------------------------------------------------------
 
     def _step(self) -> Step | None:
@@ -153,6 +162,8 @@ class Drawing:
             case "flat_map":
                 return FlatMap(**into, most=3)
             case _:
+                if self._is_odd:
+                    return Sample(inputs=(first,), cut=cut, percent=50, seed=self.recipe.seed)
                 return Log(inputs=(first,))
 
     def _window(self, first: int, cut: bool) -> Step | None:
@@ -173,6 +184,9 @@ class Drawing:
             emission = "accumulating"
         size = draw.choice([500, 1_000, 3_000] if kind == "session" else [1_000, 5_000, 20_000])
         slide = size // draw.choice([2, 4]) if kind == "sliding" else 0
+        if how in ("top", "first", "min", "ratio") and by == "key" and not lateness and self._is_odd:
+            size = 0 if kind == "everything" else size
+            return Top(inputs=(first,), cut=cut, kind=kind, most=2, size_ms=size, slide_ms=slide)
         return Window(
             inputs=(first,), cut=cut, kind=kind, how=how, by=by, emission=emission, lateness_ms=lateness,
             size_ms=0 if kind == "everything" else size, slide_ms=slide,
@@ -222,7 +236,7 @@ class Drawing:
             return None
         second = self.draw.choice([i for i in others if i != first])
         if self.draw.random() < 0.5:
-            return Union(inputs=(first, second), cut=cut)
+            return Union(inputs=(first, second), cut=cut, fills=self._is_odd)
         within = self.draw.choice([0, 200, 1_000])
         how = self.draw.choice(["inner", "left"])
         if how == "left":  # without another draw, so that seeds keep the rest of their applications
@@ -241,9 +255,7 @@ class Drawing:
         ways += ["ticks"] if self.facts[first].timed else []
         ways += [] if self.recipe.watched else ["totals"]
         how: Any = self.draw.choice(ways)
-        if (
-            how in ("each", "batch") and (self.recipe.seed + len(self.facts)) % 2
-        ):  # without another draw, as above
+        if how in ("each", "batch") and self._is_odd:
             how = "outputs"
         return Task(inputs=(first,), cut=cut, how=how, parallelism=self.draw.randint(1, 3))
 

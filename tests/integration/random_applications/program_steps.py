@@ -14,9 +14,11 @@ from .recipe import (
     Map,
     Persistent,
     Recipe,
+    Sample,
     Step,
     TableJoin,
     Task,
+    Top,
     Union,
     Window,
 )
@@ -38,8 +40,8 @@ AGGREGATES = {
     "top": ('agg.top_k("n", by="n", k=2)', "get(n, 0).value"),
     "distinct": ('agg.distinct_count("n")', "n"),
     "median": ('F.median("n")', "cast(floor(n * 2) as bigint)"),
-    "first": ("agg.first(F.unix_millis(timestamp()))", "n"),
-    "last": ("agg.last(F.unix_millis(timestamp()))", "n"),
+    "first": ('agg.first("n")', "n"),
+    "last": ('agg.last("n")', "n"),
     "several": ('agg.sum("n"), c=agg.count(), lo=agg.min("n"), hi=agg.max("n")', "n"),
 }
 """How an aggregation is written, and how its result becomes a whole number."""
@@ -64,10 +66,23 @@ def step_lines(  # noqa: C901 - one case for each kind of step
             return _flat_map(i, first, step, kind)
         case Log():
             return [f's{i} = s{step.inputs[0]}.log(2, name="step{i}")']
+        case Sample():
+            options = f'"n", seed={step.seed}, name="step{i}"'
+            return [f"s{i} = s{step.inputs[0]}.sample({step.percent} / 100, {options})"]
+        case Union(fills=True):
+            more = f'{first}.with_columns(step="more{i}", m=lit(1))'
+            made = f'{more}.union({", ".join(names[1:])}, missing="null", name="step{i}")'
+            return [f's{i} = {made}.select("key", n="n + coalesce(m, 0)")']
         case Union():
             return [f's{i} = {first}.union({", ".join(names[1:])}, name="step{i}")']
         case Window():
             return _window(i, first, step, kind)
+        case Top():
+            window = _window_text(Window(inputs=(), kind=step.kind, how="", **_sizes(step)))
+            made = f'{first}.group_by("key").window({window}).top({step.most}, by="n", name="step{i}")'
+            names = [] if step.kind == "everything" else ["window_start", "window_end"]
+            columns = ", ".join(f'"{name}"' for name in ("key", "n", *names, "rank"))
+            return [f"s{i} = {made}.select({columns})"]
         case Late():
             return [f's{i} = w{step.inputs[0]}.late.select("key", "n")']
         case Deduplicate():
@@ -181,6 +196,10 @@ def _window_text(step: Window) -> str:
         return f'windows.session("{step.size_ms} ms")'
     sizes = f'"{step.size_ms} ms"' + (f', "{step.slide_ms} ms"' if step.kind == "sliding" else "")
     return f"windows.{step.kind}({sizes}{options})"
+
+
+def _sizes(step: Top) -> dict[str, int]:
+    return {"size_ms": step.size_ms, "slide_ms": step.slide_ms}
 
 
 def _monoid(i: int) -> list[str]:

@@ -99,8 +99,18 @@ class Log(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sample(Step):
+    """What a hash of n and the seed keeps, in percent."""
+
+    percent: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Union(Step):
-    pass
+    """`fills`: the first stream has a column more, which the others lack; it is added to n."""
+
+    fills: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +124,16 @@ class Window(Step):
     by: Literal["key", "nothing", "expression", "function"] = "key"
     emission: Literal["discarding", "accumulating"] = "discarding"
     lateness_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Top(Step):
+    """The messages of a key and window with the largest n."""
+
+    kind: Literal["tumbling", "sliding", "session", "everything"]
+    most: int
+    size_ms: int = 0
+    slide_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,12 +276,16 @@ def facts_of(recipe: Recipe) -> list[Facts]:
 
 def _after(step: Step, inputs: list[Facts]) -> Facts:
     match step:
-        case Filter() | Log() | Add():
+        case Filter() | Log() | Add() | Sample():
             return inputs[0]
         case Map() | FlatMap() | Task(how="each" | "batch" | "outputs"):
             return replace(inputs[0], extras=())
         case Window():
             return _of_window(step, inputs[0])
+        case Top(kind="everything"):
+            return Facts(("rank",), timed=False)
+        case Top():
+            return Facts((*WINDOW, "rank"))
         case Late():
             return Facts(mode="late", is_end=True)
         case TableJoin():

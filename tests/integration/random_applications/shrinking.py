@@ -21,6 +21,7 @@ from .recipe import (
     Step,
     Target,
     Task,
+    Top,
     Topic,
     Union,
     Window,
@@ -220,7 +221,7 @@ def _is_asked(step: Step) -> bool:
 
 
 def _needs_time(step: Step) -> bool:
-    if isinstance(step, Window):
+    if isinstance(step, Window | Top):
         return step.kind != "everything"
     return isinstance(step, Deduplicate | Join | Persistent) or (
         isinstance(step, Task) and step.how == "ticks"

@@ -14,10 +14,11 @@ from drivetrain.api.operations.stateless import (
     Map,
     Output,
     Rename,
+    Sample,
     Select,
     Union,
 )
-from drivetrain.api.operations.windowed import Aggregate, Fold, Late, LatePanes, Refine, on_time_of
+from drivetrain.api.operations.windowed import Aggregate, Fold, Late, LatePanes, Refine, Top, on_time_of
 
 __all__ = [
     "Aggregate",
@@ -45,8 +46,10 @@ __all__ = [
     "Read",
     "Refine",
     "Rename",
+    "Sample",
     "Select",
     "Table",
+    "Top",
     "Union",
     "Write",
     "on_time_of",

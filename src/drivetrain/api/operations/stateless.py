@@ -137,14 +137,30 @@ class Filter(Operation):
 
 
 @dataclass(frozen=True)
-class Union(Operation):
-    """All messages of all inputs; columns are matched by name."""
+class Sample(Operation):
+    """Keeps a part of the messages, chosen by a hash of the keys, or of the message without keys."""
 
+    fraction: float
+    keys: tuple[str, ...]
+    seed: int
+    is_counted: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        what = f"keys of {', '.join(self.keys)}" if self.keys else "messages"
+        return f"{self.fraction:g} of the {what}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Union(Operation):
+    """All messages of all inputs; columns are matched by name, and may be missing if `fills` is true."""
+
+    fills: bool = False
     keeps_number: ClassVar[bool] = True
 
     @property
     def described(self) -> str:
-        return "all inputs"
+        return "all inputs, missing columns null" if self.fills else "all inputs"
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,28 @@ class Aggregate(_Grouping):
 
 
 @dataclass(frozen=True)
+class Top(_Grouping):
+    """Groups by keys and a window and emits the messages of each group with the largest values. Stateful."""
+
+    n: int
+    by: Column
+
+    @property
+    def described(self) -> str:
+        return self._grouped(f"top {self.n} by {self.by}")
+
+    @property
+    def can_be_asked(self) -> bool:
+        """False: its state is Spark's own form of a heap."""
+        return False
+
+    @property
+    def emits_only_at_end(self) -> bool:
+        """True for a global window that emits once."""
+        return self.window.kind == "global" and self.window.emission == "discarding"
+
+
+@dataclass(frozen=True)
 class Fold(_Grouping):
     """Groups by keys and a window and folds each group with a Python function. Stateful."""
 

@@ -34,7 +34,9 @@ from drivetrain.api.operations import (
     Process,
     Refine,
     Rename,
+    Sample,
     Select,
+    Top,
     Union,
 )
 from drivetrain.errors import InternalError
@@ -46,6 +48,7 @@ from drivetrain.spark.compile import (
     persistent,
     stateless,
     tasks,
+    top,
     windowed,
 )
 from drivetrain.spark.compile.frame import Frame
@@ -70,6 +73,7 @@ STATELESS: Final[Mapping[type[Operation], Stateless]] = {
     Rename: stateless.rename,
     EventTime: stateless.event_time,
     Union: stateless.union,
+    Sample: stateless.sample,
     JoinTable: stateless.join_table,
     Late: late.late_messages,
     LatePanes: windowed.late_panes,
@@ -79,6 +83,7 @@ STATELESS: Final[Mapping[type[Operation], Stateless]] = {
 
 STATEFUL: Final[Mapping[type[Operation], Stateful]] = {
     Aggregate: windowed.aggregate,
+    Top: top.top,
     Refine: windowed.refine,
     JoinStream: windowed.join_streams,
     Deduplicate: deduplication.deduplicate,
