@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from drivetrain.api.column_arguments import named_columns, require_names_of_columns
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.durations import milliseconds
+from drivetrain.api.early_results import early
 from drivetrain.api.functions import calls_of, function, named_after
 from drivetrain.api.graph_builder import require_of
 from drivetrain.api.grouped import Grouped
@@ -32,6 +33,7 @@ from drivetrain.api.operations import (
     Late,
     Map,
     OnError,
+    Operation,
     Output,
     Process,
     Rename,
@@ -309,11 +311,7 @@ class Stream(PassingOperators[T], Generic[T]):
         declared = dict(operation.outputs) if isinstance(operation, Process) else {}
         if name not in declared:
             raise no_output(self.id, name, operation)
-        made = Output(name, declared[name])
-        for node in self._app._nodes.values():
-            if node.inputs == (self.id,) and node.operation == made:
-                return Stream(self._app, node.id)
-        return self._add(f"{self.id}-{name}", made, None)
+        return self._once(f"{self.id}-{name}", Output(name, declared[name]), (self.id,))
 
     @property
     def late(self) -> Stream[Any]:
@@ -328,6 +326,28 @@ class Stream(PassingOperators[T], Generic[T]):
                 remedy="use .late of the stream that an aggregation of .window(...) returned",
             )
         return self._add("late", Late(self.id), None, inputs=())
+
+    @property
+    def early(self) -> Stream[Any]:
+        """The results so far of this stream's windows, after each batch that changes them, until they end.
+
+        A stream of its own, with the same columns: of each window the newest result counts, until the window
+        itself emits its result. Raises `GraphError` unless this is what native aggregations of tumbling or
+        sliding windows return.
+
+        >>> hourly = sales.group_by("item").window(windows.tumbling("1 h")).count()
+        >>> hourly.early
+        Stream('aggregate-early')
+        """
+        node = self._app._nodes[self.id]
+        return self._once(f"{self.id}-early", early(node), node.inputs)
+
+    def _once(self, kind: str, operation: Operation, inputs: tuple[str, ...]) -> Stream[Any]:
+        """The stream of a processor that is added when it is first asked for."""
+        for node in self._app._nodes.values():
+            if node.inputs == inputs and node.operation == operation:
+                return Stream(self._app, node.id)
+        return self._add(kind, operation, None, inputs=inputs)
 
     def _add(
         self,

@@ -15,6 +15,7 @@ from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES
 from .recipe import (
     Add,
     Deduplicate,
+    Early,
     Facts,
     Filter,
     FlatMap,
@@ -113,11 +114,18 @@ class Drawing:
                 self._add(step)
                 if isinstance(step, Window) and self._is_loose(step) and self.draw.random() < 0.7:
                     self._add(Late(inputs=(len(self.facts) - 1,)))
+                elif isinstance(step, Window) and self._has_early(step):
+                    self._add(Early(inputs=(len(self.facts) - 1,)))
         return self._figured(replace(self.recipe, sinks=self._sinks()))
 
     def _add(self, step: Step) -> None:
         self.recipe = replace(self.recipe, steps=(*self.recipe.steps, step))
         self.facts = facts_of(self.recipe)
+
+    def _has_early(self, step: Window) -> bool:
+        """Whether the counts so far of a window are read, too."""
+        counts = step.kind in ("tumbling", "sliding") and step.how in ("count", "counted")
+        return counts and not self._is_loose(step)
 
     def _is_loose(self, step: Step) -> bool:
         return self.facts[step.inputs[0]].loose
@@ -262,7 +270,10 @@ class Drawing:
     def _persistent(self, first: int, cut: bool) -> Step | None:
         ways = ["each", "windows", "changes", *([] if self.recipe.watched else ["asked"])]
         size = self.draw.choice([1_000, 5_000])
-        return Persistent(inputs=(first,), cut=cut, how=self.draw.choice(ways), size_ms=size)
+        how: Any = self.draw.choice(ways)
+        if how in ("each", "windows") and self._is_odd:
+            how = "timers"
+        return Persistent(inputs=(first,), cut=cut, how=how, size_ms=size)
 
     # -- the rest -------------------------------------------------------------------------------------
 
@@ -270,7 +281,7 @@ class Drawing:
         steps, count = self.recipe.steps, len(self.facts)
         read = {i for s in steps for i in s.inputs}
         ends = [i for i in range(count) if i not in read]
-        ends += [s.inputs[0] for s in steps if isinstance(s, Late)]
+        ends += [s.inputs[0] for s in steps if isinstance(s, Early | Late)]
         inner = [i for i in sorted(read) if i not in ends]
         ends += [self.draw.choice(inner)] if inner and self.draw.random() < 0.3 else []
         return tuple(Sink(i, self._sink_kind(i)) for i in sorted(set(ends)))

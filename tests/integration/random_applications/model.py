@@ -26,6 +26,7 @@ from .recipe import (
     WINDOW,
     Add,
     Deduplicate,
+    Early,
     Filter,
     FlatMap,
     Join,
@@ -45,6 +46,7 @@ from .recipe import (
     facts_of,
 )
 
+SECOND = 1_000_000
 END = 10**18
 """Later than every timestamp, in µs: the clock of an input that has ended."""
 
@@ -106,7 +108,7 @@ def streams_of(recipe: Recipe) -> list[Modelled]:
     """What every stream holds."""
     streams = [_source(source, recipe.watched) for source in recipe.sources]
     for step in recipe.steps:
-        inputs = recipe.step(step.inputs[0]).inputs if isinstance(step, Late) else step.inputs
+        inputs = recipe.step(step.inputs[0]).inputs if isinstance(step, Early | Late) else step.inputs
         streams.append(_computed(recipe, step, [streams[i] for i in inputs]))
     return streams
 
@@ -147,6 +149,10 @@ def _messages(  # noqa: C901 - one case for each kind of step
             return [replace(m, extras={}) for messages in inputs for m in messages]
         case Window():
             return _aggregated(step, recipe.key_type, first)
+        case Early():  # the last result of a window has all of its messages
+            window = recipe.step(step.inputs[0])
+            assert isinstance(window, Window)
+            return [replace(m, due=-END) for m in _aggregated(window, recipe.key_type, first)]
         case Top():
             return _largest(step, first)
         case Late():
@@ -329,6 +335,9 @@ def _by_persistent(step: Persistent, messages: Sequence[Message]) -> list[Messag
     match step.how:
         case "each":
             return [Message(m.ts, m.key, m.n) for m in messages]
+        case "timers":
+            seconds = {(m.key, m.ts // SECOND * SECOND + SECOND) for m in messages}
+            return [Message(at, key, at // SECOND % 7, at) for key, at in seconds]
         case "windows":
             windows = sliding_windows(messages, step.size_ms * 1000, step.size_ms * 1000)
             return [Message(_last_ms(end), k, _sum(inside), end) for (k, _, end), inside in windows.items()]

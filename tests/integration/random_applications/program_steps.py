@@ -5,6 +5,7 @@ from __future__ import annotations
 from .recipe import (
     Add,
     Deduplicate,
+    Early,
     Facts,
     Filter,
     FlatMap,
@@ -83,6 +84,10 @@ def step_lines(  # noqa: C901 - one case for each kind of step
             names = [] if step.kind == "everything" else ["window_start", "window_end"]
             columns = ", ".join(f'"{name}"' for name in ("key", "n", *names, "rank"))
             return [f"s{i} = {made}.select({columns})"]
+        case Early():
+            window = recipe.step(step.inputs[0])
+            assert isinstance(window, Window)
+            return [f's{i} = w{step.inputs[0]}.early.select({_columns(window, kind)}, n="n")']
         case Late():
             return [f's{i} = w{step.inputs[0]}.late.select("key", "n")']
         case Deduplicate():
@@ -321,6 +326,16 @@ def _persistent(i: int, first: str, step: Persistent, kind: str) -> list[str]:
                 "        self.state.update(m)",
                 "        yield m.key, m.n",
             ]
+        case "timers":
+            body += [
+                "",
+                "    def on_next(self, m):",
+                "        self.state.set_timer(m.ms // 1000 * 1000 + 1000)",
+                "",
+                "    def on_timer(self, key, at_ms):",
+                "        yield key, at_ms // 1000 % 7",
+            ]
+            first = f'{first}.with_columns(step="ms{i}", ms=F.unix_millis(timestamp()))'
         case "windows":
             body += ["", "    def on_window(self, key, start_ms, end_ms, value):", "        yield key, value"]
         case "changes":

@@ -142,6 +142,11 @@ class Late(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Early(Step):
+    """The counts so far of the window that is its input."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Deduplicate(Step):
     """By key within a span; `exact` compares timestamp and n too, and finds copies of one message."""
 
@@ -173,9 +178,11 @@ class Task(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Persistent(Step):
-    """each: passes messages on; windows: sums; changes: counts so far; asked: counts, for `state`."""
+    """each: passes messages on; windows: sums; changes: counts so far; asked: counts, for `state`;
+    timers: a timer at the end of each second that has messages.
+    """
 
-    how: Literal["each", "windows", "changes", "asked"]
+    how: Literal["each", "windows", "changes", "asked", "timers"]
     size_ms: int = 0
 
 
@@ -282,6 +289,8 @@ def _after(step: Step, inputs: list[Facts]) -> Facts:
             return replace(inputs[0], extras=())
         case Window():
             return _of_window(step, inputs[0])
+        case Early():
+            return replace(inputs[0], mode="running", is_end=True)
         case Top(kind="everything"):
             return Facts(("rank",), timed=False)
         case Top():

@@ -62,9 +62,10 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
         "Persistent",
         "Top",
         "Sample",
+        "Early",
     } <= {n for n, _ in steps}
     assert {("Task", how) for how in ("each", "batch", "outputs", "ticks", "totals")} <= steps
-    assert {("Persistent", how) for how in ("each", "windows", "changes", "asked")} <= steps
+    assert {("Persistent", how) for how in ("each", "windows", "changes", "asked", "timers")} <= steps
     sinks = {sink.kind for made in known for sink in made.sinks}
     assert sinks >= {
         "parquet",

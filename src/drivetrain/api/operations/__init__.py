@@ -18,7 +18,16 @@ from drivetrain.api.operations.stateless import (
     Select,
     Union,
 )
-from drivetrain.api.operations.windowed import Aggregate, Fold, Late, LatePanes, Refine, Top, on_time_of
+from drivetrain.api.operations.windowed import (
+    Aggregate,
+    Early,
+    Fold,
+    Late,
+    LatePanes,
+    Refine,
+    Top,
+    on_time_of,
+)
 
 __all__ = [
     "Aggregate",
@@ -26,6 +35,7 @@ __all__ = [
     "Calls",
     "Deduplicate",
     "Drop",
+    "Early",
     "EventTime",
     "Filter",
     "FlatMap",

@@ -110,6 +110,29 @@ class Fold(_Grouping):
 
 
 @dataclass(frozen=True)
+class Early(Operation):
+    """The results so far of windows that have not ended, after each batch that changes them. Stateful."""
+
+    aggregate: Aggregate
+
+    @property
+    def described(self) -> str:
+        return f"so far, {self.aggregate.described}"
+
+    @property
+    def keeps_state(self) -> bool:
+        return True
+
+    @property
+    def has_late_messages(self) -> bool:
+        return True
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return self.aggregate.functions
+
+
+@dataclass(frozen=True)
 class Late(Operation):
     """The messages that arrived too late for the windows of `of`, and its allowed lateness."""
 

@@ -20,6 +20,7 @@ from drivetrain.api.operations import (
     AsyncMap,
     Deduplicate,
     Drop,
+    Early,
     EventTime,
     Filter,
     FlatMap,
@@ -84,6 +85,7 @@ STATELESS: Final[Mapping[type[Operation], Stateless]] = {
 STATEFUL: Final[Mapping[type[Operation], Stateful]] = {
     Aggregate: windowed.aggregate,
     Top: top.top,
+    Early: windowed.early,
     Refine: windowed.refine,
     JoinStream: windowed.join_streams,
     Deduplicate: deduplication.deduplicate,

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.api.columns import Column
 from drivetrain.api.graph import Node
 from drivetrain.api.monoids import Aggregation
-from drivetrain.api.operations import Aggregate, Fold, How, JoinStream, LatePanes, Refine, Top
+from drivetrain.api.operations import Aggregate, Early, Fold, How, JoinStream, LatePanes, Refine, Top
 from drivetrain.api.windows import Window
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS
 from drivetrain.errors import GraphError, OperatorTypeError
@@ -103,6 +103,18 @@ def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
         for name, a in operation.aggregations
         if isinstance(a, Aggregation)
     ]
+
+
+def early(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
+    """The results so far of windows that the clock has not passed, each after the batches that change it."""
+    operation, where = node.operation, str(node)
+    assert isinstance(operation, Early)
+    of, window = operation.aggregate, operation.aggregate.window
+    require_timestamps(inputs[0], window, where)
+    df = keyed(timed(inputs[0].resolved().df, window), of, where, around.report)
+    names = [name for name, _ in of.keys]
+    made = _windowed(df, window, names).agg(*aggregate_columns(of, where))
+    return StatefulPlan(_result(made, window, SHIFT_MS, names, [n for n, _ in of.aggregations]), "update")
 
 
 def late_panes(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
