@@ -94,16 +94,20 @@ def named_outputs(kind: type[Task[Any, Any]]) -> tuple[tuple[str, MessageType], 
 
 def _without_to(hook: Any) -> object | None:
     """The type of the main results of a hook whose annotation mentions `To`; None for any other hook."""
-    element = element_annotation(returned_annotation(hook))
-    if element is To:
-        return str  # nothing leaves its main output, but a stream has a type
-    options = typing.get_args(element) if typing.get_origin(element) in (typing.Union, UnionType) else ()
-    if To not in options:
+    options = _options(hook)
+    main = [option for option in options if option not in (To, At[To])]
+    if len(main) == len(options):
         return None
-    main = [
-        option for option in options if option not in (To, At[To]) and typing.get_origin(option) is not At
-    ]
-    return functools.reduce(operator.or_, main) if main else str
+    plain = [option for option in main if typing.get_origin(option) is not At]
+    # If nothing leaves the main output, its stream still has a type.
+    return functools.reduce(operator.or_, plain) if plain else str
+
+
+def _options(hook: Any) -> tuple[Any, ...]:
+    """The types of which a result of a hook may be, by its annotation."""
+    element = element_annotation(returned_annotation(hook))
+    is_union = typing.get_origin(element) in (typing.Union, UnionType)
+    return typing.get_args(element) if is_union else (element,)
 
 
 def _persistent(
@@ -112,6 +116,7 @@ def _persistent(
     declared = returns if returns is not None else kind.output
     hooks = written_hooks(kind)
     telling = [hook for hook in hooks if element_annotation(returned_annotation(hook)) is not None]
+    telling.sort(key=lambda hook: set(_options(hook)) <= {To, At[To]})  # those with main results first
     telling += [hook for hook in hooks if returned_annotation(hook) is None]
     if declared is None and telling:
         declared = _without_to(telling[0])

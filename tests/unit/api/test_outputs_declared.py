@@ -61,7 +61,10 @@ def test_the_type_of_the_main_output_leaves_out_the_named_ones() -> None:
         key = "value"
         state = State(agg.count())
 
-        def on_change(self, key: str, value: int) -> list[tuple[str, int] | To]:
+        def on_next(self, line: str) -> Iterator[At[To]]:
+            yield At(0, To("a", line))
+
+        def on_change(self, key: str, value: int) -> list[tuple[str, int] | At[tuple[str, int]] | To] | None:
             return [(key, value)]
 
     types = []
