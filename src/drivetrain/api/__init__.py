@@ -15,7 +15,7 @@ from drivetrain.api.persistent import PersistentTask, State
 from drivetrain.api.spark_functions import F
 from drivetrain.api.stream import Stream
 from drivetrain.api.table import Table
-from drivetrain.api.task import At, Task, TaskContext
+from drivetrain.api.task import At, Task, TaskContext, To
 
 __all__ = [
     "Application",
@@ -31,6 +31,7 @@ __all__ = [
     "Table",
     "Task",
     "TaskContext",
+    "To",
     "accumulator",
     "agg",
     "col",

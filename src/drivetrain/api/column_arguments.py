@@ -2,7 +2,7 @@
 
 Columns are given as names, SQL text, recorded columns or Python functions.
 
-Called by `stream`.
+Called by `stream`, `passing_operators` and `grouped`.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drivetrain.api import monoids
+from drivetrain.api.column_arguments import as_column
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.folds import FoldMonoid, ReduceMonoid
 from drivetrain.api.functions import name_of, output_type
 from drivetrain.api.location import caller
 from drivetrain.api.monoids import Aggregation, Monoid
-from drivetrain.api.operations import Aggregate, Fold, Function, Operation
+from drivetrain.api.operations import Aggregate, Fold, Function, Operation, Top
 from drivetrain.api.spelling import GROUPED_WORDS, other_word
 from drivetrain.api.types import MessageType
 from drivetrain.api.windows import Window, everything, require_window
@@ -20,6 +21,9 @@ from drivetrain.errors import GraphError
 Keys = tuple[tuple[str | None, Column | Function], ...]
 
 
+ADDED_BY_TOP = ("rank", "window_start", "window_end")
+"""The columns that `top` adds to those of messages."""
+_MOST_OF_TOP = 10_000
 S = TypeVar("S")
 """The type of streams of results."""
 
@@ -145,6 +149,26 @@ class Grouped(Generic[S]):
         """
         _require_one_column("mean", column, more)
         return self.aggregate(step=name, mean=monoids.mean(column))
+
+    def top(self, n: int, *, by: Column | str, name: str | None = None) -> S:
+        """The `n` messages of each group with the largest `by`, each with its `rank` from 1 on.
+
+        A result has the keys, `window_start` and `window_end` (unless the window is global), `rank`, and all
+        other columns of the message. Of messages with the same `by` the earlier one comes first, then the one
+        with the larger columns; messages whose `by` is null do not count. For the smallest, negate it:
+        `by="-price"`. Raises `GraphError` for an `n` that is not a whole number from 1 to 10,000.
+
+        >>> sales.group_by("item").window(windows.tumbling("1 d")).top(3, by="price", name="dearest")
+        Stream('dearest')
+        """
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= _MOST_OF_TOP:
+            raise GraphError(
+                "top cannot keep this number of messages",
+                where=f"top ({caller()})",
+                expected=f"a whole number from 1 to {_MOST_OF_TOP}",
+                got=repr(n),
+            )
+        return self._add("top", Top(self._named_keys(*ADDED_BY_TOP), self._window, n, as_column(by)), name)
 
     def reduce(
         self, fn: Callable[[Any, Any], Any], *, returns: object | None = None, name: str | None = None

@@ -211,18 +211,22 @@ def frequent(value: str | Column, k: int = 10) -> Aggregation:
 
 
 def first(value: str | Column) -> Aggregation:
-    """The value of the earliest message by event time.
+    """The value of the earliest message by event time; of several at that time, the smallest value.
+
+    Null is smaller than any value. A map has no order: use `F.min_by` for it.
 
     >>> print(first("price"))
     first(price)
     """
-    return Aggregation(F.min_by(_of(value), col("__ts")), f"first({value})")
+    return Aggregation(F.min_by(_of(value), F.struct(col("__ts"), _of(value))), f"first({value})")
 
 
 def last(value: str | Column) -> Aggregation:
-    """The value of the latest message by event time.
+    """The value of the latest message by event time; of several at that time, the largest value.
+
+    Null is smaller than any value. A map has no order: use `F.max_by` for it.
 
     >>> print(last("price"))
     last(price)
     """
-    return Aggregation(F.max_by(_of(value), col("__ts")), f"last({value})")
+    return Aggregation(F.max_by(_of(value), F.struct(col("__ts"), _of(value))), f"last({value})")

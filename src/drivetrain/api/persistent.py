@@ -15,13 +15,15 @@ Drivetrain calls the hooks that you write, in this order:
 
 1. `on_start(context)` once in each process that holds some of its keys;
 2. `on_window(key, start_ms, end_ms, value)` for each key of a window that has ended;
-3. `on_next(message)` for each message, in which `self.state` is that of the message's key: `update`, `get`.
+3. `on_timer(key, at_ms)` for each timer that the clock has reached, in order; `on_next`, `on_change` and
+   `on_timer` set them for their key with `self.state.set_timer(at_ms)`;
+4. `on_next(message)` for each message, in which `self.state` is that of the message's key: `update`, `get`.
    Without an `on_next`, every message is merged into the state of its key, before the shuffle if possible;
-4. `on_change(key, value)` for each key whose state a batch has changed;
-5. `on_clock(clock_ms)` when the clock has moved.
+5. `on_change(key, value)` for each key whose state a batch has changed;
+6. `on_clock(clock_ms)` when the clock has moved.
 
-Results have the timestamp of the message, the last millisecond of the window, or the clock. A Task without
-hooks has no results and only serves queries.
+Results have the timestamp of the message, the last millisecond of the window, the time of the timer, or the
+clock. A Task without hooks has no results and only serves queries.
 
 The state does not depend on the number of cores or tasks. `as_of="1 h"` keeps the exact state as of every
 full hour of application time, for the time `keep`.
@@ -29,14 +31,13 @@ full hour of application time, for the time `keep`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from drivetrain.api.durations import duration_text, milliseconds
 from drivetrain.api.key_monoids import monoid_of, name_of_monoid
 from drivetrain.api.monoids import Aggregation, Monoid
-from drivetrain.api.task import At, In, Out, Task
+from drivetrain.api.task import In, Out, Results, Task
 from drivetrain.api.windows import Window
 from drivetrain.errors import GraphError
 
@@ -70,6 +71,14 @@ class KeyedState(Protocol):
 
         With a window: that of the oldest open window that contains the current message.
         """
+        ...
+
+    def set_timer(self, at_ms: int) -> None:
+        """Have `on_timer` called for the current key when the clock reaches a time (ms since the epoch)."""
+        ...
+
+    def cancel_timer(self, at_ms: int | None = None) -> None:
+        """Cancel the timer of the current key at a time, or all of its timers."""
         ...
 
 
@@ -179,16 +188,19 @@ class PersistentTask(Task[In, Out], Generic[In, Out]):
     state: ClassVar[State]
     key: Any = None
 
-    def on_next(self, message: In) -> Iterable[Out | At[Out]] | None:
+    def on_next(self, message: In) -> Results[Out]:
         """Called with each message; yield or return results."""
         self.state.update(message)
         return None
 
-    def on_change(self, key: Any, value: Any) -> Iterable[Out | At[Out]] | None:
+    def on_change(self, key: Any, value: Any) -> Results[Out]:
         """Called once a batch for each key that changed, with its value."""
 
-    def on_window(self, key: Any, start_ms: int, end_ms: int, value: Any) -> Iterable[Out | At[Out]] | None:
+    def on_window(self, key: Any, start_ms: int, end_ms: int, value: Any) -> Results[Out]:
         """Called for each key of a window that has ended, with its last value."""
+
+    def on_timer(self, key: Any, at_ms: int) -> Results[Out]:
+        """Called once for each timer of a key, when the clock has reached it, or when the input has ended."""
 
 
 def merges_only(kind: type) -> bool:
@@ -216,7 +228,7 @@ def persistence(kind: type[PersistentTask[Any, Any]]) -> Persistent:
 
 def written_hooks(kind: type[PersistentTask[Any, Any]]) -> list[Any]:
     """The hooks with results that a persistent Task itself defines."""
-    names = ("on_next", "on_change", "on_window", "on_clock", "on_stop")
+    names = ("on_next", "on_change", "on_window", "on_timer", "on_clock", "on_stop")
     return [getattr(kind, n) for n in names if getattr(kind, n) is not getattr(PersistentTask, n)]
 
 

@@ -5,17 +5,25 @@ Called by `stream` and `application`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import operator
+import re
+import typing
+from collections.abc import Callable, Mapping
+from types import UnionType
 from typing import Any
 
 from drivetrain.api.functions import output_type
 from drivetrain.api.location import caller
-from drivetrain.api.operations import Process
+from drivetrain.api.operations import Operation, Process
 from drivetrain.api.partitioners import Partitioner
 from drivetrain.api.persistent import PersistentTask, persistence, written_hooks
-from drivetrain.api.task import Task
+from drivetrain.api.task import At, Task, To
 from drivetrain.api.types import MessageType, element_annotation, message_type, returned_annotation
+from drivetrain.config.nearest import did_you_mean
 from drivetrain.errors import GraphError
+
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 
 
 def handles_clock(kind: type[Task[Any, Any]]) -> bool:
@@ -44,12 +52,62 @@ def process(
         return _persistent(task, kind, returns)
     batched = hasattr(kind, "on_batch")
     declared = returns if returns is not None else kind.output
+    if declared is None and not batched:
+        declared = _without_to(kind.on_next)
     out: MessageType = output_type(
         kind.__name__, where, kind.on_next, declared, element=declared is None and not batched
     )
     return Process(
-        task, kind.__name__, out, parallelism, partitioners, kind.stateful, batched, handles_clock(kind)
+        task,
+        kind.__name__,
+        out,
+        parallelism,
+        partitioners,
+        kind.stateful,
+        batched,
+        handles_clock(kind),
+        outputs=named_outputs(kind),
     )
+
+
+def named_outputs(kind: type[Task[Any, Any]]) -> tuple[tuple[str, MessageType], ...]:
+    """The named outputs that a Task class declares; raises `GraphError` for a name or type that cannot be."""
+    if not isinstance(kind.outputs, Mapping):
+        raise GraphError(
+            f"{kind.__name__}.outputs cannot be read",
+            where=str(caller()),
+            expected='names with their types, such as outputs = {"refused": Refusal}',
+            got=repr(kind.outputs),
+        )
+    found = []
+    for name, declared in kind.outputs.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise GraphError(
+                f"{kind.__name__}.outputs has a name that no output can have",
+                where=str(caller()),
+                expected="letters, digits and _, starting with a letter",
+                got=repr(name),
+            )
+        found.append((name, output_type(f"{kind.__name__}, its output {name}", caller(), kind, declared)))
+    return tuple(found)
+
+
+def _without_to(hook: Any) -> object | None:
+    """The type of the main results of a hook whose annotation mentions `To`; None for any other hook."""
+    options = _options(hook)
+    main = [option for option in options if option not in (To, At[To])]
+    if len(main) == len(options):
+        return None
+    plain = [option for option in main if typing.get_origin(option) is not At]
+    # If nothing leaves the main output, its stream still has a type.
+    return functools.reduce(operator.or_, plain) if plain else str
+
+
+def _options(hook: Any) -> tuple[Any, ...]:
+    """The types of which a result of a hook may be, by its annotation."""
+    element = element_annotation(returned_annotation(hook))
+    is_union = typing.get_origin(element) in (typing.Union, UnionType)
+    return typing.get_args(element) if is_union else (element,)
 
 
 def _persistent(
@@ -58,12 +116,42 @@ def _persistent(
     declared = returns if returns is not None else kind.output
     hooks = written_hooks(kind)
     telling = [hook for hook in hooks if element_annotation(returned_annotation(hook)) is not None]
+    telling.sort(key=lambda hook: set(_options(hook)) <= {To, At[To]})  # those with main results first
     telling += [hook for hook in hooks if returned_annotation(hook) is None]
+    if declared is None and telling:
+        declared = _without_to(telling[0])
     if declared is not None or telling:
         of = (*telling, kind.on_next)[0]
         out = output_type(kind.__name__, caller(), of, declared, element=declared is None)
     else:
         out = message_type(str)  # nothing leaves it, but a stream has a type
     return Process(
-        task, kind.__name__, out, 1, (), stateful=True, batched=False, persistent=persistence(kind)
+        task,
+        kind.__name__,
+        out,
+        1,
+        (),
+        stateful=True,
+        batched=False,
+        persistent=persistence(kind),
+        outputs=named_outputs(kind),
+    )
+
+
+def no_output(id: str, name: str, operation: Operation) -> GraphError:
+    """The error for an output that a processor does not have."""
+    if not isinstance(operation, Process):
+        return GraphError(
+            "only a Task has named outputs",
+            where=f"{id} ({caller()})",
+            got=f"output({name!r}) of {type(operation).__name__.lower()}",
+            remedy="use .output of the stream that process(...) returned",
+        )
+    names = [known for known, _ in operation.outputs]
+    return GraphError(
+        f"{operation.task_name} has no output {name!r}",
+        where=f"{id} ({caller()})",
+        expected=", ".join(names) or "a class attribute outputs",
+        got=name,
+        remedy=did_you_mean(name, names, otherwise=f'declare it: outputs = {{"{name}": ...}}'),
     )

@@ -13,42 +13,36 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from drivetrain.api.column_arguments import (
-    as_column,
-    event_time,
-    named_columns,
-    require_names_of_columns,
-)
+from drivetrain.api.column_arguments import named_columns, require_names_of_columns
 from drivetrain.api.columns import Column, require_free_names
 from drivetrain.api.durations import milliseconds
+from drivetrain.api.early_results import early
 from drivetrain.api.functions import calls_of, function, named_after
-from drivetrain.api.graph_builder import GraphBuilder, require_of
+from drivetrain.api.graph_builder import require_of
 from drivetrain.api.grouped import Grouped
 from drivetrain.api.location import caller
 from drivetrain.api.operations import (
     AsyncMap,
-    Deduplicate,
     Drop,
-    Filter,
     FlatMap,
-    Function,
     JoinKind,
     JoinStream,
     JoinTable,
     Late,
-    Log,
     Map,
     OnError,
+    Operation,
+    Output,
+    Process,
     Rename,
     Select,
     Union,
-    Write,
 )
 from drivetrain.api.partitioners import Partitioner, shuffle
-from drivetrain.api.processes import process
-from drivetrain.api.sinks import Sink
+from drivetrain.api.passing_operators import PassingOperators
+from drivetrain.api.processes import no_output, process
 from drivetrain.api.spelling import STREAM_WORDS, other_word
 from drivetrain.api.table import Table, require_join
 from drivetrain.api.task import Task
@@ -59,19 +53,12 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Stream(Generic[T]):
+class Stream(PassingOperators[T], Generic[T]):
     """The messages that one processor emits; returned by `Application.read` and by operators.
 
     >>> sales.filter("price > 5").map(lambda sale: sale.item, returns=str)
     Stream('map')
     """
-
-    def __init__(self, app: GraphBuilder, id: str) -> None:
-        self._app = app
-        self.id = id
-
-    def __repr__(self) -> str:
-        return f"Stream({self.id!r})"
 
     if not TYPE_CHECKING:
 
@@ -143,25 +130,6 @@ class Stream(Generic[T]):
         made = function("flat_map", caller(), fn, returns, element=True, on_error=on_error)
         return self._add("flat_map", FlatMap(made), name, fn)
 
-    def filter(
-        self,
-        condition: Column | str | Callable[[T], bool],
-        *,
-        on_error: OnError = "fail",
-        name: str | None = None,
-    ) -> Stream[T]:
-        """Keep the messages for which the condition (a column, SQL text or a function) is true.
-
-        >>> cheap = sales.filter("price < 5 OR item IS NULL")
-        >>> dear = sales.filter(lambda sale: sale.price > 5, name="dear")
-        """
-        what: Column | Function
-        if isinstance(condition, Column | str):
-            what = as_column(condition)
-        else:
-            what = function("filter", caller(), condition, bool, on_error=on_error)
-        return self._add("filter", Filter(what), name, condition)
-
     def select(self, *columns: Column | str, step: str | None = None, **named: Any) -> Stream[Any]:
         """Keep only these columns: names, SQL expressions or columns; `x=...` is a computed column named `x`.
 
@@ -204,41 +172,6 @@ class Stream(Generic[T]):
         require_free_names(names)
         return self._add("rename", Rename(tuple(names.items())), step)
 
-    def event_time(
-        self,
-        column: Column | str,
-        *,
-        max_disorder: str = "0 s",
-        partition: Column | str | None = None,
-        partitions: int | Iterable[int | str] | None = None,
-        idle_timeout: str | None = None,
-        name: str | None = None,
-    ) -> Stream[T]:
-        """Take the timestamp from a column; messages are out of order by at most `max_disorder`.
-
-        A message that is farther out of order may be late for its window; late messages are counted. To give
-        each partition of the input its own clock, name the column with the partition in `partition`, and its
-        values in `partitions` (a number n means 0 to n - 1); the smallest of these clocks is the stream's.
-        The clock ignores a partition without messages for `idle_timeout` ("30 s" by default). Raises
-        `GraphError` for invalid partitions.
-
-        >>> sales.event_time("sold", max_disorder="10 min")
-        Stream('event_time')
-        >>> sales.event_time("sold", partition="shop", partitions=["eu", "us"], name="by_shop")
-        Stream('by_shop')
-        """
-        operation = event_time(column, max_disorder, partition, partitions, idle_timeout)
-        return self._add("event_time", operation, name)
-
-    def log(self, limit: int = 20, *, name: str | None = None) -> Stream[T]:
-        """Write up to `limit` messages of every batch to the log; the stream is unchanged.
-
-        >>> sales.log(5)
-        Stream('sales')
-        """
-        self._add("log", Log(limit), name)
-        return self
-
     # -- groups and windows ------------------------------------------------------------------------
 
     def group_by(self, *keys: Column | str, **named: Any) -> Grouped[Stream[Any]]:
@@ -264,25 +197,32 @@ class Stream(Generic[T]):
         require_window(window)
         return Grouped(self._add, (), window)
 
-    def deduplicate(self, *keys: str, within: str, name: str | None = None) -> Stream[T]:
-        """For each key, let a message pass and drop all messages within a span of time after it.
+    def union(
+        self,
+        *others: Stream[Any],
+        missing: Literal["null"] | None = None,
+        name: str | None = None,
+    ) -> Stream[T]:
+        """Combine the messages of these streams; columns are matched by name, whatever their order.
 
-        Messages are compared in the order of their timestamps: each waits until the clock reaches its
-        timestamp. Without `keys`, all columns together are the key.
-
-        >>> sales.deduplicate("item", within="1 h")
-        Stream('deduplicate')
-        """
-        return self._add("deduplicate", Deduplicate(keys, milliseconds(within, "within")), name)
-
-    def union(self, *others: Stream[Any], name: str | None = None) -> Stream[T]:
-        """Combine the messages of these streams; columns are matched by name.
+        All streams must have the same columns; with `missing="null"`, a column that a stream does not have is
+        null in its messages. Raises `GraphError` for another `missing`.
 
         >>> sales.filter("price > 5", name="dear").union(sales.filter("item = 'tea'", name="tea"))
         Stream('union')
+        >>> sales.union(sales.select("item", "sold", kind="'none'"), missing="null", name="wide")
+        Stream('wide')
         """
         require_of(self._app, *others)
-        return self._add("union", Union(), name, inputs=(self.id, *(o.id for o in others)))
+        if missing not in (None, "null"):
+            raise GraphError(
+                "union cannot fill missing columns with this",
+                where=f"union ({caller()})",
+                expected='missing="null", or nothing if all streams have the same columns',
+                got=repr(missing),
+            )
+        operation = Union(fills=missing is not None)
+        return self._add("union", operation, name, inputs=(self.id, *(o.id for o in others)))
 
     def join(
         self,
@@ -321,7 +261,7 @@ class Stream(Generic[T]):
         within_ms = milliseconds(within, "within")
         return self._add("join", JoinStream(columns, within_ms, how), name, inputs=(self.id, other.id))
 
-    # -- tasks and ends ----------------------------------------------------------------------------
+    # -- tasks -----------------------------------------------------------------------------------
 
     def process(
         self,
@@ -352,25 +292,26 @@ class Stream(Generic[T]):
             )
         return self._add(operation.task_name, operation, name)
 
-    def sink(self, sink: Sink, *, name: str | None = None) -> None:
-        """Write every message to a sink; a stream may have several sinks.
+    def output(self, name: str) -> Stream[Any]:
+        """The messages that a Task emits to its output `name`, with `To(name, value)`.
 
-        >>> sales.sink(sinks.parquet("out/"), name="out")
+        Each has the timestamp that a result of the main output would have. Raises `GraphError` for a stream
+        of another operator, or a name that the Task does not declare in `outputs`.
+
+        >>> class Priced(Task[Sale, Sale]):
+        ...     outputs = {"refused": str}
+        ...
+        ...     def on_next(self, sale: Sale) -> list[Sale | To]:
+        ...         return [sale if sale.price > 0 else To("refused", sale.item)]
+        >>> priced = sales.process(Priced)
+        >>> priced.output("refused")
+        Stream('Priced-refused')
         """
-        if not hasattr(sink, "guarantee"):
-            raise GraphError(
-                "not a sink", where=str(caller()), expected="one of drivetrain.sinks", got=type(sink).__name__
-            )
-        self._add("sink", Write(sink), name)
-
-    def cut(self) -> Stream[T]:
-        """Insert a channel: the following operators run as a separate query, which restarts alone.
-
-        >>> sales.map(lambda sale: sale.item, returns=str).cut().group_by("value").count()
-        Stream('aggregate')
-        """
-        self._app._cut(self.id)
-        return self
+        operation = self._app._nodes[self.id].operation
+        declared = dict(operation.outputs) if isinstance(operation, Process) else {}
+        if name not in declared:
+            raise no_output(self.id, name, operation)
+        return self._once(f"{self.id}-{name}", Output(name, declared[name]), (self.id,))
 
     @property
     def late(self) -> Stream[Any]:
@@ -385,6 +326,28 @@ class Stream(Generic[T]):
                 remedy="use .late of the stream that an aggregation of .window(...) returned",
             )
         return self._add("late", Late(self.id), None, inputs=())
+
+    @property
+    def early(self) -> Stream[Any]:
+        """The results so far of this stream's windows, after each batch that changes them, until they end.
+
+        A stream of its own, with the same columns: of each window the newest result counts, until the window
+        itself emits its result. Raises `GraphError` unless this is what native aggregations of tumbling or
+        sliding windows return.
+
+        >>> hourly = sales.group_by("item").window(windows.tumbling("1 h")).count()
+        >>> hourly.early
+        Stream('aggregate-early')
+        """
+        node = self._app._nodes[self.id]
+        return self._once(f"{self.id}-early", early(node), node.inputs)
+
+    def _once(self, kind: str, operation: Operation, inputs: tuple[str, ...]) -> Stream[Any]:
+        """The stream of a processor that is added when it is first asked for."""
+        for node in self._app._nodes.values():
+            if node.inputs == inputs and node.operation == operation:
+                return Stream(self._app, node.id)
+        return self._add(kind, operation, None, inputs=inputs)
 
     def _add(
         self,

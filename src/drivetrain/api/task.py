@@ -13,6 +13,10 @@ return annotation of `on_next` (for `on_batch`: the class attribute `output`) de
 A result has the timestamp of its message; results of the other hooks have the clock as their timestamp;
 yield `At(timestamp_ms, value)` to set another one.
 
+Besides its main output a Task may have named ones, each with a type of its own: `outputs = {"refused":
+Refusal}`. The hooks yield `To("refused", Refusal(...))`, and `stream.process(...).output("refused")` is the
+stream of these values.
+
 A `Task` is stateless by default: its attributes may be lost between two batches, and changing one
 outside `on_start` is an error. With `stateful = True` the instance's attributes are its state: they
 are stored in Spark's state store, belong to every checkpoint, and survive a crash. They must be
@@ -21,9 +25,9 @@ picklable and small: each batch that reaches the task pickles them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -57,6 +61,24 @@ class At(Generic[Out]):
     value: Out
 
 
+@dataclass(frozen=True)
+class To:
+    """A result for one of the Task's named outputs, with the timestamp that any other result would have.
+
+    `At(timestamp_ms, To(output, value))` sets another timestamp.
+
+    >>> To("refused", "no price")
+    To(output='refused', value='no price')
+    """
+
+    output: str
+    value: Any
+
+
+Results: TypeAlias = Iterable[Out | To | At[Out] | At[To]] | None
+"""The results of a hook."""
+
+
 class Task(Generic[In, Out]):
     """Base class of user-defined processors; override the hooks you need.
 
@@ -67,16 +89,17 @@ class Task(Generic[In, Out]):
 
     stateful: ClassVar[bool] = False
     output: ClassVar[object | None] = None
+    outputs: ClassVar[Mapping[str, object]] = {}
 
     def on_start(self, context: TaskContext) -> None:
         """Called once, before the first message."""
 
-    def on_next(self, message: In) -> Iterable[Out | At[Out]] | None:
+    def on_next(self, message: In) -> Results[Out]:
         """Called with each message; yield or return results."""
         raise TypeError(f"{type(self).__name__} defines neither on_next nor on_batch")
 
-    def on_clock(self, clock_ms: int) -> Iterable[Out | At[Out]] | None:
+    def on_clock(self, clock_ms: int) -> Results[Out]:
         """Called when the inputs' clock has moved to `clock_ms`: only late messages can be older."""
 
-    def on_stop(self) -> Iterable[Out | At[Out]] | None:
+    def on_stop(self) -> Results[Out]:
         """Called when the application has finished."""

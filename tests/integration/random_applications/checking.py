@@ -19,7 +19,7 @@ from drivetrain.connectors.in_process.memory_sink import collected
 
 from .model import Expected, expected
 from .program import DATABASE
-from .recipe import Late, Recipe, Window, facts_of, group_of
+from .recipe import Facts, Late, Recipe, Window, facts_of, group_of
 from .topics import rows_of_topic
 from .values import same
 
@@ -58,7 +58,7 @@ def _compared(recipe: Recipe, j: int, found: Rows, wanted: Expected, columns: tu
     if sink.kind == "upsert":
         rows = Counter({row: 1 for row in rows if row[0] is not None})
     if facts.mode == "running" and sink.kind != "upsert":
-        found, rows = _newest(found, columns), _newest(rows, columns)
+        found, rows = _newest(found, columns, facts), _newest(rows, columns, facts)
     if sink.kind == "kafka" and sink.target.guarantee == "at least once" and recipe.crashes:
         again = Counter({row: times for row, times in found.items() if row in rows})
         return _told(rows - found, found - again, rows)
@@ -118,13 +118,14 @@ def _without_the_late(recipe: Recipe, wanted: list[Expected], found: dict[int, R
     return wrong[:10]
 
 
-def _newest(rows: Rows, columns: tuple[str, ...]) -> Rows:
-    """Of each key the largest count: running counts only grow."""
+def _newest(rows: Rows, columns: tuple[str, ...], facts: Facts) -> Rows:
+    """Of each group the largest count: running counts only grow."""
     newest: dict[Any, tuple[Any, ...]] = {}
-    key, n = columns.index("key"), columns.index("n")
+    n = columns.index("n")
     for row in rows:
-        if row[key] not in newest or newest[row[key]][n] < row[n]:
-            newest[row[key]] = row
+        group = tuple(row[columns.index(c)] for c in group_of(facts) if c in columns)
+        if group not in newest or newest[group][n] < row[n]:
+            newest[group] = row
     return Counter(newest.values())
 
 

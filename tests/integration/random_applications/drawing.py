@@ -15,6 +15,7 @@ from .program_steps import AGGREGATES, EXPRESSIONS, PYTHON, PYTHON_AGGREGATES
 from .recipe import (
     Add,
     Deduplicate,
+    Early,
     Facts,
     Filter,
     FlatMap,
@@ -25,10 +26,12 @@ from .recipe import (
     Map,
     Persistent,
     Recipe,
+    Sample,
     Sink,
     Step,
     TableJoin,
     Task,
+    Top,
     Union,
     Window,
     facts_of,
@@ -76,7 +79,9 @@ def killed_recipe_of(seed: int) -> Recipe:
     draw = random.Random(f"killed {seed}")
     for number in range(10_000 * (seed + 1), 10_000 * (seed + 2)):
         made = recipe_of(number)
-        stateful = sum(isinstance(step, Window | Join | Deduplicate | Persistent) for step in made.steps)
+        stateful = sum(
+            isinstance(step, Window | Top | Join | Deduplicate | Persistent) for step in made.steps
+        )
         if stateful > 1 and not made.watched and sum(len(source.rows) for source in made.sources) > 20:
             break
     points = [point for point in CrashPoint if point not in TRANSACTION_POINTS]
@@ -109,14 +114,26 @@ class Drawing:
                 self._add(step)
                 if isinstance(step, Window) and self._is_loose(step) and self.draw.random() < 0.7:
                     self._add(Late(inputs=(len(self.facts) - 1,)))
+                elif isinstance(step, Window) and self._has_early(step):
+                    self._add(Early(inputs=(len(self.facts) - 1,)))
         return self._figured(replace(self.recipe, sinks=self._sinks()))
 
     def _add(self, step: Step) -> None:
         self.recipe = replace(self.recipe, steps=(*self.recipe.steps, step))
         self.facts = facts_of(self.recipe)
 
+    def _has_early(self, step: Window) -> bool:
+        """Whether the counts so far of a window are read, too."""
+        counts = step.kind in ("tumbling", "sliding") and step.how in ("count", "counted")
+        return counts and not self._is_loose(step)
+
     def _is_loose(self, step: Step) -> bool:
         return self.facts[step.inputs[0]].loose
+
+    @property
+    def _is_odd(self) -> bool:
+        """A choice that is not drawn, so that seeds keep the rest of their applications."""
+        return (self.recipe.seed + len(self.facts)) % 2 == 1
 
     # -- steps --------------------------------------------------------------------------------------
 
@@ -153,6 +170,8 @@ class Drawing:
             case "flat_map":
                 return FlatMap(**into, most=3)
             case _:
+                if self._is_odd:
+                    return Sample(inputs=(first,), cut=cut, percent=50, seed=self.recipe.seed)
                 return Log(inputs=(first,))
 
     def _window(self, first: int, cut: bool) -> Step | None:
@@ -173,6 +192,9 @@ class Drawing:
             emission = "accumulating"
         size = draw.choice([500, 1_000, 3_000] if kind == "session" else [1_000, 5_000, 20_000])
         slide = size // draw.choice([2, 4]) if kind == "sliding" else 0
+        if how in ("top", "first", "min", "ratio") and by == "key" and not lateness and self._is_odd:
+            size = 0 if kind == "everything" else size
+            return Top(inputs=(first,), cut=cut, kind=kind, most=2, size_ms=size, slide_ms=slide)
         return Window(
             inputs=(first,), cut=cut, kind=kind, how=how, by=by, emission=emission, lateness_ms=lateness,
             size_ms=0 if kind == "everything" else size, slide_ms=slide,
@@ -222,7 +244,7 @@ class Drawing:
             return None
         second = self.draw.choice([i for i in others if i != first])
         if self.draw.random() < 0.5:
-            return Union(inputs=(first, second), cut=cut)
+            return Union(inputs=(first, second), cut=cut, fills=self._is_odd)
         within = self.draw.choice([0, 200, 1_000])
         how = self.draw.choice(["inner", "left"])
         if how == "left":  # without another draw, so that seeds keep the rest of their applications
@@ -240,12 +262,18 @@ class Drawing:
         ways = ["each", "batch"]
         ways += ["ticks"] if self.facts[first].timed else []
         ways += [] if self.recipe.watched else ["totals"]
-        return Task(inputs=(first,), cut=cut, how=self.draw.choice(ways), parallelism=self.draw.randint(1, 3))
+        how: Any = self.draw.choice(ways)
+        if how in ("each", "batch") and self._is_odd:
+            how = "outputs"
+        return Task(inputs=(first,), cut=cut, how=how, parallelism=self.draw.randint(1, 3))
 
     def _persistent(self, first: int, cut: bool) -> Step | None:
         ways = ["each", "windows", "changes", *([] if self.recipe.watched else ["asked"])]
         size = self.draw.choice([1_000, 5_000])
-        return Persistent(inputs=(first,), cut=cut, how=self.draw.choice(ways), size_ms=size)
+        how: Any = self.draw.choice(ways)
+        if how in ("each", "windows") and self._is_odd:
+            how = "timers"
+        return Persistent(inputs=(first,), cut=cut, how=how, size_ms=size)
 
     # -- the rest -------------------------------------------------------------------------------------
 
@@ -253,7 +281,7 @@ class Drawing:
         steps, count = self.recipe.steps, len(self.facts)
         read = {i for s in steps for i in s.inputs}
         ends = [i for i in range(count) if i not in read]
-        ends += [s.inputs[0] for s in steps if isinstance(s, Late)]
+        ends += [s.inputs[0] for s in steps if isinstance(s, Early | Late)]
         inner = [i for i in sorted(read) if i not in ends]
         ends += [self.draw.choice(inner)] if inner and self.draw.random() < 0.3 else []
         return tuple(Sink(i, self._sink_kind(i)) for i in sorted(set(ends)))

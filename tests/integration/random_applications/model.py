@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .model_hash import in_sample
 from .model_windows import (
     deduplicated,
     everything_windows,
@@ -25,6 +26,7 @@ from .recipe import (
     WINDOW,
     Add,
     Deduplicate,
+    Early,
     Filter,
     FlatMap,
     Join,
@@ -33,15 +35,18 @@ from .recipe import (
     Map,
     Persistent,
     Recipe,
+    Sample,
     Source,
     Step,
     TableJoin,
     Task,
+    Top,
     Union,
     Window,
     facts_of,
 )
 
+SECOND = 1_000_000
 END = 10**18
 """Later than every timestamp, in µs: the clock of an input that has ended."""
 
@@ -103,7 +108,7 @@ def streams_of(recipe: Recipe) -> list[Modelled]:
     """What every stream holds."""
     streams = [_source(source, recipe.watched) for source in recipe.sources]
     for step in recipe.steps:
-        inputs = recipe.step(step.inputs[0]).inputs if isinstance(step, Late) else step.inputs
+        inputs = recipe.step(step.inputs[0]).inputs if isinstance(step, Early | Late) else step.inputs
         streams.append(_computed(recipe, step, [streams[i] for i in inputs]))
     return streams
 
@@ -128,15 +133,28 @@ def _computed(recipe: Recipe, step: Step, inputs: list[Modelled]) -> Modelled:
     return Modelled(tuple(replace(m, due=-END) for m in messages if m.due <= clock), clock)
 
 
-def _messages(recipe: Recipe, step: Step, inputs: list[tuple[Message, ...]]) -> list[Message]:
+def _messages(  # noqa: C901 - one case for each kind of step
+    recipe: Recipe, step: Step, inputs: list[tuple[Message, ...]]
+) -> list[Message]:
     first = inputs[0]
     match step:
+        case Sample():
+            return [m for m in first if in_sample(m.n, step.percent, step.seed)]
+        case Union(fills=True):
+            more = [replace(m, n=None if m.n is None else m.n + 1) for m in first]
+            return [replace(m, extras={}) for messages in (more, *inputs[1:]) for m in messages]
         case Filter() | Add() | Map() | FlatMap() | Log():
             return [made for message in first for made in _one_by_one(step, message)]
         case Union():
             return [replace(m, extras={}) for messages in inputs for m in messages]
         case Window():
             return _aggregated(step, recipe.key_type, first)
+        case Early():  # the last result of a window has all of its messages
+            window = recipe.step(step.inputs[0])
+            assert isinstance(window, Window)
+            return [replace(m, due=-END) for m in _aggregated(window, recipe.key_type, first)]
+        case Top():
+            return _largest(step, first)
         case Late():
             return [
                 replace(m, extras={}) for m in late_of(first, is_loose=reads_loose(recipe, step.inputs[0]))
@@ -209,6 +227,25 @@ def _aggregated(step: Window, key_type: str, messages: Sequence[Message]) -> lis
     return made
 
 
+def _largest(step: Top, messages: Sequence[Message]) -> list[Message]:
+    """Of each key and window the messages with the largest n, of equal ones the earlier ones."""
+    size, slide = step.size_ms * 1000, step.slide_ms * 1000
+    match step.kind:
+        case "session":
+            windows = session_windows(messages, size)
+        case "everything":
+            windows = everything_windows(messages, END)
+        case _:
+            windows = sliding_windows(messages, size, slide or size)
+    made = []
+    for (key, start, end), inside in windows.items():
+        known = sorted((-m.n, m.ts) for m in inside if m.n is not None)
+        for rank, (less, _) in enumerate(known[: step.most], 1):
+            extras = {} if step.kind == "everything" else dict(zip(WINDOW, (start, end), strict=True))
+            made.append(Message(_last_ms(end), key, -less, end, {**extras, "rank": rank}))
+    return made
+
+
 def _last_ms(end: int) -> int:
     """The last whole millisecond before a window's end; both in microseconds."""
     return (end - 1) // 1000 * 1000
@@ -240,6 +277,11 @@ def _ratio(inside: Sequence[Message]) -> int | None:
     return None if total is None else total // len(inside)
 
 
+def _by_time(m: Message) -> tuple[int, bool, int]:
+    """The order of `first` and `last`: by time, then by value, null first."""
+    return m.ts, m.n is not None, m.n or 0
+
+
 AGGREGATES: dict[str, Callable[[Sequence[Message]], int | None]] = {
     "sum": _sum,
     "several": _sum,
@@ -254,8 +296,8 @@ AGGREGATES: dict[str, Callable[[Sequence[Message]], int | None]] = {
     "median": _median,
     "set": lambda inside: len(set(_known(inside))),
     "distinct": lambda inside: len(set(_known(inside))),
-    "first": lambda inside: min(m.ts for m in inside) // 1000,
-    "last": lambda inside: max(m.ts for m in inside) // 1000,
+    "first": lambda inside: min(inside, key=_by_time).n,
+    "last": lambda inside: max(inside, key=_by_time).n,
     "monoid": summed,
     "fold": summed,
 }
@@ -279,6 +321,8 @@ def _by_task(step: Task, messages: Sequence[Message]) -> list[Message]:
             return [Message(m.ts, m.key, None if m.n is None else m.n + 1) for m in messages]
         case "batch":
             return [Message(m.ts, m.key, m.n) for m in messages]
+        case "outputs":
+            return [Message(m.ts, m.key, m.n if m.n is None else m.n - m.n % 2) for m in messages]
         case "ticks":
             windows = sliding_windows(messages, 1_000_000, 1_000_000)
             return [Message(_last_ms(end), k, summed(inside), end) for (k, _, end), inside in windows.items()]
@@ -291,6 +335,9 @@ def _by_persistent(step: Persistent, messages: Sequence[Message]) -> list[Messag
     match step.how:
         case "each":
             return [Message(m.ts, m.key, m.n) for m in messages]
+        case "timers":
+            seconds = {(m.key, m.ts // SECOND * SECOND + SECOND) for m in messages}
+            return [Message(at, key, at // SECOND % 7, at) for key, at in seconds]
         case "windows":
             windows = sliding_windows(messages, step.size_ms * 1000, step.size_ms * 1000)
             return [Message(_last_ms(end), k, _sum(inside), end) for (k, _, end), inside in windows.items()]

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drivetrain import Application, At, F, Monoid, PersistentTask, State, Task
+from drivetrain import Application, At, F, Monoid, PersistentTask, State, Task, To
 from drivetrain import agg, col, lit, partitioners, sinks, sources, timestamp, windows
 
 HERE = Path(__file__).with_suffix("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .recipe import (
     Add,
     Deduplicate,
+    Early,
     Facts,
     Filter,
     FlatMap,
@@ -14,9 +15,11 @@ from .recipe import (
     Map,
     Persistent,
     Recipe,
+    Sample,
     Step,
     TableJoin,
     Task,
+    Top,
     Union,
     Window,
 )
@@ -38,8 +41,8 @@ AGGREGATES = {
     "top": ('agg.top_k("n", by="n", k=2)', "get(n, 0).value"),
     "distinct": ('agg.distinct_count("n")', "n"),
     "median": ('F.median("n")', "cast(floor(n * 2) as bigint)"),
-    "first": ("agg.first(F.unix_millis(timestamp()))", "n"),
-    "last": ("agg.last(F.unix_millis(timestamp()))", "n"),
+    "first": ('agg.first("n")', "n"),
+    "last": ('agg.last("n")', "n"),
     "several": ('agg.sum("n"), c=agg.count(), lo=agg.min("n"), hi=agg.max("n")', "n"),
 }
 """How an aggregation is written, and how its result becomes a whole number."""
@@ -64,10 +67,27 @@ def step_lines(  # noqa: C901 - one case for each kind of step
             return _flat_map(i, first, step, kind)
         case Log():
             return [f's{i} = s{step.inputs[0]}.log(2, name="step{i}")']
+        case Sample():
+            options = f'"n", seed={step.seed}, name="step{i}"'
+            return [f"s{i} = s{step.inputs[0]}.sample({step.percent} / 100, {options})"]
+        case Union(fills=True):
+            more = f'{first}.with_columns(step="more{i}", m=lit(1))'
+            made = f'{more}.union({", ".join(names[1:])}, missing="null", name="step{i}")'
+            return [f's{i} = {made}.select("key", n="n + coalesce(m, 0)")']
         case Union():
             return [f's{i} = {first}.union({", ".join(names[1:])}, name="step{i}")']
         case Window():
             return _window(i, first, step, kind)
+        case Top():
+            window = _window_text(Window(inputs=(), kind=step.kind, how="", **_sizes(step)))
+            made = f'{first}.group_by("key").window({window}).top({step.most}, by="n", name="step{i}")'
+            names = [] if step.kind == "everything" else ["window_start", "window_end"]
+            columns = ", ".join(f'"{name}"' for name in ("key", "n", *names, "rank"))
+            return [f"s{i} = {made}.select({columns})"]
+        case Early():
+            window = recipe.step(step.inputs[0])
+            assert isinstance(window, Window)
+            return [f's{i} = w{step.inputs[0]}.early.select({_columns(window, kind)}, n="n")']
         case Late():
             return [f's{i} = w{step.inputs[0]}.late.select("key", "n")']
         case Deduplicate():
@@ -183,6 +203,10 @@ def _window_text(step: Window) -> str:
     return f"windows.{step.kind}({sizes}{options})"
 
 
+def _sizes(step: Top) -> dict[str, int]:
+    return {"size_ms": step.size_ms, "slide_ms": step.slide_ms}
+
+
 def _monoid(i: int) -> list[str]:
     return [
         "",
@@ -231,6 +255,20 @@ def _task(i: int, first: str, step: Task, kind: str) -> list[str]:
         body = [output, "", "    def on_next(self, m):"]
         body += ["        yield m.key, None if m.n is None else m.n + 1", "", ""]
         return [*head, *body, f"s{i} = {first}.process(Task{i}, {options})"]
+    if step.how == "outputs":
+        body = [
+            output,
+            f'    outputs = {{"others": "less bigint, of {kind}"}}',
+            "",
+            "    def on_next(self, m):",
+            "        is_even = m.n is not None and m.n % 2 == 0",
+            '        yield (m.key, m.n) if is_even else To("others", (m.n and m.n - 1, m.key))',
+            "",
+            "",
+        ]
+        others = f't{i}.output("others").select(key="of", n="less")'
+        made = [f"t{i} = {first}.process(Task{i}, {options})", f"s{i} = t{i}.union({others})"]
+        return [*head, *body, *made]
     body = [
         "    stateful = True",
         output,
@@ -288,6 +326,16 @@ def _persistent(i: int, first: str, step: Persistent, kind: str) -> list[str]:
                 "        self.state.update(m)",
                 "        yield m.key, m.n",
             ]
+        case "timers":
+            body += [
+                "",
+                "    def on_next(self, m):",
+                "        self.state.set_timer(m.ms // 1000 * 1000 + 1000)",
+                "",
+                "    def on_timer(self, key, at_ms):",
+                "        yield key, at_ms // 1000 % 7",
+            ]
+            first = f'{first}.with_columns(step="ms{i}", ms=F.unix_millis(timestamp()))'
         case "windows":
             body += ["", "    def on_window(self, key, start_ms, end_ms, value):", "        yield key, value"]
         case "changes":

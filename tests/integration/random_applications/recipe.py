@@ -99,8 +99,18 @@ class Log(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sample(Step):
+    """What a hash of n and the seed keeps, in percent."""
+
+    percent: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Union(Step):
-    pass
+    """`fills`: the first stream has a column more, which the others lack; it is added to n."""
+
+    fills: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +127,23 @@ class Window(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Top(Step):
+    """The messages of a key and window with the largest n."""
+
+    kind: Literal["tumbling", "sliding", "session", "everything"]
+    most: int
+    size_ms: int = 0
+    slide_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Late(Step):
     """What came too late for the window that is its input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Early(Step):
+    """The counts so far of the window that is its input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,17 +168,21 @@ class TableJoin(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Step):
-    """each, batch: stateless; ticks: sums of seconds when the clock passes them; totals: sums at the end."""
+    """each, batch: stateless; outputs: all but even numbers go to a named output, and both are united again;
+    ticks: sums of seconds when the clock passes them; totals: sums at the end.
+    """
 
-    how: Literal["each", "batch", "ticks", "totals"]
+    how: Literal["each", "batch", "outputs", "ticks", "totals"]
     parallelism: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Persistent(Step):
-    """each: passes messages on; windows: sums; changes: counts so far; asked: counts, for `state`."""
+    """each: passes messages on; windows: sums; changes: counts so far; asked: counts, for `state`;
+    timers: a timer at the end of each second that has messages.
+    """
 
-    how: Literal["each", "windows", "changes", "asked"]
+    how: Literal["each", "windows", "changes", "asked", "timers"]
     size_ms: int = 0
 
 
@@ -254,12 +283,18 @@ def facts_of(recipe: Recipe) -> list[Facts]:
 
 def _after(step: Step, inputs: list[Facts]) -> Facts:
     match step:
-        case Filter() | Log() | Add():
+        case Filter() | Log() | Add() | Sample():
             return inputs[0]
-        case Map() | FlatMap() | Task(how="each" | "batch"):
+        case Map() | FlatMap() | Task(how="each" | "batch" | "outputs"):
             return replace(inputs[0], extras=())
         case Window():
             return _of_window(step, inputs[0])
+        case Early():
+            return replace(inputs[0], mode="running", is_end=True)
+        case Top(kind="everything"):
+            return Facts(("rank",), timed=False)
+        case Top():
+            return Facts((*WINDOW, "rank"))
         case Late():
             return Facts(mode="late", is_end=True)
         case TableJoin():

@@ -12,6 +12,8 @@ from dataclasses import replace
 from .model import keeping
 from .recipe import (
     Deduplicate,
+    Early,
+    Facts,
     Join,
     Late,
     Persistent,
@@ -21,6 +23,7 @@ from .recipe import (
     Step,
     Target,
     Task,
+    Top,
     Topic,
     Union,
     Window,
@@ -182,11 +185,8 @@ def is_sound(recipe: Recipe) -> bool:
         return False
     for step in recipe.steps:
         inputs = [facts[i] for i in step.inputs]
-        if isinstance(step, Late):
-            if step.inputs[0] < len(recipe.sources):
-                return False
-            window = recipe.step(step.inputs[0])
-            if not isinstance(window, Window) or not facts[window.inputs[0]].loose:
+        if isinstance(step, Early | Late):
+            if not _has_beside(recipe, facts, step):
                 return False
         elif any(f.is_end for f in inputs):
             return False
@@ -200,6 +200,17 @@ def is_sound(recipe: Recipe) -> bool:
     return all(
         (sink.kind == "none") == (sink.stream in asked) for sink in recipe.sinks if sink.stream in asked
     )
+
+
+def _has_beside(recipe: Recipe, facts: list[Facts], step: Early | Late) -> bool:
+    """Whether a step reads what a window has beside its results."""
+    window = None if recipe.source_of(step.inputs[0]) else recipe.step(step.inputs[0])
+    if not isinstance(window, Window):
+        return False
+    is_loose = facts[window.inputs[0]].loose
+    if isinstance(step, Late):
+        return is_loose
+    return not is_loose and window.how in ("count", "counted") and window.kind in ("tumbling", "sliding")
 
 
 def _keeps_promise(source: Source) -> bool:
@@ -220,7 +231,7 @@ def _is_asked(step: Step) -> bool:
 
 
 def _needs_time(step: Step) -> bool:
-    if isinstance(step, Window):
+    if isinstance(step, Window | Top):
         return step.kind != "everything"
     return isinstance(step, Deduplicate | Join | Persistent) or (
         isinstance(step, Task) and step.how == "ticks"

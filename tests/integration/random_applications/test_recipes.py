@@ -15,8 +15,9 @@ from drivetrain.core.plan.planner import plan
 from . import running
 from .drawing import recipe_of
 from .model import expected
+from .model_hash import in_sample, xxh64
 from .program import program_of
-from .recipe import Deduplicate, Filter, Join, Late, Recipe, Sink, Source, Window
+from .recipe import Deduplicate, Filter, Join, Late, Recipe, Sink, Source, Top, Window
 from .running import CrashError, Crashes, failure_of_killed, written
 from .shrinking import is_sound, shrunk, smaller_ones
 
@@ -50,11 +51,21 @@ def test_the_program_of_a_seed_can_be_loaded_and_planned(tmp_path: Path, seed: i
 def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
     known = [recipe_of(seed) for seed in range(150)]
     steps = {(type(step).__name__, getattr(step, "how", "")) for made in known for step in made.steps}
-    assert {"Window", "Late", "Join", "Union", "Deduplicate", "TableJoin", "Task", "Persistent"} <= {
-        n for n, _ in steps
-    }
-    assert {("Task", how) for how in ("each", "batch", "ticks", "totals")} <= steps
-    assert {("Persistent", how) for how in ("each", "windows", "changes", "asked")} <= steps
+    assert {
+        "Window",
+        "Late",
+        "Join",
+        "Union",
+        "Deduplicate",
+        "TableJoin",
+        "Task",
+        "Persistent",
+        "Top",
+        "Sample",
+        "Early",
+    } <= {n for n, _ in steps}
+    assert {("Task", how) for how in ("each", "batch", "outputs", "ticks", "totals")} <= steps
+    assert {("Persistent", how) for how in ("each", "windows", "changes", "asked", "timers")} <= steps
     sinks = {sink.kind for made in known for sink in made.sinks}
     assert sinks >= {
         "parquet",
@@ -76,7 +87,7 @@ def test_seeds_come_to_every_kind_of_step_and_sink() -> None:
 
 def test_the_model_knows_nothing_of_drivetrain() -> None:
     folder = Path(__file__).parent
-    for name in ("model.py", "model_windows.py", "recipe.py", "values.py"):
+    for name in ("model.py", "model_windows.py", "model_hash.py", "recipe.py", "values.py"):
         assert "drivetrain" not in (folder / name).read_text(), name
 
 
@@ -105,6 +116,24 @@ def test_the_model_of_joins_and_of_deduplication() -> None:
     assert model_of(made) == {(S, "a", 3): 1, (S, "a", 4): 1, (S + 1, "a", 5): 1, (0, None, 4): 1}
     once = recipe(Deduplicate(inputs=(0,), within_ms=1000, exact=False), rows=rows)
     assert model_of(once) == {(0, "a", 0): 1, (S + 1, "a", 1000): 1, (0, None, 0): 1}
+
+
+def test_the_model_of_the_largest() -> None:
+    rows = ((0, "a", 3), (5, "a", 7), (9, "a", 7), (1, "a", None), (S, "a", 9), (2, "b", 1))
+    made = recipe(Top(inputs=(0,), kind="tumbling", most=2, size_ms=1000), rows=rows)
+    assert model_of(made) == {
+        (S - 1000, "a", 7, 0, S, 1): 1,
+        (S - 1000, "a", 7, 0, S, 2): 1,
+        (S - 1000, "b", 1, 0, S, 1): 1,
+        (2 * S - 1000, "a", 9, S, 2 * S, 1): 1,
+    }
+
+
+def test_the_hash_of_the_model_is_the_published_one() -> None:
+    """The value is that of the reference implementation for eight zero bytes."""
+    assert xxh64(0, 0) == 0x34C96ACDCADB1BBB
+    kept = [n for n in range(1000) if in_sample(n, 20, 0)]
+    assert 150 < len(kept) < 250
 
 
 def test_an_input_without_an_end_gives_what_the_clock_has_passed() -> None:

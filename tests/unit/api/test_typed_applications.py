@@ -24,7 +24,7 @@ from typing import Any
 
 from drivetrain import (
     Application, At, F, PersistentTask, RunResult, State, Stream, Task, TaskContext, accumulator, agg, col,
-    expr, lit, partitioners, published_files, run, savepoint, sinks, sources, start, state, windows,
+    expr, lit, partitioners, published_files, run, savepoint, sinks, sources, start, state, windows, To,
 )
 
 @dataclass(frozen=True)
@@ -48,6 +48,16 @@ class Lengths(Task[str, int]):
     def on_next(self, message: str) -> Iterator[int | At[int]]:
         yield len(message)
         yield At(0, self.index)
+
+class Long(Task[str, int]):
+    outputs = {"long": str}
+
+    def on_next(self, message: str) -> Iterator[int | At[int] | To]:
+        yield len(message)
+        yield To("long", message)
+
+    def on_stop(self) -> list[At[To]]:
+        return [At(0, To("long", "end"))]
 
 class Totals(PersistentTask[Sale, tuple[str, float]]):
     key = "item"
@@ -86,6 +96,11 @@ reveal_type(sales.filter("price > 3").filter(col("price") > 3))  #: Stream[Sale]
 reveal_type(sales.select("item", euros="price / 100"))  #: Stream[Any]
 reveal_type(sales.with_columns(double=col("price") * 2, one=lit(1)))  #: Stream[Any]
 reveal_type(sales.event_time("at").deduplicate("item", within="1 h").log().cut())  #: Stream[Sale]
+reveal_type(lines.process(Long))  #: Stream[int]
+reveal_type(lines.process(Long).output("long"))  #: Stream[Any]
+reveal_type(sales.sample(0.1, "item", seed=3))  #: Stream[Sale]
+reveal_type(hourly.top(3, by="price"))  #: Stream[Any]
+reveal_type(sales.union(rows, missing="null"))  #: Stream[Sale]
 reveal_type(sales.union(rows))  #: Stream[Sale]
 reveal_type(sales.join(table, on="item"))  #: Stream[Any]
 reveal_type(hourly.count())  #: Stream[Any]

@@ -287,3 +287,16 @@ def test_the_next_call_is_for_the_end_of_a_window_or_of_a_pane() -> None:
     assert windowed.next_ms() == 30
     windowed.advance(30)
     assert (windowed.next_ms(), windowed.is_empty) == (None, True)
+
+
+def test_timers_are_kept_with_the_states_and_ask_for_the_next_call() -> None:
+    states = TwoStates(rules(None))
+    assert states.is_empty
+    states.timers.set(b"a", 30)
+    states.timers.set(b"b", 10)
+    again = TwoStates(rules(None), states.saved())
+    assert not again.is_empty
+    assert (again.timers.kept(), again.next_ms()) == ([(10, b"b"), (30, b"a")], 10)
+    again.timers.take(10)
+    again.timers.cancel(b"a")
+    assert TwoStates(rules(None), again.saved()).is_empty

@@ -27,7 +27,7 @@ MODULES += [
     "drivetrain.spark.run.running_application",
     "drivetrain.spark.state.state_query",
 ]
-TIMES = {"start_ms", "end_ms", "clock_ms", "timestamp_ms"}
+TIMES = {"start_ms", "at_ms", "end_ms", "clock_ms", "timestamp_ms"}
 """Parameters of hooks and results: moments, which Drivetrain or the data give."""
 HOOKS = re.compile(r"(Task|PersistentTask)\.on_\w+|Monoid\.(zero|add|plus|result)")
 """Methods that users write: the example of the class has them."""

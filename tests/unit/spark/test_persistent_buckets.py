@@ -351,3 +351,95 @@ def test_pictures_are_kept_for_as_long_as_is_said_and_those_of_a_life_given_up_a
     (tmp_path / "states" / "3" / "130").write_bytes(b"something else")
     with pytest.raises(InputError, match="picture of states is damaged"):
         kept.between(0, 200)
+
+
+class Reminding(PersistentTask[Any, tuple[str, str]]):
+    """A timer 10 ms after each message, which a message named `stop` cancels."""
+
+    key = "key"
+    state = State(agg.count())
+
+    def on_next(self, message: Any) -> None:
+        self.state.update(message)
+        if message.n < 0:
+            self.state.cancel_timer()
+        else:
+            self.state.set_timer(message.n + 10)
+
+    def on_timer(self, key: str, at_ms: int) -> Iterator[tuple[str, str]]:
+        yield key, f"{at_ms} of {self.state.get()}"
+
+
+def test_timers_are_called_once_in_order_when_the_clock_has_reached_them() -> None:
+    spark = Buckets(Reminding)
+    pack = packs(spark)["message"]
+    assert spark.batch(pack, [rows([(5, "a", 5), (7, "a", 7), (6, "a", 5)])], 0) == []
+    assert spark.batch(pack, [], 14) == []
+    assert spark.batch(pack, [], 15) == [(("a", "15 of 3"), 15)]
+    assert spark.batch(pack, [], 16) == []
+    assert spark.called == [], "a bucket is called when a timer is due, and not before"
+    assert spark.batch(pack, [rows([(30, "a", 30)])], 20) == [(("a", "17 of 3"), 17)], "before the messages"
+    assert spark.batch(pack, [], FINAL_CLOCK_MS) == [(("a", "40 of 4"), 40)]
+    assert spark.batch(pack, [], FINAL_CLOCK_MS) == []
+
+
+def test_a_timer_for_a_time_that_has_passed_is_called_after_the_messages_at_the_clock() -> None:
+    spark = Buckets(Reminding)
+    pack = packs(spark)["message"]
+    assert spark.batch(pack, [rows([(60, "a", 5), (61, "a", 45)])], 50) == [(("a", "15 of 2"), 50)]
+    assert spark.batch(pack, [rows([(70, "a", -1)])], 52) == []
+    assert spark.batch(pack, [], FINAL_CLOCK_MS) == [], "it was cancelled"
+
+
+class Ticking(PersistentTask[Any, tuple[str, int]]):
+    """Every 10 ms from the first message of a key on."""
+
+    key = "key"
+    state = State(agg.count())
+
+    def on_change(self, key: str, value: int) -> None:
+        if value == 1:
+            self.state.set_timer(10)
+
+    def on_timer(self, key: str, at_ms: int) -> Iterator[tuple[str, int]]:
+        yield key, at_ms
+        self.state.set_timer(at_ms + 10)
+
+
+@pytest.mark.parametrize("clocks", [[35], [9, 10, 29, 35], [34, 35]])
+def test_a_timer_that_sets_the_next_one_is_called_for_each_whatever_the_batches(clocks: list[int]) -> None:
+    spark = Buckets(Ticking)
+    pack = packs(spark)["column"]
+    found = spark.batch(pack, [rows([(1, "a", 1)])], 0)
+    for clock_ms in clocks:
+        found += spark.batch(pack, [], clock_ms)
+    assert found == [(("a", ms), ms) for ms in (10, 20, 30)]
+    assert spark.batch(pack, [], FINAL_CLOCK_MS) == [(("a", 40), 40)], "the end calls what is set, no others"
+
+
+def failure_of(task: type[PersistentTask[Any, Any]]) -> str:
+    spark = Buckets(task)
+    with pytest.raises(EmbeddedError) as caught:
+        spark.batch(packs(spark)["message"], [rows([(1, "a", 1)])], 5)
+    return str(recovered(str(caught.value)))
+
+
+def test_a_timer_that_cannot_be_set_is_an_error_of_its_hook() -> None:
+    class Wrong(Reminding):
+        def on_next(self, message: Any) -> None:
+            self.state.set_timer(message.n / 2)
+
+    class Keyless(Reminding):
+        def on_clock(self, clock_ms: int) -> None:
+            self.state.set_timer(clock_ms)
+
+    class Deaf(PersistentTask[Any, str]):
+        key = "key"
+        state = State(agg.count())
+
+        def on_next(self, message: Any) -> None:
+            self.state.set_timer(7)
+
+    assert "ms since the epoch" in failure_of(Wrong)
+    assert "timers belong to a key" in failure_of(Keyless)
+    assert "Deaf has no on_timer" in failure_of(Deaf)

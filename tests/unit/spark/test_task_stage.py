@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,17 +13,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from drivetrain.api import partitioners
 from drivetrain.api.operations import Process
-from drivetrain.api.task import At, Task, TaskContext
+from drivetrain.api.processes import named_outputs
+from drivetrain.api.task import At, Task, TaskContext, To
 from drivetrain.api.types import message_type
 from drivetrain.errors import OperatorError
+from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.tasks import TaskStage, _Chooser, _Dealer
 from drivetrain.spark.session.spark_errors import EmbeddedError, recovered
 
 TS_TYPE = pa.timestamp("us", "UTC")
-SCHEMA = pa.schema([("value", pa.string())])
+VALUES = StructType([StructField("value", StringType())])
+REFUSALS = StructType([StructField("key", StringType()), StructField("value", LongType())])
 
 
 def batch(values: list[str], *, timed: bool = True) -> pa.RecordBatch:
@@ -37,9 +43,16 @@ def stage(
     task: Any, *, clock_ms: int | None = None, last: bool = False, timed: bool = True, run_id: str = ""
 ) -> TaskStage:
     batched = hasattr(task, "on_batch")
-    operation = Process(task, "T", message_type(str), 1, (partitioners.shuffle(),), False, batched)
+    ways = (partitioners.shuffle(),)
+    outputs = named_outputs(task) if isinstance(task, type) else ()
+    operation = Process(task, "T", message_type(str), 1, ways, False, batched, outputs=outputs)
+    columns = ResultColumns(
+        operation.type,
+        VALUES,
+        tuple((name, type, REFUSALS) for name, type in operation.outputs),
+    )
     run_id = run_id or uuid.uuid4().hex
-    return TaskStage(operation, "t", "t (app.py:5)", ("value",), SCHEMA, timed, clock_ms, run_id, last, None)
+    return TaskStage(operation, "t", "t (app.py:5)", ("value",), columns, timed, clock_ms, run_id, last, None)
 
 
 def run(made: TaskStage, *batches: pa.RecordBatch) -> list[tuple[str, int]]:
@@ -50,6 +63,20 @@ def run(made: TaskStage, *batches: pa.RecordBatch) -> list[tuple[str, int]]:
         for row in zip(
             out.column("value").to_pylist(), out.column("__ts").cast(pa.int64()).to_pylist(), strict=True
         )
+    ]
+
+
+def run_of_outputs(made: TaskStage, *batches: pa.RecordBatch) -> list[tuple[Any, Any, int]]:
+    """(value of the main output, result for the output `refused`, timestamp in µs) of all results."""
+    found = [row for out in made(batches) for row in out.to_pylist()]
+    zero = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return [
+        (
+            row["value"],
+            row["__output"] and tuple(row["__output"]["refused"].values()),
+            (row["__ts"] - zero) // dt.timedelta(microseconds=1),
+        )
+        for row in found
     ]
 
 
@@ -318,3 +345,75 @@ def test_a_partitioner_that_chooses_no_task_is_an_error_with_the_message(choose:
     assert told in error.what
     assert error.operator == "t (app.py:5), its partitioner"
     assert error.message == "'a'"
+
+
+class Refusing(Task[str, str]):
+    outputs = {"refused": tuple[str, int]}  # noqa: RUF012 - as users write it
+
+    def on_next(self, message: str) -> Iterator[str | To]:
+        yield message if len(message) < 3 else To("refused", (message, len(message)))
+
+    def on_clock(self, clock_ms: int) -> Iterator[At[To]]:
+        yield At(3, To("refused", ("clock", clock_ms)))
+
+
+def test_results_for_a_named_output_are_beside_the_main_ones_with_their_timestamps() -> None:
+    made = stage(Refusing, clock_ms=9)
+    assert run_of_outputs(made, batch(["a", "long", "b"]), batch(["longer"])) == [
+        ("a", None, 0),
+        (None, ("long", 4), 1000),
+        ("b", None, 2000),
+        (None, ("longer", 6), 0),
+        (None, ("clock", 9), 3000),
+    ]
+
+
+def test_a_task_with_named_outputs_may_use_none_of_them() -> None:
+    assert run_of_outputs(stage(Refusing), batch(["a", "b"])) == [("a", None, 0), ("b", None, 1000)]
+
+
+def test_a_batched_task_emits_batches_to_named_outputs() -> None:
+    class Batched(Task[Any, Any]):
+        output = str
+        outputs = {"refused": tuple[str, int]}  # noqa: RUF012 - as users write it
+
+        def on_batch(self, given: pa.RecordBatch) -> Iterator[Any]:
+            yield given.slice(0, 1)
+            sizes = pa.array([7] * (given.num_rows - 1), pa.int64())
+            arrays = [sizes, given.column("value")[1:], given.column("__ts")[1:]]
+            yield To("refused", pa.RecordBatch.from_arrays(arrays, names=["value", "key", "__ts"]))
+
+    made = stage(Batched)
+    assert run_of_outputs(made, batch(["a", "b", "c"])) == [
+        ("a", None, 0),
+        (None, ("b", 7), 1000),
+        (None, ("c", 7), 2000),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (To("reused", "a"), r"no output 'reused': its class declares refused"),
+        (To("refused", "a"), r"expected tuple \(key string, value bigint\), got 'a'"),
+        (To("refused", ("a", "b")), r"column value to be int64, got 'b'"),
+        (To("refused", At(1, ("a", 1))), r"expected tuple"),
+    ],
+)
+def test_a_result_that_does_not_fit_its_output_is_an_error_of_the_task(result: To, message: str) -> None:
+    class Wrong(Refusing):
+        def on_next(self, given: str) -> Iterator[Any]:
+            yield given
+            yield result
+
+    error = failure(stage(Wrong), batch(["a"]))
+    assert re.search(message, str(error)), str(error)
+    assert "t (app.py:5)" in str(error.operator)
+
+
+def test_a_task_without_named_outputs_cannot_emit_to_one() -> None:
+    class Undeclared(Task[str, str]):
+        def on_next(self, given: str) -> Iterator[Any]:
+            yield To("refused", given)
+
+    assert "its class declares none" in str(failure(stage(Undeclared), batch(["a"])))

@@ -12,11 +12,22 @@ from drivetrain.api.operations.stateless import (
     JoinKind,
     JoinTable,
     Map,
+    Output,
     Rename,
+    Sample,
     Select,
     Union,
 )
-from drivetrain.api.operations.windowed import Aggregate, Fold, Late, LatePanes, Refine, on_time_of
+from drivetrain.api.operations.windowed import (
+    Aggregate,
+    Early,
+    Fold,
+    Late,
+    LatePanes,
+    Refine,
+    Top,
+    on_time_of,
+)
 
 __all__ = [
     "Aggregate",
@@ -24,6 +35,7 @@ __all__ = [
     "Calls",
     "Deduplicate",
     "Drop",
+    "Early",
     "EventTime",
     "Filter",
     "FlatMap",
@@ -39,12 +51,15 @@ __all__ = [
     "Map",
     "OnError",
     "Operation",
+    "Output",
     "Process",
     "Read",
     "Refine",
     "Rename",
+    "Sample",
     "Select",
     "Table",
+    "Top",
     "Union",
     "Write",
     "on_time_of",

@@ -55,6 +55,8 @@ class Operation:
     """Whether it emits as many messages as it takes."""
     is_counted: ClassVar[bool] = False
     """Whether its messages are counted as they pass, because their number cannot be derived."""
+    reads_aside: ClassVar[bool] = False
+    """Whether it reads what its input emits for it alone, and not the messages that all others read."""
     hears_end: ClassVar[bool] = False
     """Whether it must run once more, on an empty batch, when the input has ended."""
     realtime_obstacle: ClassVar[str | None] = None

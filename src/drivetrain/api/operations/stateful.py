@@ -85,6 +85,8 @@ class Process(Operation):
     batched: bool
     handles_clock: bool = False
     persistent: Persistent | None = None
+    outputs: tuple[tuple[str, MessageType], ...] = ()
+    """The named outputs besides the main one, with their types."""
     hears_end: ClassVar[bool] = True
     realtime_obstacle: ClassVar[str | None] = "is a Task, which Spark would give its messages only in batches"
 
@@ -121,4 +123,5 @@ class Process(Operation):
 
     def user_code(self) -> Iterator[Any]:
         yield self.task
+        yield from (type.python for _, type in self.outputs if type.python is not None)
         yield from (p.fn for p in self.partitioners if p.fn is not None)

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from drivetrain.api.columns import Column
 from drivetrain.api.durations import duration_text
 from drivetrain.api.operations.operation import Function, Operation
+from drivetrain.api.types import MessageType
 
 JoinKind = Literal["inner", "left", "right", "full"]
 
@@ -136,14 +137,44 @@ class Filter(Operation):
 
 
 @dataclass(frozen=True)
-class Union(Operation):
-    """All messages of all inputs; columns are matched by name."""
+class Sample(Operation):
+    """Keeps a part of the messages, chosen by a hash of the keys, or of the message without keys."""
 
+    fraction: float
+    keys: tuple[str, ...]
+    seed: int
+    is_counted: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        what = f"keys of {', '.join(self.keys)}" if self.keys else "messages"
+        return f"{self.fraction:g} of the {what}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Union(Operation):
+    """All messages of all inputs; columns are matched by name, and may be missing if `fills` is true."""
+
+    fills: bool = False
     keeps_number: ClassVar[bool] = True
 
     @property
     def described(self) -> str:
-        return "all inputs"
+        return "all inputs, missing columns null" if self.fills else "all inputs"
+
+
+@dataclass(frozen=True)
+class Output(Operation):
+    """The messages that a Task emits to its output of this name."""
+
+    name: str
+    type: MessageType
+    is_counted: ClassVar[bool] = True
+    reads_aside: ClassVar[bool] = True
+
+    @property
+    def described(self) -> str:
+        return f"{self.name} → {self.type}"
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,28 @@ class Aggregate(_Grouping):
 
 
 @dataclass(frozen=True)
+class Top(_Grouping):
+    """Groups by keys and a window and emits the messages of each group with the largest values. Stateful."""
+
+    n: int
+    by: Column
+
+    @property
+    def described(self) -> str:
+        return self._grouped(f"top {self.n} by {self.by}")
+
+    @property
+    def can_be_asked(self) -> bool:
+        """False: its state is Spark's own form of a heap."""
+        return False
+
+    @property
+    def emits_only_at_end(self) -> bool:
+        """True for a global window that emits once."""
+        return self.window.kind == "global" and self.window.emission == "discarding"
+
+
+@dataclass(frozen=True)
 class Fold(_Grouping):
     """Groups by keys and a window and folds each group with a Python function. Stateful."""
 
@@ -85,6 +107,29 @@ class Fold(_Grouping):
         yield from super().user_code()
         yield type(self.monoid)
         yield from (value for value in vars(self.monoid).values() if callable(value))
+
+
+@dataclass(frozen=True)
+class Early(Operation):
+    """The results so far of windows that have not ended, after each batch that changes them. Stateful."""
+
+    aggregate: Aggregate
+
+    @property
+    def described(self) -> str:
+        return f"so far, {self.aggregate.described}"
+
+    @property
+    def keeps_state(self) -> bool:
+        return True
+
+    @property
+    def has_late_messages(self) -> bool:
+        return True
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return self.aggregate.functions
 
 
 @dataclass(frozen=True)

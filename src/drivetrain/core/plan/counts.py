@@ -23,6 +23,9 @@ def derive(
     for _ in range(len(graph.nodes)):
         for node in graph.nodes.values():
             streams = [i for i in node.inputs if not graph.nodes[i].operation.is_table]
+            if node.operation.reads_aside:  # its input has counted other messages
+                taken[node.id] = given[node.id]
+                continue
             ups = [given[i] for i in streams]
             if taken[node.id] is None and ups and all(u is not None for u in ups):
                 taken[node.id] = sum(u for u in ups if u is not None)

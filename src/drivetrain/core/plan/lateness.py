@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 
 from drivetrain.api.graph import Graph, Node
-from drivetrain.api.operations import Aggregate, Fold, Late, LatePanes, Refine, Union
+from drivetrain.api.operations import Aggregate, Fold, Late, LatePanes, Refine, Top, Union
 from drivetrain.errors import GraphError
 
 
@@ -58,6 +58,13 @@ def _rewritten(node: Node) -> list[Node]:
             where=str(node),
             got="a fold, reduce or Monoid in a window with allowed_lateness",
             remedy="use the aggregations of drivetrain.agg, or take the late messages from .late",
+        )
+    if isinstance(operation, Top):
+        raise GraphError(
+            "top cannot allow lateness",
+            where=str(node),
+            got="a window with allowed_lateness: a late message may push out one that has been emitted",
+            remedy="allow more disorder with max_disorder, or take the late messages from .late",
         )
     assert isinstance(operation, Aggregate)
     prompt = dataclasses.replace(

@@ -91,6 +91,8 @@ class _Draft:
 
         `joins` means that `node` reads from several fragments: to be fused, they must become its trunk.
         """
+        if node.operation.reads_aside:
+            return None  # a channel after its producer holds other messages
         if self.graph.nodes[producer].cut:
             return "the application asks for it with cut()"
         if not (node.operation.keeps_state or joins):

@@ -46,6 +46,7 @@ import msgspec
 
 from drivetrain.api.persistent import Codec
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
+from drivetrain.core.state.key_timers import KeyTimers
 from drivetrain.core.state.paged_state import PagedState
 from drivetrain.core.state.state_rules import EVER, Ended, Span, StateRules
 from drivetrain.errors import InputError, InternalError, UserError
@@ -83,6 +84,8 @@ class TwoStates(Generic[S]):
         """How many messages arrived late since this object was created."""
         self.changed: dict[tuple[Span, bytes], None] = {}
         """The windows and keys that were updated since this object was created, in order."""
+        self.timers = KeyTimers()
+        """The timers of the keys, kept with their states."""
         self._is_timeless: Final = rules.window is None and rules.step_ms is None
         self._checkpoint: dict[Span, _Layer[S]] = {}
         self._panes: dict[int, dict[Span, _Layer[S]]] = {}
@@ -196,10 +199,10 @@ class TwoStates(Generic[S]):
         return ended, pictures
 
     def next_ms(self) -> int | None:
-        """The time at which `advance` is needed next even without messages; None: it is not."""
+        """The time at which `advance` or a timer is due next even without messages; None: none is."""
         ends = [span[1] for span in self._spans() if span != EVER and span[1] > self.clock_ms]
-        picture_ms = self._next_picture_ms()
-        return min(ends if picture_ms is None else [*ends, picture_ms], default=None)
+        others = (self._next_picture_ms(), self.timers.next_ms())
+        return min([*ends, *(ms for ms in others if ms is not None)], default=None)
 
     def _next_picture_ms(self) -> int | None:
         """The time of the next picture that changes anything: a pane ends, or a window is over by then."""
@@ -251,7 +254,7 @@ class TwoStates(Generic[S]):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to keep."""
-        return not self._checkpoint and not self._panes
+        return not self._checkpoint and not self._panes and not self.timers
 
     def saved(self) -> bytes:
         """All of it as bytes; only changed pages are encoded again."""
@@ -265,6 +268,7 @@ class TwoStates(Generic[S]):
             self.checkpoint_ms,
             self.newest_picture_ms,
             [(at, span[0], span[1], len(saved)) for at, span, saved in layers],
+            self.timers.kept(),
         )
         return _framed(msgspec.msgpack.encode(head), (saved for _, _, saved in layers))
 
@@ -279,6 +283,7 @@ class TwoStates(Generic[S]):
             )
         self.clock_ms, self.checkpoint_ms = head.clock_ms, head.checkpoint_ms
         self.newest_picture_ms = head.newest_picture_ms
+        self.timers = KeyTimers(head.timers)
         at = 0
         for pane, start, end, size in head.layers:
             into = self._checkpoint if pane is None else self._panes.setdefault(pane, {})
@@ -348,6 +353,7 @@ class _Head(msgspec.Struct, array_like=True):
     checkpoint_ms: int
     newest_picture_ms: int
     layers: list[tuple[int | None, int, int, int]]
+    timers: list[tuple[int, bytes]] = []
 
 
 class _Kept(msgspec.Struct, array_like=True):

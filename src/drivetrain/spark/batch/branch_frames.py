@@ -33,6 +33,7 @@ from drivetrain.spark.batch.small_batches import observed
 from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.batch.spark_text import quoted
 from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.named_outputs import divided
 from drivetrain.spark.compile.operators import compile_stateless
 from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.prepare.compile_context import CompileContext
@@ -192,7 +193,7 @@ class BranchFrames:
             df, letters = without_bad(persisted)
         if letters is not None:
             self.letters.append((node, letters))
-        return Frame(df, (), frame.message)
+        return divided(Frame(df, (), frame.message))
 
     def _release(self) -> None:
         for df in self._persisted:

@@ -51,6 +51,8 @@ class Frame:
     df: DataFrame
     steps: tuple[Step, ...] = ()
     message: type | None = None
+    with_outputs: DataFrame | None = None
+    """The same messages of a Task together with those for its named outputs: see `named_outputs`."""
 
     @property
     def columns(self) -> tuple[str, ...]:

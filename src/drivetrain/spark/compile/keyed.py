@@ -40,6 +40,7 @@ from drivetrain.spark.channel.clocked import EVENT_TIME
 from drivetrain.spark.channel.watermark import clock_of, watermark_of
 from drivetrain.spark.compile.arrow_messages import columns_of, keys_of, messages_of
 from drivetrain.spark.compile.frame import Frame, message_class
+from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.python_work import MeasuredBuckets, MeasuredStage
 from drivetrain.spark.compile.surroundings import Expand, StatefulPlan, Surroundings
@@ -84,9 +85,9 @@ def stateful_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -> 
     pack = TaskPack(columns, inputs[0].resolved().message, TS in routed.columns)
     packed = routed.mapInArrow(pack, PACKED)
     out = kept_in_buckets(packed, TaskFunction(operation, node.id, str(node)))
-    names = StructType.fromDDL(operation.type.ddl)
-    unpack = Unpack(names, 0, operation.type, str(node))
-    return StatefulPlan(out, expand=expander(unpack, names, message_class(operation.type)))
+    results = ResultColumns.of(operation)
+    unpack = UnpackResults(results, str(node))
+    return StatefulPlan(out, expand=expander(unpack, results.schema, message_class(operation.type)))
 
 
 def route_to_task(node: Node, inputs: Sequence[Frame]) -> DataFrame:
@@ -116,7 +117,7 @@ def kept_in_buckets(packed: DataFrame, fn: Callable[..., Iterator[pd.DataFrame]]
     )
 
 
-def expander(expand: Unpack, names: StructType, message: type | None) -> Expand:
+def expander(expand: Unpack | UnpackResults, names: StructType, message: type | None) -> Expand:
     """A function that turns a batch of packed results into a frame of messages with timestamps."""
     schema = StructType([*names.fields, StructField(TS, TimestampType())])
 
@@ -350,3 +351,19 @@ class Unpack:
             arrays += columns_of([e[1] for e in entries], self.type, rest, self.operator)
             arrays.append(pa.array([e[2] for e in entries], pa.int64()).cast(pa.timestamp("us", "UTC")))
             yield pa.RecordBatch.from_arrays(arrays, names=[*schema.names, TS])
+
+
+@dataclass(frozen=True)
+class UnpackResults:
+    """Unpacks the results of a Task into the columns of its outputs, and their timestamp."""
+
+    results: ResultColumns
+    operator: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One batch of results per batch of payloads."""
+        for batch in batches:
+            entries = [e for p in batch.column("payload").to_pylist() for e in cloudpickle.loads(p)]
+            arrays = self.results.arrays([e[1] for e in entries], self.operator)
+            arrays.append(pa.array([e[2] for e in entries], pa.int64()).cast(pa.timestamp("us", "UTC")))
+            yield pa.RecordBatch.from_arrays(arrays, names=[*self.results.schema.names, TS])

@@ -20,6 +20,7 @@ from drivetrain.api.operations import (
     AsyncMap,
     Deduplicate,
     Drop,
+    Early,
     EventTime,
     Filter,
     FlatMap,
@@ -30,14 +31,27 @@ from drivetrain.api.operations import (
     LatePanes,
     Map,
     Operation,
+    Output,
     Process,
     Refine,
     Rename,
+    Sample,
     Select,
+    Top,
     Union,
 )
 from drivetrain.errors import InternalError
-from drivetrain.spark.compile import deduplication, keyed, late, persistent, stateless, tasks, windowed
+from drivetrain.spark.compile import (
+    deduplication,
+    keyed,
+    late,
+    named_outputs,
+    persistent,
+    stateless,
+    tasks,
+    top,
+    windowed,
+)
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.surroundings import StatefulPlan, Surroundings
 
@@ -60,14 +74,18 @@ STATELESS: Final[Mapping[type[Operation], Stateless]] = {
     Rename: stateless.rename,
     EventTime: stateless.event_time,
     Union: stateless.union,
+    Sample: stateless.sample,
     JoinTable: stateless.join_table,
     Late: late.late_messages,
     LatePanes: windowed.late_panes,
+    Output: named_outputs.named_output,
     Process: tasks.stateless_task,
 }
 
 STATEFUL: Final[Mapping[type[Operation], Stateful]] = {
     Aggregate: windowed.aggregate,
+    Top: top.top,
+    Early: windowed.early,
     Refine: windowed.refine,
     JoinStream: windowed.join_streams,
     Deduplicate: deduplication.deduplicate,

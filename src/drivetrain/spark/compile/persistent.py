@@ -22,7 +22,8 @@ from drivetrain.api.persistent import merges_only
 from drivetrain.core.state.state_rules import StateRules
 from drivetrain.errors import GraphError
 from drivetrain.spark.compile.frame import Frame, message_class, require_column
-from drivetrain.spark.compile.keyed import PACKED, Unpack, expander, kept_in_buckets
+from drivetrain.spark.compile.keyed import PACKED, UnpackResults, expander, kept_in_buckets
+from drivetrain.spark.compile.named_outputs import ResultColumns
 from drivetrain.spark.compile.persistent_buckets import PersistentFunction
 from drivetrain.spark.compile.persistent_packs import ColumnPack, MessagePack, SumPack
 from drivetrain.spark.compile.persistent_rules import rules_of
@@ -48,10 +49,10 @@ def persistent_task(node: Node, inputs: Sequence[Frame], around: Surroundings) -
         rules = replace(rules, monoid=_taking(rules.monoid, columns, ready[0].message))
     packed = union.mapInArrow(MeasuredStage(_pack(node, rules, columns, ready[0])), PACKED)
     function = PersistentFunction(operation, node.id, str(node), rules, around.pictures, around.run_id)
-    names = StructType.fromDDL(operation.type.ddl)
     out = kept_in_buckets(packed, function)
-    unpack = Unpack(names, 0, operation.type, str(node))
-    return StatefulPlan(out, expand=expander(unpack, names, message_class(operation.type)))
+    results = ResultColumns.of(operation)
+    unpack = UnpackResults(results, str(node))
+    return StatefulPlan(out, expand=expander(unpack, results.schema, message_class(operation.type)))
 
 
 def _taking(monoid: ColumnMonoid, columns: tuple[str, ...], message: type | None) -> ColumnMonoid:

@@ -2,11 +2,11 @@
 
 A bucket is one Spark group, and its state one value of bytes of which only touched pages are decoded
 (`core.state.two_state`). A bucket is called when it has messages, by a timeout when one of its windows ends
-or a picture is due, and at the end if the Task has an `on_stop`. Other buckets, busy or idle, do not affect
-how often it is called.
+or a picture or a timer is due, and at the end if the Task has an `on_stop`. Other buckets, busy or idle, do
+not affect how often it is called.
 
-In a batch the clock moves first: ended windows are emitted and pictures are taken from the earlier messages,
-then the batch's messages are merged.
+In a batch the clock moves first: ended windows are emitted, pictures are taken from the earlier messages, and
+the timers that it has reached are called; then the batch's messages are merged.
 
 Called by `persistent`, through Spark.
 """
@@ -24,7 +24,7 @@ from pyspark import cloudpickle
 from drivetrain.api.operations import Process
 from drivetrain.api.persistent import RUNNING, PersistentTask, merges_only
 from drivetrain.api.task import Task
-from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS, ended_by, known_clock
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS, NO_CLOCK_MS, ended_by, known_clock
 from drivetrain.core.state.paged_state import BUCKETS, bucket_of
 from drivetrain.core.state.state_keys import decoded_key, encoded_key
 from drivetrain.core.state.state_rules import EVER, Span, StateRules
@@ -42,11 +42,37 @@ _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
 class RunningState:
     """`self.state` of a Task during a call of its hooks: the states of its bucket."""
 
-    def __init__(self, states: TwoStates[Any], bucket: int) -> None:
+    def __init__(self, states: TwoStates[Any], bucket: int, kind: type[PersistentTask[Any, Any]]) -> None:
         self._states: Final = states
         self._bucket: Final = bucket
+        self._kind: Final = kind
         self.key: bytes | None = None
         self.timestamp_ms = 0
+        self.timer_key: bytes | None = None
+        """The key whose timers can be set; None outside of hooks of one key."""
+        self.takes_timers = True
+        """False while the timers of an input that has ended are called: no clock would reach others."""
+
+    def set_timer(self, at_ms: int) -> None:
+        """Set a timer of the current key; raises RuntimeError if there is none, ValueError for no time."""
+        key = self._key_of_timers()
+        if self._kind.on_timer is PersistentTask.on_timer:
+            raise RuntimeError(f"{self._kind.__name__} has no on_timer, which a timer calls")
+        if isinstance(at_ms, bool) or not isinstance(at_ms, int) or not NO_CLOCK_MS <= at_ms <= LAST_MS:
+            raise ValueError(
+                f"a timer is set for ms since the epoch, in the years 1 to 9999, not for {at_ms!r}"
+            )
+        if self.takes_timers:
+            self._states.timers.set(key, at_ms)
+
+    def cancel_timer(self, at_ms: int | None = None) -> None:
+        """Cancel a timer of the current key, or all; raises RuntimeError if there is no current key."""
+        self._states.timers.cancel(self._key_of_timers(), at_ms)
+
+    def _key_of_timers(self) -> bytes:
+        if self.timer_key is None:
+            raise RuntimeError("timers belong to a key: set them in on_next, on_change or on_timer")
+        return self.timer_key
 
     def update(self, message: Any, timestamp_ms: int | None = None) -> None:
         """Merge a message into the state of the current key; raises RuntimeError if there is none."""
@@ -132,9 +158,9 @@ class _BucketBatch:
         self.states = states
         self.clock_ms = clock_ms
         self.task: Any = function.task(bucket, clock_ms)
-        self.running = RunningState(states, bucket)
-        setattr(self.task, RUNNING, self.running)
         kind: Any = type(self.task)
+        self.running = RunningState(states, bucket, kind)
+        setattr(self.task, RUNNING, self.running)
         self.merges = merges_only(kind)
         self.reports_changes = kind.on_change is not PersistentTask.on_change
         self.handles_clock = kind.on_clock is not Task.on_clock
@@ -167,6 +193,18 @@ class _BucketBatch:
             value = self._value(end.state)
             arguments = (decoded_key(end.key), *end.span, value)
             self._call("on_window", min(end.span[1] - 1, LAST_MS), *arguments)
+        self._call_timers(NO_CLOCK_MS)
+
+    def _call_timers(self, stamp_ms: int) -> None:
+        """Call the timers that the clock has reached; results are not older than `stamp_ms`."""
+        running, timers, until_ms = self.running, self.states.timers, ended_by(self.clock_ms)
+        running.takes_timers = self.clock_ms < FINAL_CLOCK_MS
+        while (timer := timers.take(until_ms)) is not None:
+            at_ms, key = timer
+            stamp_ms = max(stamp_ms, at_ms)
+            running.key, running.timer_key, running.timestamp_ms = key, key, at_ms
+            self._call("on_timer", stamp_ms, decoded_key(key), at_ms)
+        running.key, running.timer_key, running.takes_timers = None, None, True
 
     def take(self, entries: list[Any]) -> None:
         """Merge the messages of a batch, or their partial results."""
@@ -179,18 +217,20 @@ class _BucketBatch:
             return
         running, operator, task = self.running, self.function.operator, self.task
         for key, stamps, messages in entries:
-            running.key = key
+            running.key = running.timer_key = key
             for ts_us, message in zip(repeat(0) if stamps is None else stamps, messages, strict=False):
                 running.timestamp_ms = ts_us // 1000
                 collect(operator, task, message, ts_us, self._out, self._at_us)
-        running.key = None
+        running.key = running.timer_key = None
 
     def conclude(self) -> None:
         """Call the hooks for changed keys and for the clock."""
         stamp_ms = hook_stamp_ms(self.clock_ms)
         if self.reports_changes:
-            for span, key in self.states.changed:
+            for span, key in list(self.states.changed):
+                self.running.timer_key = key
                 self._call("on_change", stamp_ms, decoded_key(key), self._value(self.states.get(key, span)))
+        self._call_timers(stamp_ms)  # those that were set for a time which the clock has reached already
         if self.handles_clock and known_clock(self.clock_ms) is not None:
             self._call("on_clock", stamp_ms, self.clock_ms)
         if self.clock_ms >= FINAL_CLOCK_MS:

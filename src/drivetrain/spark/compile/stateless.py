@@ -28,7 +28,9 @@ from drivetrain.api.operations import (
     JoinTable,
     Map,
     Rename,
+    Sample,
     Select,
+    Union,
 )
 from drivetrain.errors import OperatorTypeError
 from drivetrain.runtime.channel.columns import PART, PUNCT, TS
@@ -213,6 +215,8 @@ def _partitioned(df: DataFrame, event_time: EventTime, where: str) -> DataFrame:
 def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     """All messages of all inputs, by the names of their columns."""
     frames, where = [frame.resolved() for frame in inputs], str(node)
+    if isinstance(node.operation, Union) and node.operation.fills:
+        frames = _with_all_columns(frames)
     first, *others = frames
     for other in others:
         if set(other.columns) != set(first.columns):
@@ -221,7 +225,7 @@ def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
                 where=where,
                 expected=", ".join(first.columns),
                 got=", ".join(other.columns),
-                remedy="bring them into one shape with select(...) first",
+                remedy='bring them into one shape with select(...), or let missing="null" fill the rest',
             )
     timed = all(f.timed for f in frames)
     df = None
@@ -232,6 +236,44 @@ def union(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
     assert df is not None
     same = all(f.message is first.message for f in frames)
     return Frame(df, (), first.message if same else None)
+
+
+def _with_all_columns(frames: list[Frame]) -> list[Frame]:
+    """The frames with every column that one of them has: null in those that do not have it."""
+    types = {f.name: f.dataType for frame in reversed(frames) for f in frame.df.schema.fields}
+    names = list(dict.fromkeys(name for frame in frames for name in frame.columns))
+    filled = []
+    for frame in frames:
+        missing = {name: F.lit(None).cast(types[name]) for name in names if name not in frame.columns}
+        filled.append(Frame(frame.df.withColumns(missing), (), None if missing else frame.message))
+    return filled
+
+
+def sample(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:
+    """The messages with a small hash: as many of all hashes are small as are to be kept."""
+    operation, frame = node.operation, inputs[0].resolved()
+    assert isinstance(operation, Sample)
+    for key in operation.keys:
+        require_column(key, frame.columns, str(node), "to sample by")
+    names = operation.keys or (*frame.columns, *([TS] if frame.timed else []))
+    maps = [name for name in names if "map<" in frame.df.schema[name].dataType.simpleString()]
+    if maps:
+        raise OperatorTypeError(
+            f"the column {maps[0]!r} has no hash",
+            where=str(node),
+            expected="columns without maps",
+            got=f"{maps[0]}: {frame.df.schema[maps[0]].dataType.simpleString()}",
+            remedy='name the columns that decide, as in sample(0.1, "id")',
+        )
+    limit = -(2**63) + round(operation.fraction * 2**64)
+    if limit >= 2**63:
+        return frame
+    quoted = [F.col("`" + name.replace("`", "``") + "`") for name in names]
+    return Frame(
+        frame.df.where(F.xxhash64(F.lit(operation.seed).cast("bigint"), *quoted) < F.lit(limit)),
+        (),
+        frame.message,
+    )
 
 
 def join_table(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:

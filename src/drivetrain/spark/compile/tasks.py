@@ -18,22 +18,21 @@ import pyarrow as pa
 from pyspark import TaskContext as SparkTaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from drivetrain.api.graph import Node
 from drivetrain.api.operations import Process
 from drivetrain.api.partitioners import Partitioner
-from drivetrain.api.task import At, Task, TaskContext
+from drivetrain.api.task import At, Task, TaskContext, To
 from drivetrain.core.clock.time_bounds import known_clock
-from drivetrain.errors import GraphError, OperatorError
+from drivetrain.errors import GraphError
 from drivetrain.runtime.channel.columns import TS
-from drivetrain.spark.compile.arrow_messages import columns_of, message_text, messages_of
+from drivetrain.spark.compile.arrow_messages import messages_of
 from drivetrain.spark.compile.frame import Frame, message_class
+from drivetrain.spark.compile.named_outputs import ResultColumns, refusal
 from drivetrain.spark.compile.python_stage import operator_error
 from drivetrain.spark.compile.python_work import MeasuredStage
 from drivetrain.spark.compile.surroundings import Surroundings
-from drivetrain.spark.session.spark_errors import embedded
 
 TO = "__to"
 _instances: dict[tuple[str, str, int], Task[Any, Any]] = {}
@@ -47,15 +46,15 @@ def stateless_task(node: Node, inputs: Sequence[Frame], around: Surroundings) ->
     operation = node.operation
     assert isinstance(operation, Process)
     routed = route(node, inputs)
-    out = StructType.fromDDL(operation.type.ddl)
+    results = ResultColumns.of(operation)
     is_timed = TS in routed.columns
-    schema = StructType(out.fields + ([routed.schema[TS]] if is_timed else []))
+    schema = StructType(results.schema.fields + ([routed.schema[TS]] if is_timed else []))
     stage = TaskStage(
         operation,
         node.id,
         str(node),
         tuple(c for c in routed.columns if not c.startswith("__")),
-        to_arrow_schema(out, timezone="UTC"),
+        results,
         is_timed,
         around.clock_ms,
         around.run_id,
@@ -180,7 +179,7 @@ class TaskStage:
     id: str
     operator: str
     columns: tuple[str, ...]
-    schema: pa.Schema
+    results: ResultColumns
     timed: bool
     clock_ms: int | None
     run_id: str
@@ -212,7 +211,7 @@ class TaskStage:
     def _feed(self, task: Task[Any, Any], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self.operation.batched:
             for result in call_hook(self.operator, "on_batch", _on_batch, task, batch):
-                yield from _record_batches(result, self.schema, self.timed, self.operator)
+                yield from self.results.table(result, self.operator, timed=self.timed).to_batches()
             return
         stamps = (
             batch.column(batch.schema.get_field_index(TS)).cast(pa.int64()).to_pylist()
@@ -235,8 +234,8 @@ class TaskStage:
             yield self._batch(out, at)
 
     def _batch(self, out: list[Any], at: list[int]) -> pa.RecordBatch:
-        arrays = columns_of(out, self.operation.type, self.schema, self.operator)
-        names = list(self.schema.names)
+        arrays = self.results.arrays(out, self.operator)
+        names = list(self.results.schema.names)
         if self.timed:
             arrays.append(pa.array(at, pa.int64()).cast(pa.timestamp("us", "UTC")))
             names.append(TS)
@@ -246,7 +245,7 @@ class TaskStage:
         after = _attributes(task)
         changed = [k for k in {**before, **after} if not _same(before.get(k), after.get(k))]
         if changed:
-            raise _refusal(
+            raise refusal(
                 f"the Task changed its attribute {changed[0]!r}, which is lost when Spark moves it; "
                 f"set stateful = True in {type(task).__name__} to keep its attributes as state",
                 self.operator,
@@ -299,33 +298,7 @@ def add(result: Any, ts_us: int, out: list[Any], at: list[int]) -> None:
 def _on_batch(task: Any, batch: pa.RecordBatch) -> Iterable[Any] | None:
     """A task's results for a batch, as an iterable even if they are a single batch or table."""
     made = task.on_batch(batch)
-    return [made] if isinstance(made, pa.RecordBatch | pa.Table) else made
-
-
-def _record_batches(made: Any, schema: pa.Schema, timed: bool, operator: str) -> Iterator[pa.RecordBatch]:
-    fields = [*schema, *([pa.field(TS, pa.timestamp("us", "UTC"))] if timed else [])]
-    names = [f.name for f in fields]
-    if not isinstance(made, pa.RecordBatch | pa.Table):
-        raise _refusal(
-            f"on_batch must give Arrow batches or tables, got {message_text(made)} ({type(made).__name__})",
-            operator,
-        )
-    missing = [n for n in names if n not in made.schema.names]
-    if missing:
-        raise _refusal(
-            f"on_batch left out the column {missing[0]!r}: expected {', '.join(names)}, "
-            f"got {', '.join(made.schema.names)}",
-            operator,
-        )
-    table = pa.Table.from_batches([made]) if isinstance(made, pa.RecordBatch) else made
-    try:
-        yield from table.select(names).cast(pa.schema(fields)).to_batches()
-    except pa.ArrowException as error:
-        raise _refusal(f"what on_batch gave does not have the declared types: {error}", operator) from error
-
-
-def _refusal(what: str, operator: str) -> Exception:
-    return embedded(OperatorError(what, operator=operator, message=None, user_traceback=""))
+    return [made] if isinstance(made, pa.RecordBatch | pa.Table | To) else made
 
 
 def _attributes(task: Task[Any, Any]) -> dict[str, tuple[Any, int | None]]:

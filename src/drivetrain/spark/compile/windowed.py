@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from drivetrain.api.columns import Column
 from drivetrain.api.graph import Node
 from drivetrain.api.monoids import Aggregation
-from drivetrain.api.operations import Aggregate, Fold, How, JoinStream, LatePanes, Refine
+from drivetrain.api.operations import Aggregate, Early, Fold, How, JoinStream, LatePanes, Refine, Top
 from drivetrain.api.windows import Window
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, LAST_MS
 from drivetrain.errors import GraphError, OperatorTypeError
@@ -44,7 +44,7 @@ GLOBAL_END_MS = FINAL_CLOCK_MS - 1000
 
 
 def keyed(
-    df: DataFrame, operation: Aggregate | Fold, where: str, report: Callable[[How, str], None]
+    df: DataFrame, operation: Aggregate | Fold | Top, where: str, report: Callable[[How, str], None]
 ) -> DataFrame:
     """`df` with the key columns computed."""
     for name, key in operation.keys:
@@ -64,24 +64,36 @@ def aggregate(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Stat
     """The windowed aggregate of `node` and Spark's output mode for it."""
     operation, frame, where = node.operation, inputs[0], str(node)
     assert isinstance(operation, Aggregate)
+    columns = aggregate_columns(operation, where)
+    return reduced(operation, frame, columns, [n for n, _ in operation.aggregations], where, around)
+
+
+def reduced(
+    operation: Aggregate | Top,
+    frame: Frame,
+    aggregations: list[SparkColumn],
+    values: list[str],
+    where: str,
+    around: Surroundings,
+) -> StatefulPlan:
+    """Groups by the keys and the window of `operation`, each reduced to `aggregations`, named `values`."""
     window = operation.window
     require_timestamps(frame, window, where)
     df = keyed(timed(frame.resolved().df, window), operation, where, around.report)
     names = [name for name, _ in operation.keys]
-    aggregations = aggregate_columns(operation, where)
     running = window.kind == "global" and window.emission == "accumulating"
     if running:
         latest = F.max(TS).alias(TS)
         grouped = df.groupBy(*names) if names else df.groupBy(F.lit(0).alias("__all"))
         made = grouped.agg(*aggregations, latest)
-        return StatefulPlan(made.select(*names, *[n for n, _ in operation.aggregations], TS), "update")
+        return StatefulPlan(made.select(*names, *values, TS), "update")
     if window.kind == "global":
         grouped = df.groupBy(*names) if names else df.groupBy(F.lit(0).alias("__all"))
         end = F.timestamp_millis(F.lit(GLOBAL_END_MS - 1)).alias(TS)
         made = grouped.agg(*aggregations)
-        return StatefulPlan(made.select(*names, *[n for n, _ in operation.aggregations], end), "complete")
+        return StatefulPlan(made.select(*names, *values, end), "complete")
     made = _windowed(df, window, names).agg(*aggregations)
-    return StatefulPlan(_result(made, window, SHIFT_MS, names, [n for n, _ in operation.aggregations]))
+    return StatefulPlan(_result(made, window, SHIFT_MS, names, values))
 
 
 def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
@@ -91,6 +103,18 @@ def aggregate_columns(operation: Aggregate, where: str) -> list[SparkColumn]:
         for name, a in operation.aggregations
         if isinstance(a, Aggregation)
     ]
+
+
+def early(node: Node, inputs: Sequence[Frame], around: Surroundings) -> StatefulPlan:
+    """The results so far of windows that the clock has not passed, each after the batches that change it."""
+    operation, where = node.operation, str(node)
+    assert isinstance(operation, Early)
+    of, window = operation.aggregate, operation.aggregate.window
+    require_timestamps(inputs[0], window, where)
+    df = keyed(timed(inputs[0].resolved().df, window), of, where, around.report)
+    names = [name for name, _ in of.keys]
+    made = _windowed(df, window, names).agg(*aggregate_columns(of, where))
+    return StatefulPlan(_result(made, window, SHIFT_MS, names, [n for n, _ in of.aggregations]), "update")
 
 
 def late_panes(node: Node, inputs: Sequence[Frame], around: Surroundings) -> Frame:

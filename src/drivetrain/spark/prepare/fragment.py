@@ -29,6 +29,7 @@ from drivetrain.spark.batch.source_clock import partitions_of, with_newest_obser
 from drivetrain.spark.channel.clocked import data_only, union_clock, with_channel_clock, with_end
 from drivetrain.spark.channel.source import read_channel
 from drivetrain.spark.compile.frame import Frame
+from drivetrain.spark.compile.named_outputs import divided
 from drivetrain.spark.compile.operators import compile_stateful, compile_stateless
 from drivetrain.spark.compile.python_stage import BAD
 from drivetrain.spark.compile.surroundings import StatefulPlan
@@ -93,7 +94,7 @@ class TrunkCompiler:
                     last = Frame(state.df)
                 else:
                     last = self._stateless(node)
-            self.frames[node.id] = last
+            self.frames[node.id] = divided(last)
         if last is None:  # a fragment after a cut: its only trunk is the channel
             last = self._channel(self.fragment.inputs[0])
         ready = last.resolved()
