@@ -42,6 +42,7 @@ from drivetrain.config.catalog import cluster, console, master, worker
 from drivetrain.console.addresses import ConsoleAddress, address_of
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
+from drivetrain.runtime.usable_cores import usable_cores
 
 HOST: Final = "127.0.0.1"
 _END_S: Final = 25.0
@@ -112,7 +113,7 @@ class LocalCluster:
             for number in range(workers):
                 name = f"worker-{number + 1}"
                 own_slots = {worker.NAME.name: name, worker.SLOTS.name: slots}
-                self._start(name, "worker", f"{slots or os.cpu_count()} slots", own_slots)
+                self._start(name, "worker", f"{slots or usable_cores()} slots", own_slots)
             self._write_masters()
         except BaseException as error:
             self.close()

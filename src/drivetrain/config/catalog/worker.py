@@ -11,7 +11,8 @@ SLOTS: Final = Key(
     "worker.slots",
     integer(minimum=0, maximum=10_000),
     0,
-    "Number of slots that the worker offers, each room for one core's work. 0 means one per core.",
+    "Number of slots that the worker offers, each room for one core's work. 0 means one for each core "
+    "that the worker may use: those of the machine, or the CPU limit of its container or service.",
 )
 
 NAME: Final = Key(
