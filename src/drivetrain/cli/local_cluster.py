@@ -46,6 +46,7 @@ from drivetrain.runtime.usable_cores import usable_cores
 
 HOST: Final = "127.0.0.1"
 _END_S: Final = 25.0
+_DRAIN: Final = "5 s"
 _LOG_S: Final = 5.0
 _SHOWN_LINES: Final = 12
 
@@ -98,6 +99,8 @@ class LocalCluster:
             cluster.MASTERS.name: ",".join(self.masters),
             cluster.HOST.name: HOST,
         }
+        if config[worker.DRAIN_TIMEOUT] == worker.DRAIN_TIMEOUT.default_value:
+            self._sets[worker.DRAIN_TIMEOUT.name] = _DRAIN  # there is no other machine to hand over to
         self._config_file: Final = config_file
         self._directory: Final = directory
         for number in range(masters):
@@ -185,7 +188,7 @@ class LocalCluster:
         for box in boxes:
             if box.process.poll() is None:
                 box.process.terminate()
-        end_s = time.monotonic() + _END_S
+        end_s = time.monotonic() + _END_S + self._config[worker.DRAIN_TIMEOUT] / 1000
         for box in boxes:
             try:
                 box.process.wait(max(0.1, end_s - time.monotonic()))

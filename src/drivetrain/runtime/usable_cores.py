@@ -3,10 +3,10 @@
 Problem: `os.cpu_count` counts the machine's cores. A container or a systemd service that is limited to two of
 sixty-four would offer sixty-four slots, and be throttled by the kernel.
 
-Design: the smallest of three numbers: the machine's cores, those that the process may be scheduled on, and the
-CPU time that its control group may use, of version 2 (`cpu.max`) or 1 (`cpu.cfs_quota_us`). A limit of any
-group above applies, too. In a container the files of its own group are often at the root, whatever its path;
-so every folder from the path up to the root is read, and missing ones are skipped.
+Design: the smaller of two numbers: the cores that the process may be scheduled on, and the CPU time that its
+control group may use, of version 2 (`cpu.max`) or 1 (`cpu.cfs_quota_us`). A limit of any group above applies,
+too. In a container the files of its own group are often at the root, whatever its path; so every folder from
+the path up to the root is read, and missing ones are skipped.
 
 Called by workers, for their slots, by `drivetrain local`, and by sessions of Spark.
 Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/cpusets; Java does the same.
@@ -58,7 +58,7 @@ def _up_from(base: Path, path: str) -> Iterator[Path]:
 
 
 def _of_version_2(folder: Path) -> Iterator[float]:
-    quota, period = (_read(folder / "cpu.max").split() + ["", ""])[:2]  # "200000 100000", or "max 100000"
+    quota, period, *_ = (*_read(folder / "cpu.max").split(), "", "")  # "200000 100000", or "max 100000"
     yield from _share(quota, period)
 
 

@@ -10,7 +10,6 @@ from drivetrain.actor.remote import InsecureBindError
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.secret_files import secrets_of
 from drivetrain.cluster.access.system_names import WORKER
-
 from drivetrain.cluster.connection import (
     keyring_of,
     masters_of,

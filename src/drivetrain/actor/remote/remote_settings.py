@@ -28,10 +28,10 @@ class RemoteSettings:
     """The settings; the defaults are for one machine.
 
     `host` and `port` are how others reach this system, and where it listens unless `bind_host` or `bind_port`
-    differ (in a container); port 0 lets the system choose, among `ports` if given. Off loopback `secret` is required, and both sides
-    must have the same; `keys` replaces it with more detail: a new and an old secret, or keys of single peers.
-    `tls` is optional anywhere. `guard` checks every message that arrives. Raises `InsecureBindError`,
-    `ConfigError`.
+    differ (in a container); port 0 lets the system choose, among `ports` if given. Off loopback `secret` is
+    required, and both sides must have the same; `keys` replaces it with more detail: a new and an old secret,
+    or keys of single peers. `tls` is optional anywhere. `guard` checks every message that arrives. Raises
+    `InsecureBindError`, `ConfigError`.
 
     `frame_limit_bytes` bounds a message on the wire, `queue_limit` and `queue_limit_bytes` what waits for
     one other system. A heartbeat is sent every `heartbeat_interval_ms`; a watched system that is silent for

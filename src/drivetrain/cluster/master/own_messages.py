@@ -119,13 +119,15 @@ class WorkerUp(Message, frozen=True, tag="dt.local.master.worker-up"):
     slots: int
     worker: ActorRef
     held: tuple[HeldSlots, ...]
+    leaves: bool = False
 
 
 class WorkerHolds(Message, frozen=True, tag="dt.local.master.worker-holds"):
-    """The launches that a worker reports to hold."""
+    """The launches that a worker reports to hold, and whether it is about to end."""
 
     worker_id: str
     held: tuple[HeldSlots, ...]
+    leaves: bool = False
 
 
 class WorkerDown(Message, frozen=True, tag="dt.local.master.worker-down"):

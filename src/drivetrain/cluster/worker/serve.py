@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from drivetrain.actor import ActorSystem
+from drivetrain.actor import ActorRef, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.access.system_names import WORKER
 from drivetrain.cluster.connection import keyring_of, masters_of, remote_settings
@@ -19,6 +19,7 @@ from drivetrain.cluster.leader import require_secret
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.cluster.worker.launcher import COMMANDS, ProcessLauncher
 from drivetrain.cluster.worker.machine_load import Machine
+from drivetrain.cluster.worker.own_messages import Leave
 from drivetrain.cluster.worker.worker import Worker
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.config import Config
@@ -34,11 +35,11 @@ _END_MS: Final = 20_000
 async def serve_worker(
     config: Config, stop: asyncio.Event, *, commands: Mapping[ProcessKind, Sequence[str]] = COMMANDS
 ) -> None:
-    """Run a worker until `stop` is set; all processes that it launched have ended when this returns.
+    """Run a worker until `stop` is set and it has handed over (`worker.drain-timeout`).
 
-    `commands` are the interpreter's arguments for each kind. Raises ConfigError, InsecureBindError,
-    BindError, UnavailableError when another worker has the directory, SecretRefusedError and
-    LeaderTimeoutError.
+    All processes that it launched have ended when this returns. `commands` are the interpreter's arguments
+    for each kind. Raises ConfigError, InsecureBindError, BindError, UnavailableError when another worker has
+    the directory, SecretRefusedError and LeaderTimeoutError.
     """
     masters, settings = masters_of(config), WorkerSettings.from_config(config)
     keyring = keyring_of(config, WORKER)
@@ -56,7 +57,7 @@ async def serve_worker(
         )
         log.info("worker %s at %s, %s slots", settings.name, system.address, settings.slots)
         waits = [
-            asyncio.ensure_future(stop.wait()),
+            asyncio.ensure_future(_wait_left(system, worker, stop)),
             asyncio.ensure_future(system.wait_stopped(worker)),
             asyncio.ensure_future(system.wait_terminated()),
             asyncio.ensure_future(_wait_refused(system, masters)),
@@ -73,6 +74,12 @@ async def serve_worker(
         wait.result()
     if ends:
         raise ends[0]
+
+
+async def _wait_left(system: ActorSystem, worker: ActorRef, stop: asyncio.Event) -> None:
+    await stop.wait()
+    worker.tell(Leave())
+    await system.wait_stopped(worker)
 
 
 async def _wait_refused(system: ActorSystem, masters: Sequence[str]) -> None:

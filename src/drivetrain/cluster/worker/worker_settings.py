@@ -32,6 +32,7 @@ class WorkerSettings:
     host: str
     directory: Path
     leader_timeout_ms: int
+    drain_timeout_ms: int
     report_interval_ms: int
     code_timeout_ms: int
     code_retention_ms: int
@@ -53,6 +54,7 @@ class WorkerSettings:
             host=config[cluster.HOST],
             directory=Path(config[keys.DIRECTORY]).resolve(),
             leader_timeout_ms=config[keys.LEADER_TIMEOUT],
+            drain_timeout_ms=config[keys.DRAIN_TIMEOUT],
             report_interval_ms=config[keys.REPORT_INTERVAL],
             code_timeout_ms=config[keys.CODE_TIMEOUT],
             code_retention_ms=config[keys.CODE_RETENTION],

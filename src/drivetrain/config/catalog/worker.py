@@ -37,6 +37,14 @@ LEADER_TIMEOUT: Final = Key(
     "that it started.",
 )
 
+DRAIN_TIMEOUT: Final = Key(
+    "worker.drain-timeout",
+    duration_ms(),
+    "30 s",
+    "How long a worker that is asked to end (SIGTERM, Ctrl-C) lets its processes finish their batches and "
+    "hand over; after that they are killed.",
+)
+
 REPORT_INTERVAL: Final = Key(
     "worker.report-interval",
     duration_ms(minimum_ms=100),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.free_ports import free_ports
 
 from drivetrain.actor import ActorSystem
 from drivetrain.actor.remote import PortsInUseError, RemoteSettings, attach_remote
-from tests.free_ports import free_ports
 
 
 def test_systems_share_a_range_and_the_next_one_is_refused() -> None:
