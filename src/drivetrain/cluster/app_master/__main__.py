@@ -35,7 +35,7 @@ from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.cluster.parent import wait_for_launch_file
-from drivetrain.config.references import log_to_standard_error
+from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.errors import DrivetrainError
 from drivetrain.terminal import print_line
 
@@ -58,7 +58,7 @@ def main() -> int:
     """Run the application master of the launch file; returns the exit code."""
     try:
         launch = wait_for_launch_file()
-        log_to_standard_error()
+        log_to_standard_error(launch.load_config(), process="application-master", application=launch.app_id)
         return asyncio.run(_serve(launch))
     except DrivetrainError as error:
         print_line(f"error: {error}", file=sys.stderr, flush=True)

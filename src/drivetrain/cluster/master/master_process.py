@@ -22,6 +22,7 @@ from drivetrain.actor.disk import DirectoryDisk, Disk
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.access.system_names import MASTER
 from drivetrain.cluster.connection import remote_settings
+from drivetrain.cluster.health import Readiness, health_server
 from drivetrain.cluster.master.master import Master
 from drivetrain.cluster.master.master_settings import MasterSettings, split_place
 from drivetrain.cluster.master.own_messages import Standing
@@ -63,7 +64,8 @@ async def serve_master(
         log.info("the master %s listens; its directory is %s", settings.me, directory.resolve())
         if on_ready is not None:
             on_ready(settings.me)
-        await _serve(system, standing, stop)
+        async with health_server(config, lambda: _readiness(standing)):
+            await _serve(system, standing, stop)
     finally:
         await system.terminate()
         disk.close()
@@ -131,6 +133,13 @@ def _lock(directory: Path) -> FileLock:
             remedy="give every master a directory of its own with master.directory",
         )
     return lock
+
+
+def _readiness(standing: Standing) -> Readiness:
+    leader = standing.election.leader
+    if leader is None:
+        return Readiness(False, "no master leads, as far as this one knows")
+    return Readiness(True, "leads" if leader == standing.election.me else f"follows {leader}")
 
 
 def _wall_ms() -> int:

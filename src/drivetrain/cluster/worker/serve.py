@@ -15,6 +15,7 @@ from drivetrain.actor import ActorRef, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.access.system_names import WORKER
 from drivetrain.cluster.connection import keyring_of, masters_of, remote_settings
+from drivetrain.cluster.health import Readiness, health_server
 from drivetrain.cluster.leader import require_secret
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.cluster.worker.launcher import COMMANDS, ProcessLauncher
@@ -52,20 +53,20 @@ async def serve_worker(
         await attach_remote(system, remote_settings(config, system=WORKER))
         launcher = ProcessLauncher(system, settings, keyring, commands)
         await launcher.prepare()
-        worker = system.spawn(
-            lambda: Worker(settings, masters, launcher, Machine(), _wall_clock_ms, ends.append), "worker"
-        )
+        actor = Worker(settings, masters, launcher, Machine(), _wall_clock_ms, ends.append)
+        worker = system.spawn(lambda: actor, "worker")
         log.info("worker %s at %s, %s slots", settings.name, system.address, settings.slots)
-        waits = [
-            asyncio.ensure_future(_wait_left(system, worker, stop)),
-            asyncio.ensure_future(system.wait_stopped(worker)),
-            asyncio.ensure_future(system.wait_terminated()),
-            asyncio.ensure_future(_wait_refused(system, masters)),
-        ]
-        done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in pending:
-            wait.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        async with health_server(config, lambda: _readiness(actor)):
+            waits = [
+                asyncio.ensure_future(_wait_left(system, worker, stop)),
+                asyncio.ensure_future(system.wait_stopped(worker)),
+                asyncio.ensure_future(system.wait_terminated()),
+                asyncio.ensure_future(_wait_refused(system, masters)),
+            ]
+            done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in pending:
+                wait.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
     finally:
         if not system.is_terminated:
             await system.terminate(timeout_ms=_END_MS)
@@ -87,6 +88,14 @@ async def _wait_refused(system: ActorSystem, masters: Sequence[str]) -> None:
     while True:
         await asyncio.sleep(_SECRET_CHECK_S)
         require_secret(system, masters, by_all=True)
+
+
+def _readiness(worker: Worker) -> Readiness:
+    if worker.is_leaving:
+        return Readiness(False, "leaves")
+    if not worker.is_registered:
+        return Readiness(False, "no leading master has registered this worker")
+    return Readiness(True, "registered")
 
 
 def _wall_clock_ms() -> int:
