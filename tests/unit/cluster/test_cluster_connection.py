@@ -133,3 +133,24 @@ def test_a_range_of_ports_is_read_and_is_not_for_clients() -> None:
 def test_a_bad_range_of_ports_says_how_it_is_written(text: str) -> None:
     with pytest.raises(ConfigError, match="7100-7199"):
         parse_ports(text)
+
+
+def test_a_credential_of_systemd_may_show_rights_of_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    file.chmod(0o440)
+    with pytest.raises(ConfigError, match="mode 440"):
+        secrets_of(config(secret_file=str(file)), {})
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    read = secrets_of(config(secret_file=str(file)), {})
+    assert read is not None
+    assert read() == (SECRET,)
+    elsewhere = tmp_path / "deeper" / "secret"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(SECRET)
+    for path, mode in ((file, 0o444), (file, 0o460), (elsewhere, 0o440)):
+        path.chmod(mode)
+        with pytest.raises(ConfigError, match=f"mode {mode:o}"):
+            secrets_of(config(secret_file=str(path)), {})
