@@ -41,11 +41,10 @@ def test_a_unit_sets_variables_that_exist_and_hands_over_the_secret(path: Path) 
 def test_the_unit_of_a_worker_waits_longer_than_it_drains() -> None:
     settings = unit(DEPLOY / "systemd" / "drivetrain-worker.service")
     given = dict(each.split("=", 1) for each in settings["Environment"])
-    drain_ms = Config.load(
-        None, {"DRIVETRAIN_WORKER_DRAIN_TIMEOUT": given["DRIVETRAIN_WORKER_DRAIN_TIMEOUT"]}
-    )
+    name = "DRIVETRAIN_WORKER_DRAIN_TIMEOUT"
+    drain_ms = Config.load(None, {name: given[name]})[worker.DRAIN_TIMEOUT]
     stop_ms = duration_ms().read(f"{settings['TimeoutStopSec'][0]} s")
-    assert stop_ms >= drain_ms[worker.DRAIN_TIMEOUT] + 15_000
+    assert stop_ms >= drain_ms + 15_000
     assert settings["KillMode"] == ["mixed"]  # the worker itself ends its processes
 
 
