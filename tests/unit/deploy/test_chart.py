@@ -134,7 +134,10 @@ def test_helm_renders_objects(sets: tuple[str, ...]) -> None:
     given = [argument for each in sets for argument in ("--set", each)]
     subprocess.run(["helm", "lint", "--strict", str(CHART), *given], check=True, capture_output=True)
     rendered = subprocess.run(
-        ["helm", "template", "dt", str(CHART), *given], check=True, capture_output=True, text=True
+        ["helm", "template", "dt", str(CHART), "--kube-version", "1.30.0", *given],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     kinds = {document["kind"] for document in yaml.safe_load_all(rendered) if document}
     assert {"ConfigMap", "Secret", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy"} <= kinds
