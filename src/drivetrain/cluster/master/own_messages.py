@@ -73,8 +73,14 @@ class OfficeFailed(Message, frozen=True, tag="dt.local.master.office-failed"):
     why: str
 
 
+class LetOthersLead(Message, frozen=True, tag="dt.local.master.let-others-lead"):
+    """From the process: it was asked to end."""
+
+    why: str
+
+
 class Resign(Message, frozen=True, tag="dt.local.master.resign"):
-    """To the election's actor: the leader of `term` cannot write."""
+    """To the election's actor: the leader of `term` cannot write, or was asked to end."""
 
     term: int
     why: str
