@@ -3,7 +3,8 @@
 Invariants:
 1. A master whose list of masters differs from that of one that started earlier ends with an error that shows
    both.
-2. A damaged file in its directory ends it with an error, instead of an empty registry.
+2. A leading master that is asked to end resigns first: the next one need not wait until the lease ends.
+3. A damaged file in its directory ends it with an error, instead of an empty registry.
 
 Called by the command line (`serve_master`) and by tests and benchmarks (`start_master`, on any disk and
 transport).
