@@ -18,7 +18,7 @@ from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.actor.remote.remote_settings import DEFAULT_FRAME_LIMIT_BYTES
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import Standing
+from drivetrain.cluster.master.own_messages import LetOthersLead, Standing
 from drivetrain.cluster.messages.applications import (
     Accepted,
     Applications,
@@ -259,6 +259,7 @@ class World:
         self.masters = [simulation.node(f"m{n}") for n in range(masters)]
         self.addresses = [f"{node.name}:{PORT}" for node in self.masters]
         self.standings: dict[str, Standing] = {}
+        self.master_refs: dict[str, ActorRef] = {}
         self.systems: dict[str, ActorSystem] = {}  # of the present lives
         self._submissions = 0
 
@@ -300,7 +301,9 @@ class World:
     async def start_master(self, node: Node) -> None:
         async def main(node: Node) -> None:
             system = await self.connect(node, "master", PORT)
-            _, standing = await start_master(system, self.settings(node), node.disk, node.clock_ms)
+            self.master_refs[node.name], standing = await start_master(
+                system, self.settings(node), node.disk, node.clock_ms
+            )
             self.standings[node.name] = standing
             self._spy(node, standing)
 
@@ -440,6 +443,15 @@ class World:
             if is_here and standing is not None and standing.election.leads(standing.now_ms()):
                 return node
         return None
+
+    async def resign(self, node: Node) -> None:
+        """Ask a master to let others lead, as a process that was asked to end does."""
+
+        async def ask() -> None:
+            self.master_refs[node.name].tell(LetOthersLead("asked to end"))
+
+        with suppress(ProcessEndedError):
+            await node.run(ask)
 
     def active(self, app_id: str) -> list[AppMaster]:
         """The application masters of an application that live in a living process and were accepted."""

@@ -9,6 +9,7 @@ from app_master_world import BATCHES, GRAPH, World, succeeded
 
 from drivetrain.actor import ActorFailedError, ActorPath
 from drivetrain.cluster.app_master.followers import Followers
+from drivetrain.cluster.app_master.own_messages import HandOver
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import Follow, JobState, StopApplication
@@ -121,6 +122,32 @@ async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulatio
     await simulation.wait_until(
         lambda: not any(c.path.name == "app-master" for c in world.app_system.cells()), "its end"
     )
+
+
+@simulate(seeds=40)
+async def test_an_application_master_that_is_asked_to_end_hands_over_without_an_end(
+    simulation: Simulation,
+) -> None:
+    world = World(simulation, failures=simulation.random.choice([0, 2]), refusals=0)
+    await world.start()
+    await simulation.sleep(simulation.random.uniform(0.0, 4.0))
+    was_over = world.is_over()
+    world.records.crashes += 1  # what the first one counted may be counted again
+    assert world.actor is not None
+    if not was_over:
+        world.actor.context.me.tell(HandOver("its worker leaves"))
+        await simulation.wait_until(
+            lambda: tended(
+                world, lambda: not any(c.path.name == "app-master" for c in world.app_system.cells())
+            ),
+            "it ends",
+        )
+        assert not world.living(), "executors outlive it"
+        assert world.registry is None or world.registry.state is not ApplicationState.FAILED
+    if not world.is_over():
+        await world.start_app_master()
+    await simulation.wait_until(lambda: tended(world, world.is_over), "the end in the registry")
+    check_the_end(world)
 
 
 @simulate(seeds=40)

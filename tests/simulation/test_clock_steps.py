@@ -38,6 +38,7 @@ class RealWorkers(Cluster):
                 host=name,
                 directory=Path("/nowhere"),
                 leader_timeout_ms=20_000,
+                drain_timeout_ms=3_000,
                 report_interval_ms=1_000,
                 code_timeout_ms=1_000,
                 code_retention_ms=1_000,

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 from master_cluster import PIECE, Cluster
-from master_world import PORT
+from master_world import LEASE_MS, PORT
 
 from drivetrain import __version__
 from drivetrain.actor import Actor, ActorFailedError, ActorSystem, Message
@@ -476,3 +476,21 @@ async def test_an_application_without_event_time_is_not_replayed_and_stays_as_it
     assert await cluster.refused(Restart(accepted.app_id, 5)) == "cannot-replay"
     view = await cluster.view(accepted.app_id)
     assert (view.epoch, view.spec.replay_from_ms) == (0, None)
+
+
+@simulate(seeds=20)
+async def test_after_a_leader_that_resigns_another_leads_before_the_lease_would_have_ended(
+    simulation: Simulation,
+) -> None:
+    cluster = Cluster(simulation, 3)
+    await cluster.start()
+    await simulation.sleep(simulation.random.uniform(1.0, 2.0))
+    leader = cluster.leader()
+    assert leader is not None
+    other = next(node for node in cluster.masters if node is not leader)
+    other.crash()  # so that two do not stand at once
+    began_ms = simulation.now_ms
+    await cluster.resign(leader)
+    await cluster.until(lambda: cluster.leader() not in (None, leader), "another leads")
+    # The leader renews its lease four times in each, so the others were bound for at least three quarters.
+    assert simulation.now_ms - began_ms < LEASE_MS * 3 // 4

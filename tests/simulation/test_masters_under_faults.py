@@ -18,7 +18,7 @@ async def torment(  # noqa: C901 - a table of bad things
     random, network = simulation.random, simulation.network
     node = random.choice(world.masters)
     leader = world.leader()
-    match random.randrange(12):
+    match random.randrange(13):
         case 0:
             network.set_faults(
                 random.choice([NetworkFaults(), NetworkFaults.harsh(), NetworkFaults(loss=0.2)])
@@ -48,6 +48,8 @@ async def torment(  # noqa: C901 - a table of bad things
                 victim.freeze()
                 await simulation.sleep(random.choice([0.2, LEASE_MS / 1000 * 1.5, 3.0]))
                 victim.thaw()
+        case 12 if leader is not None:
+            await world.resign(leader)
         case 11:
             machine = random.choice([*world.masters, *workers])
             machine.step_clock(random.choice([-1, 1]) * random.choice([5_000, 3_600_000]))

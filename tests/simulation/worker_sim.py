@@ -189,6 +189,7 @@ class World:
             host="box",
             directory=Path("/nowhere"),
             leader_timeout_ms=self.leader_timeout_ms,
+            drain_timeout_ms=3_000,
             report_interval_ms=1_000,
             code_timeout_ms=1_000,
             code_retention_ms=1_000,

@@ -52,6 +52,10 @@ SavepointOption: TypeAlias = Annotated[
         help="Start from this savepoint (see `drivetrain savepoint`); there must be no state yet.",
     ),
 ]
+LogFormatOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--log-format", metavar="FORMAT", help="text, or json: one object a line; sets log.format."),
+]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else.")
 ]

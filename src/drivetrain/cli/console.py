@@ -11,12 +11,13 @@ from typing import Annotated, Final
 
 import typer
 
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, load_config
+from drivetrain.cli.arguments import ConfigOption, JsonOption, LogFormatOption, SetOption, load_config
 from drivetrain.cli.cluster_access import MastersOption, cluster_sets
 from drivetrain.cli.until_signal import serve_until_signal
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import console as keys
-from drivetrain.config.references import log_to_standard_error
+from drivetrain.config.catalog import log as log_keys
+from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.terminal import print_line
 
@@ -33,6 +34,7 @@ def console_command(
         int | None,
         typer.Option("--port", min=0, max=65_535, help="Port to listen at; sets console.port."),
     ] = None,
+    log_format: LogFormatOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
@@ -46,12 +48,14 @@ def console_command(
         given[keys.HOST.name] = host
     if port is not None:
         given[keys.PORT.name] = str(port)
+    if log_format is not None:
+        given[log_keys.FORMAT.name] = log_format
     split_sets(given, ())
     from drivetrain.cluster.parent import tie_to_parent
 
     tie_to_parent()
     config = load_config(config_file, given)
-    log_to_standard_error()
+    log_to_standard_error(config, process="console")
     from drivetrain.console.server import serve
 
     # Of `drivetrain local`, which prints the address itself; then the token is in no log.

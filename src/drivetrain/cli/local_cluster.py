@@ -42,9 +42,11 @@ from drivetrain.config.catalog import cluster, console, master, worker
 from drivetrain.console.addresses import ConsoleAddress, address_of
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
+from drivetrain.runtime.usable_cores import usable_cores
 
 HOST: Final = "127.0.0.1"
 _END_S: Final = 25.0
+_DRAIN: Final = "5 s"
 _LOG_S: Final = 5.0
 _SHOWN_LINES: Final = 12
 
@@ -96,7 +98,10 @@ class LocalCluster:
             **sets,
             cluster.MASTERS.name: ",".join(self.masters),
             cluster.HOST.name: HOST,
+            cluster.HEALTH_PORT.name: "0",  # they cannot all listen at one
         }
+        if config[worker.DRAIN_TIMEOUT] == worker.DRAIN_TIMEOUT.default_value:
+            self._sets[worker.DRAIN_TIMEOUT.name] = _DRAIN  # there is no other machine to hand over to
         self._config_file: Final = config_file
         self._directory: Final = directory
         for number in range(masters):
@@ -112,7 +117,7 @@ class LocalCluster:
             for number in range(workers):
                 name = f"worker-{number + 1}"
                 own_slots = {worker.NAME.name: name, worker.SLOTS.name: slots}
-                self._start(name, "worker", f"{slots or os.cpu_count()} slots", own_slots)
+                self._start(name, "worker", f"{slots or usable_cores()} slots", own_slots)
             self._write_masters()
         except BaseException as error:
             self.close()
@@ -184,7 +189,7 @@ class LocalCluster:
         for box in boxes:
             if box.process.poll() is None:
                 box.process.terminate()
-        end_s = time.monotonic() + _END_S
+        end_s = time.monotonic() + _END_S + self._config[worker.DRAIN_TIMEOUT] / 1000
         for box in boxes:
             try:
                 box.process.wait(max(0.1, end_s - time.monotonic()))

@@ -24,6 +24,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as keys
 from drivetrain.errors import ConfigError
 
+_PORTS: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _MASTER: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
 
 
@@ -46,11 +47,32 @@ def masters_of(config: Config) -> list[str]:
     return parse_masters(config[keys.MASTERS])
 
 
+def parse_ports(text: str) -> range | None:
+    """Read "7100-7199", or a single port, as the ports to choose from; None for the empty text, any port.
+
+    Raises ConfigError.
+    """
+    if not text.strip():
+        return None
+    match = _PORTS.fullmatch(text.strip())
+    first, last = (0, 0) if match is None else (int(match[1]), int(match[2] or match[1]))
+    if not 0 < first <= last <= 65_535:
+        raise ConfigError(
+            "this is not a range of ports",
+            where=keys.PORTS.name,
+            expected="FIRST-LAST, between 1 and 65535",
+            got=repr(text),
+            remedy='write for example "7100-7199", or nothing to take any free ports',
+        )
+    return range(first, last + 1)
+
+
 def remote_settings(
     config: Config, port: int = 0, *, system: str = CLIENT, environ: Mapping[str, str] | None = None
 ) -> RemoteSettings:
-    """The settings for `attach_remote`, to listen on `port` of `cluster.host`; 0 means any free port.
+    """The settings for `attach_remote`, to listen on `port` of `cluster.host` or `cluster.bind-host`.
 
+    Port 0 means a free one of `cluster.ports`; clients take any, as nobody connects to them first.
     `system` is the name of the actor system (see `access.system_names`). `environ` None means the process's
     environment. Raises ConfigError and InsecureBindError.
     """
@@ -58,6 +80,8 @@ def remote_settings(
         config,
         host=config[keys.HOST],
         port=port,
+        bind_host=config[keys.BIND_HOST] or None,
+        ports=None if system == CLIENT else parse_ports(config[keys.PORTS]),
         keys=keyring_of(config, system, environ),
         guard=guard_of(system),
         tls=_tls(config),

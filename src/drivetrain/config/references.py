@@ -179,13 +179,6 @@ class ScrubbingFormatter(logging.Formatter):
         return printable(scrubbed(super().format(record)))
 
 
-def log_to_standard_error() -> None:
-    """Set up the log format of all processes of the cluster, without secrets."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(ScrubbingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
 def _replaced(text: str, where: str | None, put: Callable[[str], str]) -> str:
     def one(found: re.Match[str]) -> str:
         value = _value_of(found, where)

@@ -23,13 +23,27 @@ from drivetrain.cluster.messages.launching import (
     ReadLog,
     StopProcess,
 )
-from drivetrain.cluster.messages.registration import RegisterAppMaster, RegisterWorker, WorkerRefused
+from drivetrain.cluster.messages.registration import (
+    RegisterAppMaster,
+    RegisterWorker,
+    WorkerRefused,
+    WorkerReport,
+)
 
 MIB = 2**20
 
 SLEEPS = """
 print("begun", launch.app_id, launch.epoch, flush=True)
 time.sleep(1000)
+"""
+# Finishes something after SIGTERM: waits for the file `finish` in the directory that it is told.
+FINISHES = """
+import signal
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+print("begun", flush=True)
+while not (asked and os.path.exists(GATE)):
+    time.sleep(0.05)
 """
 # A child of a child, in a session of its own, with its output closed: whatever is left without care.
 LEAVES_OTHERS = """
@@ -122,7 +136,7 @@ def test_the_real_application_master_is_launched_registers_and_is_stopped(tmp_pa
         assert (registering.app_id, registering.epoch) == ("app-1", 3)
         assert psutil.Process(launched.pid).memory_info().rss < 80 * MIB
         worker.tell(StopProcess(launched.launch_id, 2_000), world.me)
-        assert (await world.told(ProcessExited)).status != 0
+        assert (await world.told(ProcessExited)).status == 0  # it hands over
         assert not psutil.pid_exists(launched.pid)
 
     run(tmp_path, scenario)
@@ -319,5 +333,44 @@ def test_a_refused_worker_says_why_and_tries_again(tmp_path: Path) -> None:
         )
         world.leader.refusal = None
         await world.registered()
+
+    run(tmp_path, scenario)
+
+
+def test_a_worker_that_is_asked_to_end_waits_for_its_processes_and_takes_no_launches(tmp_path: Path) -> None:
+    gate = tmp_path / "finish"
+
+    async def scenario(world: World) -> None:
+        program = world.program("finishes", f"GATE = {str(gate)!r}\n{FINISHES}")
+        process = world.start_worker(program, worker__drain_timeout="60 s")
+        worker = await world.registered()
+        worker.tell(world.launch(), world.me)
+        await begun(world, worker)
+        process.send_signal(signal.SIGTERM)
+        await world.until(lambda: any(each.leaves for each in world.of(WorkerReport)), "it leaves")
+        worker.tell(world.launch(), world.me)
+        assert (await world.told(LaunchFailed)).code == "worker-leaves"
+        assert not world.of(ProcessExited)
+        gate.touch()
+        assert (await world.told(ProcessExited)).status == 0
+        await world.until(lambda: process.poll() is not None, "the worker ends")
+        assert process.returncode == 0
+
+    run(tmp_path, scenario)
+
+
+def test_a_process_that_does_not_hand_over_in_time_is_killed_with_its_worker(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        program = world.program("finishes", f"GATE = {str(tmp_path / 'never')!r}\n{FINISHES}")
+        process = world.start_worker(program, worker__drain_timeout="500 ms")
+        worker = await world.registered()
+        worker.tell(world.launch(), world.me)
+        launched = await begun(world, worker)
+        process.send_signal(signal.SIGTERM)
+        await world.until(lambda: process.poll() is not None, "the worker ends")
+        assert process.returncode == 0
+        assert not psutil.pid_exists(launched.pid)
 
     run(tmp_path, scenario)

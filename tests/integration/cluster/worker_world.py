@@ -105,6 +105,7 @@ class World:
             "worker.slots": 4,
             "worker.directory": self.tmp_path / "worker",
             "worker.report-interval": "200 ms",
+            "worker.drain-timeout": "3 s",
             **{name.replace("__", ".").replace("_", "-"): value for name, value in sets.items()},
         }
         told = {

@@ -9,7 +9,14 @@ import pytest
 from drivetrain.actor.remote import InsecureBindError
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.secret_files import secrets_of
-from drivetrain.cluster.connection import keyring_of, masters_of, parse_masters, remote_settings
+from drivetrain.cluster.access.system_names import WORKER
+from drivetrain.cluster.connection import (
+    keyring_of,
+    masters_of,
+    parse_masters,
+    parse_ports,
+    remote_settings,
+)
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError
 
@@ -110,3 +117,40 @@ def test_tls_needs_all_of_its_files() -> None:
 
 def test_the_secret_in_the_environment_is_no_unknown_key() -> None:
     Config.load(None, {"DRIVETRAIN_SECRET": SECRET})
+
+
+def test_a_range_of_ports_is_read_and_is_not_for_clients() -> None:
+    assert parse_ports("") is None
+    assert parse_ports(" 7100-7103 ") == range(7100, 7104)
+    assert parse_ports("7100") == range(7100, 7101)
+    given = config(ports="7100-7199", bind_host="127.0.0.2")
+    worker = remote_settings(given, system=WORKER, environ={})
+    assert (worker.ports, worker.bind_host) == (range(7100, 7200), "127.0.0.2")
+    assert remote_settings(given, environ={}).ports is None
+
+
+@pytest.mark.parametrize("text", ["7100-", "-7100", "7199-7100", "0-10", "7100-70000", "7100,7101", "many"])
+def test_a_bad_range_of_ports_says_how_it_is_written(text: str) -> None:
+    with pytest.raises(ConfigError, match="7100-7199"):
+        parse_ports(text)
+
+
+def test_a_credential_of_systemd_may_show_rights_of_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    file.chmod(0o440)
+    with pytest.raises(ConfigError, match="mode 440"):
+        secrets_of(config(secret_file=str(file)), {})
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    read = secrets_of(config(secret_file=str(file)), {})
+    assert read is not None
+    assert read() == (SECRET,)
+    elsewhere = tmp_path / "deeper" / "secret"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(SECRET)
+    for path, mode in ((file, 0o444), (file, 0o460), (elsewhere, 0o440)):
+        path.chmod(mode)
+        with pytest.raises(ConfigError, match=f"mode {mode:o}"):
+            secrets_of(config(secret_file=str(path)), {})

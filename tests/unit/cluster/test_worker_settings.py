@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from drivetrain.api.written_out import SecretWrittenOutError
 from drivetrain.cluster.worker.worker_settings import WorkerSettings, config_for
 from drivetrain.config import Config
+from drivetrain.runtime.usable_cores import usable_cores
 
 
 def config(**sets: str) -> Config:
@@ -20,7 +20,7 @@ def config(**sets: str) -> Config:
 
 def test_what_is_left_open_comes_from_the_machine() -> None:
     settings = WorkerSettings.from_config(Config())
-    assert (settings.name, settings.slots) == (socket.gethostname(), os.cpu_count())
+    assert (settings.name, settings.slots) == (socket.gethostname(), usable_cores())
     assert settings.directory.is_absolute()
     told = WorkerSettings.from_config(config(worker__name="box", worker__slots="7"))
     assert (told.name, told.slots) == ("box", 7)

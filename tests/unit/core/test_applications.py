@@ -242,3 +242,12 @@ def test_invariants_hold_whatever_happens_and_records_bring_it_back(seed: int) -
     )
     again.check()
     assert again.records == core.records
+
+
+def test_an_application_master_that_is_moved_has_not_failed() -> None:
+    core = registry()
+    app = submit(core).app_id
+    for epoch in range(1, 6):
+        core.launch(app, f"l{epoch}", "w", "worker")
+        moved = core.die(app, epoch, "its worker leaves", 100, counts=False)
+        assert (moved.state, moved.deaths_ms) == (ApplicationState.PENDING, ())

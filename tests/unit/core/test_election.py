@@ -13,9 +13,11 @@ from drivetrain.core.cluster.election_events import (
     BeginToLead,
     ElectionEffect,
     LeaseAnswered,
+    LeaseReleased,
     LeaseRequested,
     MasterAddress,
     PersistVote,
+    ReleaseLease,
     RequestLease,
     RequestVote,
     Resigned,
@@ -162,6 +164,41 @@ def test_a_leader_that_cannot_write_lets_others_try() -> None:
     assert StopLeading(term, "disk") in election.step(Resigned(term, "disk"), 600)
     assert not election.leads(600)
     assert election.step(TimePassed(), 600 + LEASE_MS - 1) == ()
+
+
+def test_a_leader_that_resigns_releases_the_others_after_it_has_stopped_leading() -> None:
+    election = master()
+    term = elect(election, 500)
+    effects = election.step(Resigned(term, "it was asked to end"), 600)
+    assert effects.index(StopLeading(term, "it was asked to end")) < effects.index(ReleaseLease(term))
+    late = election.step(LeaseAnswered(B, term, term, 590, True), 610)
+    assert late == ()
+    assert not election.leads(610)
+
+
+def test_a_follower_that_is_released_may_stand_and_vote_at_once() -> None:
+    election = master()
+    election.step(LeaseRequested(B, Term(1), 77), 100)
+    election.step(VotePersisted(Term(1), None), 101)
+    election.step(LeaseReleased(B, Term(1)), 200)
+    assert election.leader is None
+    assert election.step(VoteRequested(C, Term(2), True), 201)[-1] == AnswerVote(
+        C, Term(2), Term(1), True, True
+    )
+    assert RequestVote(Term(2), is_trial=True) in election.step(TimePassed(), 200 + LEASE_MS // 4)
+    election.check()
+
+
+@pytest.mark.parametrize(("leader", "term"), [(C, 1), (B, 0), (B, 2)])
+def test_only_the_leader_of_this_term_releases_from_a_promise(leader: MasterAddress, term: int) -> None:
+    election = master()
+    election.step(LeaseRequested(B, Term(1), 77), 100)
+    election.step(VotePersisted(Term(1), None), 101)
+    assert election.step(LeaseReleased(leader, Term(term)), 200) == ()
+    assert election.leader == B
+    assert election.step(VoteRequested(C, Term(2), True), 201)[-1] == AnswerVote(
+        C, Term(2), Term(1), True, False
+    )
 
 
 def test_who_was_refused_by_a_fence_is_elected_above_it() -> None:

@@ -198,3 +198,22 @@ def test_invariants_hold_whatever_happens(seed: int) -> None:  # noqa: C901 - a 
                 ids.add(effect.allocation_id)
                 promised[effect.allocation_id] = (effect.worker_id, effect.request.slots)
         core.check()
+
+
+def test_a_worker_that_leaves_keeps_what_it_holds_and_gets_nothing_more() -> None:
+    core = scheduler(a=4, b=1)
+    core.worker_reported("a", [Holding("x-1-1", "app", 1)], 0, leaves=True)
+    assert (core.free("a"), core.where("x-1-1")) == (0, "a")
+    assert place([*core.request(request("1"), 0)]) == [("1", "b")]
+    core.worker_reported("a", [], 1)  # a late report of before
+    assert core.request(request("2", 4), 2) == []  # it waits, as such a worker may come back
+    core.check()
+    core.worker_lost("a")
+    assert place([*core.worker_registered("a2", "a", "h", 4, (), 3)]) == [("2", "a2")]
+
+
+def test_a_new_leader_learns_from_the_registration_that_a_worker_leaves() -> None:
+    core = scheduler()
+    core.worker_registered("a", "a", "h", 4, (), 0, leaves=True)
+    assert core.request(request("1"), 0) == []
+    core.check()

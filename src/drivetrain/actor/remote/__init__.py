@@ -10,6 +10,7 @@ from drivetrain.actor.remote.remote_errors import (
     HandshakeError,
     InsecureBindError,
     MessageTooLargeError,
+    PortsInUseError,
     ProtocolViolationError,
     TlsConfigError,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Listener",
     "MessageTooLargeError",
     "Opener",
+    "PortsInUseError",
     "ProtocolViolationError",
     "Remote",
     "RemoteSettings",

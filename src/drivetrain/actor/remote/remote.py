@@ -21,6 +21,7 @@ Called by the kernel, and by programs that connect a system with `attach_remote`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -39,7 +40,7 @@ from drivetrain.actor.remote.handshake import AcceptorHandshake, Agreement, Dial
 from drivetrain.actor.remote.link import Link
 from drivetrain.actor.remote.monitor import DeclareDead, HeartbeatMonitor
 from drivetrain.actor.remote.places import Places
-from drivetrain.actor.remote.remote_errors import HandshakeError
+from drivetrain.actor.remote.remote_errors import AddressInUseError, HandshakeError, PortsInUseError
 from drivetrain.actor.remote.remote_settings import RemoteSettings
 from drivetrain.actor.remote.session import Session
 from drivetrain.actor.remote.tcp import TcpTransport
@@ -173,17 +174,29 @@ class Remote:
     # ---- starting
 
     async def wait_started(self) -> None:
-        """Listen, and become the system's provider; raises `AddressInUseError`, `BindError`."""
+        """Listen, and become the system's provider.
+
+        Raises `AddressInUseError`, `PortsInUseError`, `BindError`.
+        """
         settings = self.settings
-        self._listener = await self._transport.wait_listening(
-            settings.bind_host or settings.host,
-            settings.port if settings.bind_port is None else settings.bind_port,
-            self._accept,
-        )
+        self._listener = await self._wait_listening()
         self.system.attach_provider(self)
         self._ticker = self.loop.call_later(
             settings.heartbeat_interval_ms / 1000, self._tick, context=self.context
         )
+
+    async def _wait_listening(self) -> Listener:
+        settings, listen = self.settings, self._transport.wait_listening
+        host = settings.bind_host or settings.host
+        port = settings.port if settings.bind_port is None else settings.bind_port
+        if port != 0 or settings.ports is None:
+            return await listen(host, port, self._accept)
+        # From a random one on: the port of a process that has just ended is not used again at once.
+        ports, start = settings.ports, int.from_bytes(self._entropy(4), "big")
+        for number in range(len(ports)):
+            with contextlib.suppress(AddressInUseError):
+                return await listen(host, ports[(start + number) % len(ports)], self._accept)
+        raise PortsInUseError(host, ports)
 
     # ---- connections
 

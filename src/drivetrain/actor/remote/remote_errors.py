@@ -55,6 +55,19 @@ class AddressInUseError(UserError):
         )
 
 
+class PortsInUseError(UserError):
+    """All ports that the system may choose from are in use."""
+
+    code = "actor-ports-in-use"
+
+    def __init__(self, host: str, ports: range) -> None:
+        super().__init__(
+            "all ports that this process may use are in use",
+            where=f"{host}:{ports[0]}-{ports[-1]}",
+            remedy="allow more with cluster.ports: each worker, application master and executor takes one",
+        )
+
+
 class BindError(UserError):
     """The host to listen on is not one of this machine, or the port may not be used."""
 

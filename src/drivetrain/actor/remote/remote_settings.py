@@ -28,10 +28,10 @@ class RemoteSettings:
     """The settings; the defaults are for one machine.
 
     `host` and `port` are how others reach this system, and where it listens unless `bind_host` or `bind_port`
-    differ (in a container); port 0 lets the system choose. Off loopback `secret` is required, and both sides
-    must have the same; `keys` replaces it with more detail: a new and an old secret, or keys of single peers.
-    `tls` is optional anywhere. `guard` checks every message that arrives. Raises `InsecureBindError`,
-    `ConfigError`.
+    differ (in a container); port 0 lets the system choose, among `ports` if given. Off loopback `secret` is
+    required, and both sides must have the same; `keys` replaces it with more detail: a new and an old secret,
+    or keys of single peers. `tls` is optional anywhere. `guard` checks every message that arrives. Raises
+    `InsecureBindError`, `ConfigError`.
 
     `frame_limit_bytes` bounds a message on the wire, `queue_limit` and `queue_limit_bytes` what waits for
     one other system. A heartbeat is sent every `heartbeat_interval_ms`; a watched system that is silent for
@@ -45,6 +45,7 @@ class RemoteSettings:
     port: int = 0
     bind_host: str | None = None
     bind_port: int | None = None
+    ports: range | None = None
     secret: str | None = field(default=None, repr=False)
     keys: Keys | None = None
     tls: TlsSettings | None = None
@@ -99,6 +100,7 @@ class RemoteSettings:
         port: int = 0,
         bind_host: str | None = None,
         bind_port: int | None = None,
+        ports: range | None = None,
         secret: str | None = None,
         keys: Keys | None = None,
         guard: Guard | None = None,
@@ -110,6 +112,7 @@ class RemoteSettings:
             port=port,
             bind_host=bind_host,
             bind_port=bind_port,
+            ports=ports,
             secret=secret,
             keys=keys,
             guard=guard,

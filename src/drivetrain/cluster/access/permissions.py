@@ -180,6 +180,7 @@ _OF_MASTERS: Final[frozenset[type[Message]]] = frozenset(
         replication.Vote,
         replication.AskLease,
         replication.Lease,
+        replication.ReleaseLease,
         replication.ReadDigest,
         replication.Digest,
         replication.ReadEntries,

@@ -31,6 +31,9 @@ from drivetrain.private_files import stamp_of
 
 SECRET_VARIABLE: Final = "DRIVETRAIN_SECRET"  # noqa: S105 - the name of the variable
 
+CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
+"""Where systemd names the directory with the credentials of a service."""
+
 log = logging.getLogger("drivetrain.cluster")
 
 _MAKE_ONE: Final = "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
@@ -79,7 +82,7 @@ def _load(path: Path) -> tuple[str, ...]:
     name = str(path)
     try:
         mode = path.stat().st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if mode & _refused_modes(path):
             raise ConfigError(
                 "users other than the owner can read the file with the secret",
                 where=name,
@@ -96,6 +99,17 @@ def _load(path: Path) -> tuple[str, ...]:
             remedy="correct cluster.secret-file",
         ) from error
     return _lines(text, name)
+
+
+def _refused_modes(path: Path) -> int:
+    """The bits of a mode that give others access.
+
+    A file that systemd hands to a service (`LoadCredential=`) shows what its access control list allows in
+    place of the group's rights: only the service itself. It is known by its directory, which systemd makes.
+    """
+    given = os.environ.get(CREDENTIALS_VARIABLE)
+    is_credential = bool(given) and path.parent == Path(given or "") and not path.is_symlink()
+    return stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if is_credential else stat.S_IRWXG)
 
 
 def _lines(text: str, where: str) -> tuple[str, ...]:

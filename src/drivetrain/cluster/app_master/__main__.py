@@ -1,7 +1,10 @@
 """`python -m drivetrain.cluster.app_master LAUNCH_FILE`: the process of an application master.
 
 Started by a worker. Exit codes: 0 when the application's end is in the registry, or another application
-master took over; 2 when it cannot start with its launch file; 70 for a bug.
+master took over, or is to; 2 when it cannot start with its launch file; 70 for a bug.
+
+On SIGTERM and SIGINT it hands over: its executors finish their batches and end, and the leader starts the
+next application master elsewhere.
 
 When the file of a custom application cannot be loaded, `Unloadable` registers and ends the application with
 the error, like any other failure.
@@ -13,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import time
 from typing import Final
@@ -21,7 +25,7 @@ from drivetrain.actor import Actor, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
 from drivetrain.cluster.app_master.custom.custom_file import load_app_master
-from drivetrain.cluster.app_master.own_messages import Setup
+from drivetrain.cluster.app_master.own_messages import HandOver, Setup
 from drivetrain.cluster.app_master.stream.planned_application import load
 from drivetrain.cluster.app_master.stream.restart_policy import policies
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
@@ -31,7 +35,7 @@ from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.cluster.parent import wait_for_launch_file
-from drivetrain.config.references import log_to_standard_error
+from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.errors import DrivetrainError
 from drivetrain.terminal import print_line
 
@@ -54,7 +58,7 @@ def main() -> int:
     """Run the application master of the launch file; returns the exit code."""
     try:
         launch = wait_for_launch_file()
-        log_to_standard_error()
+        log_to_standard_error(launch.load_config(), process="application-master", application=launch.app_id)
         return asyncio.run(_serve(launch))
     except DrivetrainError as error:
         print_line(f"error: {error}", file=sys.stderr, flush=True)
@@ -80,6 +84,9 @@ async def _serve(launch: LaunchFile) -> int:
         log.info,
     )
     app_master = system.spawn(lambda: _actor(launch, setup), "app-master")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        why = HandOver(f"it was asked to by {number.name}")
+        asyncio.get_running_loop().add_signal_handler(number, app_master.tell, why)
     failed = asyncio.ensure_future(system.wait_terminated())
     stopped = asyncio.ensure_future(system.wait_stopped(app_master))
     try:

@@ -263,8 +263,8 @@ class ApplicationMaster(Actor):
 
     def end(self, state: ApplicationState, error: ErrorView | None = None) -> None:
         """End the application: stop the executors, report, then stop. Only the first call counts."""
-        if self.end_state is not None:
-            return
+        if self.end_state is not None or (self._executors.hands_over and state is ApplicationState.FAILED):
+            return  # what fails while it hands over continues elsewhere
         self.end_state, self._end_error = state, error
         self._end_since_ms = self.now_ms
         if error is not None:
@@ -295,7 +295,7 @@ class ApplicationMaster(Actor):
             return
         if isinstance(message, Terminated):
             self._followers.forget(message.actor)
-        if self._executors.handle(message):
+        if self._executors.hand_over(message) or self._executors.handle(message):
             self._continue_end()
             return
         match message:
@@ -358,7 +358,7 @@ class ApplicationMaster(Actor):
         if self._is_stopping:
             return
         self.setup.log(f"stops: {why}")
-        if self.end_state is None:
+        if self.end_state is None and not self._executors.hands_over:
             self.end_state = ApplicationState.FAILED
             self._end_error = ErrorView("abandoned", why)
         self.pool.end()

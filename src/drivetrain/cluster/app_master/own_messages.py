@@ -31,6 +31,12 @@ class Beat(Message, frozen=True, tag="dt.local.app.beat"):
     """Time has passed."""
 
 
+class HandOver(Message, frozen=True, tag="dt.local.app.hand-over"):
+    """From the process: it was asked to end, and another application master continues elsewhere."""
+
+    why: str
+
+
 class Wake(Message, frozen=True, tag="dt.local.app.wake"):
     """The delay named `what` is over."""
 

@@ -29,7 +29,7 @@ from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.parent import wait_for_launch_file
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as cluster_keys
-from drivetrain.config.references import log_to_standard_error
+from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy
 from drivetrain.errors import DrivetrainError, PeerViolationError
 from drivetrain.terminal import print_line
@@ -46,7 +46,7 @@ def main() -> int:
             from drivetrain.cluster.app_master.custom.custom_executor import main as custom
 
             return int(custom(launch) or 0)
-        _log()
+        _log(launch)
         _settle(launch)
         return asyncio.run(_serve(launch))
     except DrivetrainError as error:
@@ -54,8 +54,10 @@ def main() -> int:
         return 2
 
 
-def _log() -> None:
-    log_to_standard_error()
+def _log(launch: LaunchFile) -> None:
+    log_to_standard_error(
+        launch.load_config(), process="executor", application=launch.app_id, launch=launch.launch_id
+    )
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would log every error of a batch a second time
 
 

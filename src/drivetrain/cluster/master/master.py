@@ -27,6 +27,7 @@ from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.own_messages import (
     LeadershipBegan,
     LeadershipEnded,
+    LetOthersLead,
     OfficeFailed,
     Resign,
     Standing,
@@ -66,6 +67,7 @@ from drivetrain.cluster.messages.replication import (
     Lease,
     ReadDigest,
     ReadEntries,
+    ReleaseLease,
     ReplicateCode,
     Vote,
     WriteBase,
@@ -75,7 +77,7 @@ from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots
 
 log = logging.getLogger("drivetrain.cluster")
 
-_ELECTION: Final = (AskVote, Vote, AskLease, Lease)
+_ELECTION: Final = (AskVote, Vote, AskLease, Lease, ReleaseLease)
 _REPLICA: Final = (WriteEntries, WriteBase, ReadDigest, ReadEntries, Gossip)
 _FOR_APPLICATIONS: Final = (
     Submit,
@@ -139,6 +141,8 @@ class Master(GuardedActor):
             case OfficeFailed(term, why):
                 log.error("%s", why)
                 self._election.tell(Resign(term, why))
+            case LetOthersLead(why):
+                self._election.tell(Resign(self._standing.election.term, why))
             case GetMasterList():
                 self.context.forward(self._agreement)
             case GetLeader():

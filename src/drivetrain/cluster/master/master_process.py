@@ -3,7 +3,8 @@
 Invariants:
 1. A master whose list of masters differs from that of one that started earlier ends with an error that shows
    both.
-2. A damaged file in its directory ends it with an error, instead of an empty registry.
+2. A leading master that is asked to end resigns first: the next one need not wait until the lease ends.
+3. A damaged file in its directory ends it with an error, instead of an empty registry.
 
 Called by the command line (`serve_master`) and by tests and benchmarks (`start_master`, on any disk and
 transport).
@@ -16,15 +17,17 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from drivetrain.actor import ActorRef, ActorSystem
 from drivetrain.actor.disk import DirectoryDisk, Disk
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.access.system_names import MASTER
 from drivetrain.cluster.connection import remote_settings
+from drivetrain.cluster.health import Readiness, health_server
 from drivetrain.cluster.master.master import Master
 from drivetrain.cluster.master.master_settings import MasterSettings, split_place
-from drivetrain.cluster.master.own_messages import Standing
+from drivetrain.cluster.master.own_messages import LetOthersLead, Standing
 from drivetrain.cluster.master.registry.election_actor import VoteStore
 from drivetrain.cluster.master.registry.replica import ReplicaStore
 from drivetrain.config import Config
@@ -34,6 +37,9 @@ from drivetrain.core.cluster.election_events import MasterAddress, Term
 from drivetrain.errors import UnavailableError
 from drivetrain.private_files import make_private_directory
 from drivetrain.runtime.file_lock import FileLock
+
+_RESIGN_POLL_S: Final = 0.01
+_RESIGN_POLLS: Final = 100
 
 log = logging.getLogger("drivetrain.cluster")
 
@@ -59,11 +65,14 @@ async def serve_master(
     system = ActorSystem(MASTER, config=config)
     try:
         await attach_remote(system, remote)
-        _, standing = await start_master(system, settings, disk)
+        master, standing = await start_master(system, settings, disk)
         log.info("the master %s listens; its directory is %s", settings.me, directory.resolve())
         if on_ready is not None:
             on_ready(settings.me)
-        await _serve(system, standing, stop)
+        async with health_server(config, lambda: _readiness(standing)):
+            await _serve(system, standing, stop)
+            if not system.is_terminated:
+                await _wait_resigned(master, standing)
     finally:
         await system.terminate()
         disk.close()
@@ -111,6 +120,15 @@ async def _serve(system: ActorSystem, standing: Standing, stop: asyncio.Event | 
             each.cancel()
 
 
+async def _wait_resigned(master: ActorRef, standing: Standing) -> None:
+    """Let another master lead before this one ends, which takes a fraction of the lease."""
+    master.tell(LetOthersLead("it was asked to end"))
+    for _ in range(_RESIGN_POLLS):
+        if not standing.election.leads(standing.now_ms()):
+            return
+        await asyncio.sleep(_RESIGN_POLL_S)
+
+
 async def _wait_end(system: ActorSystem) -> object:
     return await system.wait_terminated()  # type: ignore[func-returns-value]
 
@@ -131,6 +149,13 @@ def _lock(directory: Path) -> FileLock:
             remedy="give every master a directory of its own with master.directory",
         )
     return lock
+
+
+def _readiness(standing: Standing) -> Readiness:
+    leader = standing.election.leader
+    if leader is None:
+        return Readiness(False, "no master leads, as far as this one knows")
+    return Readiness(True, "leads" if leader == standing.election.me else f"follows {leader}")
 
 
 def _wall_ms() -> int:

@@ -73,8 +73,14 @@ class OfficeFailed(Message, frozen=True, tag="dt.local.master.office-failed"):
     why: str
 
 
+class LetOthersLead(Message, frozen=True, tag="dt.local.master.let-others-lead"):
+    """From the process: it was asked to end."""
+
+    why: str
+
+
 class Resign(Message, frozen=True, tag="dt.local.master.resign"):
-    """To the election's actor: the leader of `term` cannot write."""
+    """To the election's actor: the leader of `term` cannot write, or was asked to end."""
 
     term: int
     why: str
@@ -119,13 +125,15 @@ class WorkerUp(Message, frozen=True, tag="dt.local.master.worker-up"):
     slots: int
     worker: ActorRef
     held: tuple[HeldSlots, ...]
+    leaves: bool = False
 
 
 class WorkerHolds(Message, frozen=True, tag="dt.local.master.worker-holds"):
-    """The launches that a worker reports to hold."""
+    """The launches that a worker reports to hold, and whether it is about to end."""
 
     worker_id: str
     held: tuple[HeldSlots, ...]
+    leaves: bool = False
 
 
 class WorkerDown(Message, frozen=True, tag="dt.local.master.worker-down"):

@@ -46,7 +46,8 @@ class Launched(Message, frozen=True, tag="cluster.launched"):
 
 
 class LaunchFailed(Message, frozen=True, tag="cluster.launch-failed"):
-    """No process was started: `no-code`, `no-slots`, `no-directory`, `stale-epoch` or `no-process`."""
+    """No process was started: `no-code`, `no-slots`, `no-directory`, `stale-epoch`, `no-process` or
+    `worker-leaves`."""
 
     launch_id: str
     code: str

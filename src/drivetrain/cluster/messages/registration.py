@@ -35,12 +35,13 @@ class HeldSlots(msgspec.Struct, frozen=True, array_like=True):
 
 class RegisterWorker(Message, frozen=True, tag="cluster.register-worker"):
     """A worker, with the slots that it holds already, from which a new leader learns. `was_registered` once
-    any leader has registered this worker process."""
+    any leader has registered this worker process; `leaves` once it was asked to end."""
 
     info: WorkerInfo
     worker: ActorRef
     held: tuple[HeldSlots, ...] = ()
     was_registered: bool = False
+    leaves: bool = False
 
 
 class WorkerRegistered(Message, frozen=True, tag="cluster.worker-registered"):
@@ -60,12 +61,16 @@ class WorkerRefused(Message, frozen=True, tag="cluster.worker-refused"):
 
 
 class WorkerReport(Message, frozen=True, tag="cluster.worker-report"):
-    """Sent by a worker every few seconds, and at once when `held` changes."""
+    """Sent by a worker every few seconds, and at once when `held` or `leaves` changes.
+
+    A worker that leaves was asked to end: it ends what it holds, and launches nothing more.
+    """
 
     worker_id: str
     held: tuple[HeldSlots, ...]
     cpu: float
     memory_free: Count
+    leaves: bool = False
 
 
 class RegisterAppMaster(Message, frozen=True, tag="cluster.register-app-master"):

@@ -75,6 +75,14 @@ class Lease(Message, frozen=True, tag="masters.lease"):
     granted: bool
 
 
+class ReleaseLease(Message, frozen=True, tag="masters.release-lease"):
+    """A leader has resigned in this term: its lease is over."""
+
+    sender: str
+    list_id: int
+    term: Count
+
+
 # ---- the registry, see `core.cluster.replicated_map`
 
 

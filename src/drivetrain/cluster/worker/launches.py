@@ -13,7 +13,8 @@ Invariants:
 2. A launch id is launched once: when it is sent again, the answer is repeated.
 3. For an application, nothing is launched with a lower epoch than the highest seen here, and processes with a
    lower one are killed; of applications without processes here, the latest are remembered.
-4. The owner of a launch gets `Launched` and then `ProcessExited`, or `LaunchFailed`, each once per launch and
+4. Once the worker leaves, nothing is launched.
+5. The owner of a launch gets `Launched` and then `ProcessExited`, or `LaunchFailed`, each once per launch and
    again when the launch is sent again.
 
 Called by the `Worker` actor.
@@ -79,6 +80,7 @@ class Launches:
         self._slots: Final = slots
         self._surroundings: Final = surroundings
         self._changed: Final = changed
+        self._is_leaving = False
         self._entries: Final[dict[str, _Entry]] = {}
         self._over: Final[dict[str, Message]] = {}
         self._epochs: Final[dict[str, int]] = {}  # the most recently used at the end
@@ -87,6 +89,11 @@ class Launches:
     def held(self) -> tuple[HeldSlots, ...]:
         """The slots that are held, by launch."""
         return tuple(entry.held for entry in self._entries.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no process of a launch is left."""
+        return not self._entries
 
     # ---- requests
 
@@ -125,7 +132,15 @@ class Launches:
                 lambda error: Done(f"{launch_id} cannot be stopped: {error!r}"),
             )
 
+    def leave(self, grace_ms: int) -> None:
+        """Launch nothing more, and ask every process to finish its batch, hand over, and end."""
+        self._is_leaving = True
+        for launch_id in self._entries:
+            self.stop(launch_id, grace_ms)
+
     def _refusal(self, launch: Launch) -> LaunchFailed | None:
+        if self._is_leaving:
+            return LaunchFailed(launch.launch_id, "worker-leaves", "this worker was asked to end")
         if launch.epoch < self._epochs.get(launch.app_id, 0):
             seen = self._epochs[launch.app_id]
             return LaunchFailed(launch.launch_id, "stale-epoch", f"epoch {seen} was seen, not {launch.epoch}")

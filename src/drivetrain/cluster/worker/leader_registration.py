@@ -91,6 +91,7 @@ class LeaderRegistration:
         self._held: Final = held
         self._ended: Final = ended
         self._was_registered = False
+        self._leaves = False
         self._renewed_ms = 0
         self._core: Final = Registration(settings.leader_timeout_ms, self._now_ms)
         self.link: Final = LeaderLink(
@@ -128,6 +129,11 @@ class LeaderRegistration:
                 return False
         return True
 
+    def leave(self) -> None:
+        """Report from now on that this worker leaves, to this leader and to each later one."""
+        self._leaves = True
+        self.report()
+
     def report(self) -> None:
         """Send the leader the held slots and the machine's load; register again when it is time."""
         leader = self.link.leader
@@ -137,7 +143,8 @@ class LeaderRegistration:
             self._renewed_ms = self._now_ms
             leader.tell(self._registering(), self._context.me)
         load = self._machine.read()
-        leader.tell(WorkerReport(self._id, self._held(), load.cpu, load.memory_free), self._context.me)
+        report = WorkerReport(self._id, self._held(), load.cpu, load.memory_free, self._leaves)
+        leader.tell(report, self._context.me)
 
     def check(self) -> None:
         """Verify the invariants of the core; raises InternalError."""
@@ -190,7 +197,7 @@ class LeaderRegistration:
             version=VERSION,
             clock_ms=self._clock_ms(),
         )
-        return RegisterWorker(info, self._context.me, self._held(), self._was_registered)
+        return RegisterWorker(info, self._context.me, self._held(), self._was_registered, self._leaves)
 
     def _answered(self, attempt: int, answer: Message | None) -> None:
         match answer:

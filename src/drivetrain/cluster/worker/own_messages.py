@@ -57,6 +57,14 @@ class Ownerless(Message, frozen=True, tag="dt.local.worker.ownerless"):
     owner: ActorRef
 
 
+class Leave(Message, frozen=True, tag="dt.local.worker.leave"):
+    """From the process: the worker was asked to end."""
+
+
+class DrainOver(Message, frozen=True, tag="dt.local.worker.drain-over"):
+    """The time for draining has passed."""
+
+
 class LogRead(Message, frozen=True, tag="dt.local.worker.log-read"):
     """A piece of a log, or the reason for its absence, to answer `asker`."""
 

@@ -11,14 +11,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from drivetrain.actor import ActorSystem
+from drivetrain.actor import ActorRef, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.access.system_names import WORKER
 from drivetrain.cluster.connection import keyring_of, masters_of, remote_settings
+from drivetrain.cluster.health import Readiness, health_server
 from drivetrain.cluster.leader import require_secret
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.cluster.worker.launcher import COMMANDS, ProcessLauncher
 from drivetrain.cluster.worker.machine_load import Machine
+from drivetrain.cluster.worker.own_messages import Leave
 from drivetrain.cluster.worker.worker import Worker
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.config import Config
@@ -34,11 +36,11 @@ _END_MS: Final = 20_000
 async def serve_worker(
     config: Config, stop: asyncio.Event, *, commands: Mapping[ProcessKind, Sequence[str]] = COMMANDS
 ) -> None:
-    """Run a worker until `stop` is set; all processes that it launched have ended when this returns.
+    """Run a worker until `stop` is set and it has handed over (`worker.drain-timeout`).
 
-    `commands` are the interpreter's arguments for each kind. Raises ConfigError, InsecureBindError,
-    BindError, UnavailableError when another worker has the directory, SecretRefusedError and
-    LeaderTimeoutError.
+    All processes that it launched have ended when this returns. `commands` are the interpreter's arguments
+    for each kind. Raises ConfigError, InsecureBindError, BindError, UnavailableError when another worker has
+    the directory, SecretRefusedError and LeaderTimeoutError.
     """
     masters, settings = masters_of(config), WorkerSettings.from_config(config)
     keyring = keyring_of(config, WORKER)
@@ -51,20 +53,20 @@ async def serve_worker(
         await attach_remote(system, remote_settings(config, system=WORKER))
         launcher = ProcessLauncher(system, settings, keyring, commands)
         await launcher.prepare()
-        worker = system.spawn(
-            lambda: Worker(settings, masters, launcher, Machine(), _wall_clock_ms, ends.append), "worker"
-        )
+        actor = Worker(settings, masters, launcher, Machine(), _wall_clock_ms, ends.append)
+        worker = system.spawn(lambda: actor, "worker")
         log.info("worker %s at %s, %s slots", settings.name, system.address, settings.slots)
-        waits = [
-            asyncio.ensure_future(stop.wait()),
-            asyncio.ensure_future(system.wait_stopped(worker)),
-            asyncio.ensure_future(system.wait_terminated()),
-            asyncio.ensure_future(_wait_refused(system, masters)),
-        ]
-        done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in pending:
-            wait.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        async with health_server(config, lambda: _readiness(actor)):
+            waits = [
+                asyncio.ensure_future(_wait_left(system, worker, stop)),
+                asyncio.ensure_future(system.wait_stopped(worker)),
+                asyncio.ensure_future(system.wait_terminated()),
+                asyncio.ensure_future(_wait_refused(system, masters)),
+            ]
+            done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in pending:
+                wait.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
     finally:
         if not system.is_terminated:
             await system.terminate(timeout_ms=_END_MS)
@@ -75,11 +77,25 @@ async def serve_worker(
         raise ends[0]
 
 
+async def _wait_left(system: ActorSystem, worker: ActorRef, stop: asyncio.Event) -> None:
+    await stop.wait()
+    worker.tell(Leave())
+    await system.wait_stopped(worker)
+
+
 async def _wait_refused(system: ActorSystem, masters: Sequence[str]) -> None:
     """Raise SecretRefusedError once all masters have refused the secret: waiting would not help."""
     while True:
         await asyncio.sleep(_SECRET_CHECK_S)
         require_secret(system, masters, by_all=True)
+
+
+def _readiness(worker: Worker) -> Readiness:
+    if worker.is_leaving:
+        return Readiness(False, "leaves")
+    if not worker.is_registered:
+        return Readiness(False, "no leading master has registered this worker")
+    return Readiness(True, "registered")
 
 
 def _wall_clock_ms() -> int:

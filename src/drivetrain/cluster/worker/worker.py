@@ -6,6 +6,10 @@ is no longer needed.
 Design: the actor passes each message to the part that it concerns: the connection to the leader
 (`leader_registration`), the launches (`launches`), or the logs. A `Launcher` runs the processes themselves.
 
+A worker that is asked to end *leaves*: it reports that, so that the leader sends nothing more, asks its
+processes to finish their batches and hand over, and ends when the last has ended, or `worker.drain-timeout`
+has passed.
+
 Invariants: those of its parts, and: without a leader for `worker.leader-timeout` the worker ends, with all
 its processes.
 
@@ -21,12 +25,15 @@ from typing import Final
 from drivetrain.actor import Failure, Message, Terminated
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.messages.launching import Launch, ReadLog, StopProcess
+from drivetrain.cluster.messages.registration import HeldSlots
 from drivetrain.cluster.worker.launch_requests import Launcher, Surroundings
 from drivetrain.cluster.worker.launches import Launches
 from drivetrain.cluster.worker.leader_registration import LeaderRegistration, LeaderTimeoutError, MachineLoad
 from drivetrain.cluster.worker.own_messages import (
     Done,
+    DrainOver,
     Ended,
+    Leave,
     LogRead,
     NotStarted,
     Ownerless,
@@ -61,6 +68,7 @@ class Worker(GuardedActor):
         self._clock_ms: Final = clock_ms
         self._on_end: Final = on_end
         self._id = ""
+        self.is_leaving = False
         self._leader: LeaderRegistration | None = None
 
     async def pre_start(self) -> None:
@@ -118,6 +126,12 @@ class Worker(GuardedActor):
         match message:
             case Started() | NotStarted() | Ended():
                 self._launches.take(message)
+                self._end_if_left()
+            case Leave():
+                self._leave()
+            case DrainOver():
+                log.warning("ending before all processes have handed over: %s", _named(self._launches.held))
+                self.context.stop()
             case Ownerless(owner):
                 self._launches.end_ownerless(owner)
             case Tidy():
@@ -152,6 +166,24 @@ class Worker(GuardedActor):
         """Whether the leader has registered this worker."""
         return self._leader is not None and self._leader.is_registered
 
+    def _leave(self) -> None:
+        """Hand over what runs here, then end; a repetition changes nothing."""
+        if self.is_leaving:
+            return
+        self.is_leaving = True
+        assert self._leader is not None
+        self._leader.leave()  # first, so that nothing is sent here that has just been refused
+        drain_ms = self._settings.drain_timeout_ms
+        if not self._launches.is_empty:
+            log.info("draining for at most %d s: %s", drain_ms // 1000, _named(self._launches.held))
+        self._launches.leave(drain_ms)
+        self.context.timers.start_once("drain", DrainOver(), delay_ms=drain_ms)
+        self._end_if_left()
+
+    def _end_if_left(self) -> None:
+        if self.is_leaving and self._launches.is_empty:
+            self.context.stop()
+
     def _end(self, why: LeaderTimeoutError) -> None:
         self._on_end(why)
         self.context.stop()
@@ -167,3 +199,7 @@ class Worker(GuardedActor):
             lambda chunk: LogRead(asker, missing if chunk is None else chunk),
             lambda error: LogRead(asker, Failure("no-log", str(error), self._settings.name)),
         )
+
+
+def _named(held: Sequence[HeldSlots]) -> str:
+    return ", ".join(f"{each.kind} of {each.app_id}" for each in held) or "nothing"

@@ -6,7 +6,6 @@ Called when a worker starts, and for every launch.
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from drivetrain.api.written_out import refuse_written_out, written_out
 from drivetrain.config import Config, find_key
 from drivetrain.config.catalog import cluster
 from drivetrain.config.catalog import worker as keys
+from drivetrain.runtime.usable_cores import usable_cores
 
 _WORKERS_OWN: Final = ("cluster.", "worker.")
 """Topics of keys whose values come from the worker's machine, never from the application."""
@@ -32,6 +32,7 @@ class WorkerSettings:
     host: str
     directory: Path
     leader_timeout_ms: int
+    drain_timeout_ms: int
     report_interval_ms: int
     code_timeout_ms: int
     code_retention_ms: int
@@ -49,10 +50,11 @@ class WorkerSettings:
         refuse_written_out(written_out(None, config))
         return cls(
             name=config[keys.NAME] or socket.gethostname(),
-            slots=config[keys.SLOTS] or os.cpu_count() or 1,
+            slots=config[keys.SLOTS] or usable_cores(),
             host=config[cluster.HOST],
             directory=Path(config[keys.DIRECTORY]).resolve(),
             leader_timeout_ms=config[keys.LEADER_TIMEOUT],
+            drain_timeout_ms=config[keys.DRAIN_TIMEOUT],
             report_interval_ms=config[keys.REPORT_INTERVAL],
             code_timeout_ms=config[keys.CODE_TIMEOUT],
             code_retention_ms=config[keys.CODE_RETENTION],

@@ -10,6 +10,7 @@ from drivetrain.config.catalog import (
     cluster,
     console,
     kafka,
+    log,
     master,
     run,
     spark,
@@ -30,6 +31,7 @@ ALL_KEYS = collect_keys(
     master,
     worker,
     console,
+    log,
     actor,
 )
 
@@ -44,6 +46,7 @@ __all__ = [
     "cluster",
     "console",
     "kafka",
+    "log",
     "master",
     "run",
     "spark",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.config.key import Key
-from drivetrain.config.units import boolean, text
+from drivetrain.config.units import boolean, integer, text
 
 MASTERS: Final = Key(
     "cluster.masters",
@@ -19,6 +19,30 @@ HOST: Final = Key(
     text(),
     "127.0.0.1",
     "Address at which other processes reach this machine; 127.0.0.1 keeps other machines out.",
+)
+
+BIND_HOST: Final = Key(
+    "cluster.bind-host",
+    text(empty_allowed=True),
+    "",
+    "Address at which the processes of this machine listen, if it is not cluster.host: 0.0.0.0 where "
+    "cluster.host is a name that belongs to another address, as behind a forwarded port.",
+)
+
+PORTS: Final = Key(
+    "cluster.ports",
+    text(empty_allowed=True),
+    "",
+    'Ports at which workers, application masters and executors listen, as "7100-7199": a range that a '
+    "firewall can name. Empty means any free ports.",
+)
+
+HEALTH_PORT: Final = Key(
+    "cluster.health-port",
+    integer(minimum=0, maximum=65_535),
+    0,
+    "Port at which a master or a worker answers GET /healthz and /readyz, for probes of Kubernetes and load "
+    "balancers; 0 means none.",
 )
 
 SECRET_FILE: Final = Key(

@@ -11,7 +11,8 @@ SLOTS: Final = Key(
     "worker.slots",
     integer(minimum=0, maximum=10_000),
     0,
-    "Number of slots that the worker offers, each room for one core's work. 0 means one per core.",
+    "Number of slots that the worker offers, each room for one core's work. 0 means one for each core "
+    "that the worker may use: those of the machine, or the CPU limit of its container or service.",
 )
 
 NAME: Final = Key(
@@ -34,6 +35,14 @@ LEADER_TIMEOUT: Final = Key(
     "30 s",
     "How long a worker keeps running without a leading master; after that it ends, with everything "
     "that it started.",
+)
+
+DRAIN_TIMEOUT: Final = Key(
+    "worker.drain-timeout",
+    duration_ms(),
+    "30 s",
+    "How long a worker that is asked to end (SIGTERM, Ctrl-C) lets its processes finish their batches and "
+    "hand over; after that they are killed.",
 )
 
 REPORT_INTERVAL: Final = Key(

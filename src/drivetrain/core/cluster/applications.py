@@ -190,14 +190,18 @@ class ApplicationRegistry:
             )
         )
 
-    def die(self, app_id: str, epoch: int, why: str, now_ms: int) -> ApplicationRecord:
+    def die(
+        self, app_id: str, epoch: int, why: str, now_ms: int, *, counts: bool = True
+    ) -> ApplicationRecord:
         """The application master of an epoch died before the application's end: start another, or give up.
 
-        Raises `RefusedError` when that epoch is no longer the current one.
+        With `counts` false it was moved, as its worker was asked to end: that is no failure. Raises
+        `RefusedError` when that epoch is no longer the current one.
         """
         record = self._require_epoch(app_id, epoch)
         # A death in the future was recorded before the clock was set back: its age is unknown.
-        deaths = (*(at for at in record.deaths_ms if now_ms - self._window_ms < at <= now_ms), now_ms)
+        recent = tuple(at for at in record.deaths_ms if now_ms - self._window_ms < at <= now_ms)
+        deaths = (*recent, now_ms) if counts else recent
         why = cut(why) or ""
         is_over = len(deaths) > self._max_deaths
         state = ApplicationState.FAILED if is_over else ApplicationState.PENDING

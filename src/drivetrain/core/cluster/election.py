@@ -10,7 +10,8 @@ requests one from all masters again and again, and each that agrees promises to 
 `lease_ms` by its own clock. The leader counts from when it *sent* the request, so its lease ends before the
 promises do; it gives up `DRIFT_SHARE` of it for clocks that run at different speeds. Before a master stands
 for election it asks whether it would get the votes (a *trial*), so that one that was cut off does not return
-with a higher term and depose a working leader.
+with a higher term and depose a working leader. A leader that resigns releases the others from their promises,
+since it needs the votes of a new term to lead again.
 
 Invariants:
 1. The term never decreases; a vote, once given in a term, never changes.
@@ -41,9 +42,11 @@ from drivetrain.core.cluster.election_events import (
     ElectionEvent,
     FollowLeader,
     LeaseAnswered,
+    LeaseReleased,
     LeaseRequested,
     MasterAddress,
     PersistVote,
+    ReleaseLease,
     RequestLease,
     RequestVote,
     Resigned,
@@ -178,6 +181,8 @@ class Election:
                 self._lease_requested(event, effects)
             case LeaseAnswered():
                 self._lease_answered(event, effects)
+            case LeaseReleased():
+                self._lease_released(event, effects)
         return tuple(effects)
 
     def check(self) -> None:
@@ -265,6 +270,7 @@ class Election:
         elif self._role is Role.LEADER and event.term == self._term:
             self._fall_back(effects, event.why)
             self._stand_at_ms += self.lease_ms
+            effects.append(ReleaseLease(self._term))  # it cannot lead again in this term
 
     def _persisted(self, event: VotePersisted, effects: list[ElectionEffect]) -> None:
         if event.term >= self._durable[0]:
@@ -326,6 +332,13 @@ class Election:
             self._agreed_ms[event.follower] = max(before_ms, event.sent_ms)
             self._lead_if_agreed(effects)
 
+    def _lease_released(self, event: LeaseReleased, effects: list[ElectionEffect]) -> None:
+        if event.term == self._term and event.leader == self._promised_to != self.me:
+            self._promised_to, self._promised_until_ms = None, self._now_ms
+            self._stand_at_ms = self._now_ms + self._delay_ms()
+            if self._leader == event.leader:
+                self._set_leader(None, effects)
+
     # ---- steps
 
     def _adopt(self, term: Term, effects: list[ElectionEffect], why: str) -> None:
@@ -378,7 +391,7 @@ def _who(event: ElectionEvent) -> MasterAddress | None:
             return event.candidate
         case VoteAnswered():
             return event.voter
-        case LeaseRequested():
+        case LeaseRequested() | LeaseReleased():
             return event.leader
         case LeaseAnswered():
             return event.follower

@@ -86,6 +86,14 @@ class LeaseAnswered:
     granted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseReleased:
+    """A leader that has resigned in this term releases the others from their promises."""
+
+    leader: MasterAddress
+    term: Term
+
+
 ElectionEvent = (
     TimePassed
     | Resigned
@@ -95,6 +103,7 @@ ElectionEvent = (
     | VoteAnswered
     | LeaseRequested
     | LeaseAnswered
+    | LeaseReleased
 )
 
 # ---- effects
@@ -136,6 +145,13 @@ class RequestLease:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseLease:
+    """Effect: release every other master from its promise, as this one no longer leads in the term."""
+
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerLease:
     """Effect: answer a leader."""
 
@@ -174,6 +190,7 @@ ElectionEffect = (
     | RequestVote
     | AnswerVote
     | RequestLease
+    | ReleaseLease
     | AnswerLease
     | BeginToLead
     | StopLeading

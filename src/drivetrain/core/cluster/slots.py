@@ -11,6 +11,8 @@ request that does not fit now keeps later ones off the workers that it could run
 there; requests for other workers pass it. An allocation's id begins with the request's id, so a new leader
 finds the allocations of repeated requests among what the workers hold.
 
+A worker that leaves gets no request any more, but a request that only it could meet waits: it may come back.
+
 Invariants:
 1. Slots are promised only when they are free at that moment; more than a worker offers is taken only if the
    worker itself reports an allocation that had been given up (a late launch).
@@ -87,6 +89,7 @@ class _Worker:
     slots: int
     order: int
     is_overfull: bool = False
+    is_leaving: bool = False
     held: dict[str, Holding] = field(default_factory=dict)
     promised: dict[str, _Promise] = field(default_factory=dict)
 
@@ -130,9 +133,9 @@ class SlotScheduler:
         return request_id in self._waiting
 
     def free(self, worker_id: str) -> int:
-        """How many slots of a worker are neither held nor promised; 0 for an unknown worker."""
+        """How many slots of a worker may be given away; 0 for an unknown worker, and for one that leaves."""
         worker = self._workers.get(worker_id)
-        return 0 if worker is None else max(0, worker.slots - worker.used)
+        return 0 if worker is None or worker.is_leaving else max(0, worker.slots - worker.used)
 
     def where(self, allocation_id: str) -> str | None:
         """The worker that holds, or was promised for, an allocation."""
@@ -144,22 +147,34 @@ class SlotScheduler:
     # ---- workers
 
     def worker_registered(
-        self, worker_id: str, name: str, host: str, slots: int, held: Iterable[Holding], now_ms: int
+        self,
+        worker_id: str,
+        name: str,
+        host: str,
+        slots: int,
+        held: Iterable[Holding],
+        now_ms: int,
+        *,
+        leaves: bool = False,
     ) -> list[SlotEffect]:
-        """A worker has registered, perhaps again."""
+        """A worker has registered, perhaps again; one that `leaves` is about to end."""
         worker = self._workers.get(worker_id)
         if worker is None:
             self._workers_seen += 1
             worker = _Worker(worker_id, name, host, slots, self._workers_seen)
             self._workers[worker_id] = worker
+        worker.is_leaving = worker.is_leaving or leaves
         effects, _ = self._take_holdings(worker, held)
         return [*effects, *self._serve(now_ms)]
 
-    def worker_reported(self, worker_id: str, held: Iterable[Holding], now_ms: int) -> list[SlotEffect]:
-        """A worker reports what it holds now; no effect for an unknown worker."""
+    def worker_reported(
+        self, worker_id: str, held: Iterable[Holding], now_ms: int, *, leaves: bool = False
+    ) -> list[SlotEffect]:
+        """A worker reports what it holds now, and whether it leaves; no effect for an unknown worker."""
         worker = self._workers.get(worker_id)
         if worker is None:
             return []
+        worker.is_leaving = worker.is_leaving or leaves
         effects, has_freed = self._take_holdings(worker, held)
         return [*effects, *(self._serve(now_ms) if has_freed or effects else [])]
 
@@ -304,7 +319,8 @@ class SlotScheduler:
         return None
 
     def _could_run(self, request: SlotRequest, worker: _Worker) -> bool:
-        return request.slots <= worker.slots and request.worker in (None, worker.worker_id, worker.name)
+        is_able = request.slots <= worker.slots and not worker.is_leaving
+        return is_able and request.worker in (None, worker.worker_id, worker.name)
 
     def _refusal(self, request: SlotRequest) -> Refuse | None:
         if request.policy not in POLICIES:

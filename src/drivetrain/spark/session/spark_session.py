@@ -36,6 +36,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import spark as keys
 from drivetrain.config.references import resolved_options
 from drivetrain.errors import MissingDependencyError, UnavailableError
+from drivetrain.runtime.usable_cores import usable_cores
 from drivetrain.spark.session import local_files
 from drivetrain.spark.session.class_archive import java_options
 from drivetrain.spark.session.java import java_program
@@ -73,10 +74,10 @@ it has these variables from the beginning, so it never grows."""
 
 
 def cores(master: str) -> int:
-    """How many cores a Spark master provides: those of this machine, or fewer with `local[N]`."""
+    """How many cores a Spark master provides: those that this process may use, or fewer with `local[N]`."""
     if master.startswith("local[") and master != "local[*]":
         return int(master[6:-1].split(",")[0])
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return usable_cores()
 
 
 def settings(config: Config) -> Mapping[str, str]:

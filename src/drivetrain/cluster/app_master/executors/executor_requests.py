@@ -3,6 +3,9 @@
 Design: messages of the leader, of workers and of executors become events of `ExecutorPool`; this module
 performs its effects. It calls the application master (`ExecutorUser`) for decisions that only that can make.
 
+When the process is asked to end, the application master hands over: every executor finishes its batch and
+ends, then it stops without a report, and the leader starts the next one elsewhere.
+
 Invariants: those of `executor_pool`; an executor of another application or epoch is refused.
 
 Called by `app_master`.
@@ -28,7 +31,7 @@ from drivetrain.cluster.app_master.executors.executor_pool import (
     StopExecutor,
     Unavailable,
 )
-from drivetrain.cluster.app_master.own_messages import Setup, Wake
+from drivetrain.cluster.app_master.own_messages import HandOver, Setup, Wake
 from drivetrain.cluster.app_master.registrar import STALE_EPOCH, Registrar
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorRegistered, RegisterExecutor
 from drivetrain.cluster.messages.following import ErrorView, ExecutorView
@@ -97,6 +100,9 @@ class Executors:
             setup.config[keys.START_TIMEOUT],
         )
 
+        self.hands_over: str | None = None
+        """The reason for which this application master makes room for another; None while it stays."""
+
     # ---- requests of the application master
 
     def want(self, worker: str | None) -> None:
@@ -124,6 +130,20 @@ class Executors:
             assert member.executor is not None
             member.executor.tell(EndExecutor(self._setup.epoch, why), self._context.me)
 
+    def _hand_over(self, why: str) -> None:
+        """Let every executor finish its batch and end, for the next application master to continue there."""
+        if self.hands_over is None and not self.pool.is_ending:
+            self.hands_over = why
+            ready = {member.id for member in self.pool.ready}
+            self.end(why)
+            for starting in [m.id for m in self.pool.members.values() if m.id not in ready]:
+                self.stop(starting, why)
+        self._look_handed_over()
+
+    def _look_handed_over(self) -> None:
+        if self.hands_over is not None and self.pool.is_empty:
+            self._user.abandon(self.hands_over)
+
     def stop_all(self) -> None:
         """Let workers end all remaining executors."""
         self._perform(self.pool.stop_all(self._user.now_ms))
@@ -131,6 +151,7 @@ class Executors:
     def beat(self) -> None:
         """Time has passed."""
         self._perform(self.pool.tick(self._user.now_ms))
+        self._look_handed_over()
 
     def views(self) -> tuple[ExecutorView, ...]:
         """The executors for the status."""
@@ -149,6 +170,12 @@ class Executors:
         )
 
     # ---- messages
+
+    def hand_over(self, message: Message) -> bool:
+        """Handle the request to hand over; False for any other message."""
+        if isinstance(message, HandOver):
+            self._hand_over(message.why)
+        return isinstance(message, HandOver)
 
     def handle(self, message: Message) -> bool:
         """Handle a message of the leader, a worker or an executor about executors; False for any other."""
@@ -182,6 +209,7 @@ class Executors:
                 self._read_log(message)
             case _:
                 return False
+        self._look_handed_over()
         return True
 
     def _exited(self, message: ProcessExited, now_ms: int) -> None:

@@ -26,7 +26,13 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Context, Terminated
 from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import ReleaseApplication, Standing, WorkerDown, WorkerUp
+from drivetrain.cluster.master.own_messages import (
+    ReleaseApplication,
+    Standing,
+    WorkerDown,
+    WorkerHolds,
+    WorkerUp,
+)
 from drivetrain.cluster.master.registry import application_records
 from drivetrain.cluster.master.registry.write_queue import DurableQueue
 from drivetrain.cluster.messages.following import StopApplication
@@ -38,7 +44,7 @@ from drivetrain.cluster.messages.launching import (
     ProcessKind,
     StopProcess,
 )
-from drivetrain.cluster.messages.registration import HeldSlots, RegisterAppMaster
+from drivetrain.cluster.messages.registration import RegisterAppMaster
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
 from drivetrain.core.cluster.application_record import ApplicationRecord, ApplicationState, RefusedError
 from drivetrain.core.cluster.applications import ApplicationRegistry
@@ -92,6 +98,7 @@ class AppMasters:
         self._wall_ms: Final = wall_ms
         self._runs: dict[str, Run] = {}
         self._workers: dict[str, WorkerUp] = {}
+        self._leaving: set[str] = set()  # workers that were asked to end
         self._over_since_ms: dict[str, dict[str, int]] = {}  # by worker and allocation
 
     def take_over(self) -> None:
@@ -233,14 +240,15 @@ class AppMasters:
         old = self._runs.pop(app_id, Run())
         if old.app_master is not None:
             self._context.unwatch(old.app_master)
-        after = self._registry.die(app_id, record.epoch, why, self._wall_ms())
+        was_moved = record.worker_id in self._leaving
+        after = self._registry.die(app_id, record.epoch, why, self._wall_ms(), counts=not was_moved)
         log.warning("%s, epoch %d: %s", app_id, record.epoch, why)
         self._queue.keep(after)
         # It may still live, cut off from here: stop it through every process that reaches it.
         self.end(after, record.epoch, record.launch_id, record.worker_id, why)
         if not after.state.is_over:
             failures = len(after.deaths_ms)
-            delay_ms = 0 if failures < 2 else min(_FIRST_RETRY_MS * 2**failures, _LAST_RETRY_MS)
+            delay_ms = 0 if was_moved or failures < 2 else min(_FIRST_RETRY_MS * 2**failures, _LAST_RETRY_MS)
             self._runs[app_id] = Run(start_at_ms=self._standing.now_ms() + delay_ms)
 
     # ---- workers
@@ -255,10 +263,17 @@ class AppMasters:
         """A worker has registered, perhaps again."""
         is_new = message.worker_id not in self._workers
         self._workers[message.worker_id] = message
-        self.compare_holdings(message.worker_id, message.held, is_new=is_new)
+        self._compare_holdings(message, is_new=is_new)
 
-    def compare_holdings(self, worker_id: str, held: tuple[HeldSlots, ...], *, is_new: bool) -> None:
+    def worker_holds(self, message: WorkerHolds) -> None:
+        """A worker reports what it holds."""
+        self._compare_holdings(message, is_new=False)
+
+    def _compare_holdings(self, message: WorkerUp | WorkerHolds, *, is_new: bool) -> None:
         """Compare a worker's launches with the registry: stop surplus ones, replace missing ones."""
+        worker_id, held = message.worker_id, message.held
+        if message.leaves:
+            self._leaving.add(worker_id)
         here = {each.allocation_id for each in held}
         over_since = self._over_since_ms.pop(worker_id, {})
         over_since = {each: since_ms for each, since_ms in over_since.items() if each in here}
@@ -301,6 +316,7 @@ class AppMasters:
         for record in list(self._registry.records.values()):
             if record.worker_id == message.worker_id and not record.state.is_over:
                 self._died(record.app_id, message.why)
+        self._leaving.discard(message.worker_id)
 
     def _stop_process(self, worker_id: str | None, launch_id: str | None) -> None:
         worker = self._workers.get(worker_id or "")

@@ -179,7 +179,7 @@ class AppManager(Officer):
             case WorkerUp():
                 self._masters.worker_up(message)
             case WorkerHolds():
-                self._masters.compare_holdings(message.worker_id, message.held, is_new=False)
+                self._masters.worker_holds(message)
             case WorkerDown():
                 self._masters.worker_down(message)
             case Tick():

@@ -30,7 +30,7 @@ from drivetrain.cluster.master.own_messages import (
     Tick,
 )
 from drivetrain.cluster.master.registry.plausible_terms import is_plausible
-from drivetrain.cluster.messages.replication import AskLease, AskVote, Lease, Vote
+from drivetrain.cluster.messages.replication import AskLease, AskVote, Lease, ReleaseLease, Vote
 from drivetrain.core.cluster import election_events as core
 from drivetrain.core.cluster.map_log import Voted, decode, encode, last_vote
 from drivetrain.errors import DrivetrainError
@@ -92,7 +92,7 @@ class ElectionActor(GuardedActor):
                 event = core.TermSeen(core.Term(term))
             case Resign(term, why):
                 event = core.Resigned(core.Term(term), why)
-            case AskVote() | Vote() | AskLease() | Lease():
+            case AskVote() | Vote() | AskLease() | Lease() | ReleaseLease():
                 if not self._is_listed(message) or not is_plausible(message, self._standing.election.term):
                     return
                 event = _event(message)
@@ -134,6 +134,8 @@ class ElectionActor(GuardedActor):
                 self._answer(Vote(me, list_id, term, known_term, is_trial, granted))
             case core.RequestLease(term, sent_ms):
                 self._send_to_all(AskLease(me, list_id, term, sent_ms))
+            case core.ReleaseLease(term):
+                self._send_to_all(ReleaseLease(me, list_id, term))
             case core.AnswerLease(_, term, known_term, sent_ms, granted):
                 self._answer(Lease(me, list_id, term, known_term, sent_ms, granted))
             case core.BeginToLead(term):
@@ -156,7 +158,7 @@ class ElectionActor(GuardedActor):
         for peer in self._standing.peers.values():
             peer.tell(message, self.context.me)
 
-    def _is_listed(self, message: AskVote | Vote | AskLease | Lease) -> bool:
+    def _is_listed(self, message: AskVote | Vote | AskLease | Lease | ReleaseLease) -> bool:
         address = message.sender
         if message.list_id != self._settings.list_id or address not in self._settings.peers:
             self._agreement.tell(CompareLists(address))
@@ -198,7 +200,7 @@ class ElectionActor(GuardedActor):
             log.error("%s", what)
 
 
-def _event(message: AskVote | Vote | AskLease | Lease) -> core.ElectionEvent:
+def _event(message: AskVote | Vote | AskLease | Lease | ReleaseLease) -> core.ElectionEvent:
     who, term = core.MasterAddress(message.sender), core.Term(message.term)
     match message:
         case AskVote():
@@ -208,6 +210,8 @@ def _event(message: AskVote | Vote | AskLease | Lease) -> core.ElectionEvent:
             return core.VoteAnswered(who, term, known, message.is_trial, message.granted)
         case AskLease():
             return core.LeaseRequested(who, term, message.sent_ms)
+        case ReleaseLease():
+            return core.LeaseReleased(who, term)
         case Lease():
             known = core.Term(message.known_term)
             return core.LeaseAnswered(who, term, known, message.sent_ms, message.granted)

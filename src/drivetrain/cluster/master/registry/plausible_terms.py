@@ -28,6 +28,7 @@ from drivetrain.cluster.messages.replication import (
     GossipDigest,
     Lease,
     ReadDigest,
+    ReleaseLease,
     TermRefused,
     Vote,
     WriteBase,
@@ -52,7 +53,7 @@ def is_plausible(message: Message, known_term: int) -> bool:
 
 def _terms_of(message: Message) -> Iterable[int]:
     match message:
-        case AskVote() | AskLease() | ReadDigest() | EntriesWritten() | WriteFailed():
+        case AskVote() | AskLease() | ReleaseLease() | ReadDigest() | EntriesWritten() | WriteFailed():
             return (message.term,)
         case Vote() | Lease():
             return (message.term, message.known_term)

@@ -110,11 +110,18 @@ class Scheduler(Officer):
                 held = _holdings(message.held)
                 self._perform(
                     self._core.worker_registered(
-                        message.worker_id, message.name, message.host, message.slots, held, now_ms
+                        message.worker_id,
+                        message.name,
+                        message.host,
+                        message.slots,
+                        held,
+                        now_ms,
+                        leaves=message.leaves,
                     )
                 )
             case WorkerHolds():
-                self._perform(self._core.worker_reported(message.worker_id, _holdings(message.held), now_ms))
+                holdings, leaves = _holdings(message.held), message.leaves
+                self._perform(self._core.worker_reported(message.worker_id, holdings, now_ms, leaves=leaves))
             case WorkerDown():
                 self._workers.pop(message.worker_id, None)
                 self._core.worker_lost(message.worker_id)

@@ -51,6 +51,7 @@ class _Worker:
     worker: ActorRef
     registered_ms: int
     held: tuple[HeldSlots, ...]
+    leaves: bool = False
     cpu: float = 0.0
     memory_free: int = 0
 
@@ -115,8 +116,12 @@ class WorkerManager(Officer):
             log.info("the worker %s on %s has registered with %d slots", info.name, info.host, info.slots)
             self.context.watch(message.worker)
         registered_ms = self._wall_ms() if known is None else known.registered_ms
-        self._workers[info.worker_id] = _Worker(info, message.worker, registered_ms, message.held)
-        up = WorkerUp(info.worker_id, info.name, info.host, info.slots, message.worker, message.held)
+        self._workers[info.worker_id] = _Worker(
+            info, message.worker, registered_ms, message.held, message.leaves
+        )
+        up = WorkerUp(
+            info.worker_id, info.name, info.host, info.slots, message.worker, message.held, message.leaves
+        )
         self._scheduler.tell(up)
         self._applications.tell(up)
         self.context.reply(WorkerRegistered(info.worker_id, self._term, already=known is not None))
@@ -180,9 +185,11 @@ class WorkerManager(Officer):
                 self.context.reply(NotLeader(Leader(self._term, self._settings.me, None)))
             return
         worker.cpu, worker.memory_free = message.cpu, message.memory_free
-        if worker.held != message.held:
-            worker.held = message.held
-            holds = WorkerHolds(message.worker_id, message.held)
+        if (worker.held, worker.leaves) != (message.held, message.leaves):
+            if message.leaves and not worker.leaves:
+                log.info("the worker %s on %s leaves", worker.info.name, worker.info.host)
+            worker.held, worker.leaves = message.held, message.leaves
+            holds = WorkerHolds(message.worker_id, message.held, message.leaves)
             self._scheduler.tell(holds)
             self._applications.tell(holds)
 
