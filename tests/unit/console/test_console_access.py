@@ -7,8 +7,8 @@ import os
 
 import httpx
 import pytest
+from console_in_thread import ConsoleInThread, scripted
 
-from conftest import ConsoleInThread, scripted
 from drivetrain.console.access.access_file import AccessFile, sha256
 from drivetrain.console.access.roles import Role
 from drivetrain.console.routes.table import ROUTES

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from console_in_thread import ConsoleInThread, scripted
 
-from conftest import ConsoleInThread, scripted
 from drivetrain.actor import ActorRef
 from drivetrain.cli.application_seen import look_at
 from drivetrain.cluster.client.blocking import BlockingClient
