@@ -99,7 +99,7 @@ def chosen_seeds(seeds: int, at_most: int | None = None) -> Iterable[int]:
 def run_seeds(run: Callable[[int], None], seeds: Iterable[int]) -> None:
     """Call `run` with each seed; collects the garbage of each run, and only that, in between.
 
-    A test process that has called `gc.freeze` keeps what it froze; only then is the first collection short, too.
+    What a test process has frozen itself stays frozen; the first collection is short only then.
     """
     is_frozen_already = gc.get_freeze_count() > 0
     gc.collect()
