@@ -8,6 +8,16 @@ from pathlib import Path
 import pytest
 from console_in_thread import ConsoleInThread, scripted
 
+from drivetrain.console.access import access_file
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _passwords_cost_little() -> Iterator[None]:
+    """Hash passwords in less than a millisecond; `test_console_access` tests the cost of real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access_file, "SCRYPT_N", 2**4)
+        yield
+
 
 @pytest.fixture(scope="module")
 def shared_console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleInThread]:
