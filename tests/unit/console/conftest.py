@@ -9,6 +9,8 @@ import pytest
 from console_in_thread import ConsoleInThread, scripted
 
 from drivetrain.console.access import access_file
+from drivetrain.console.handlers import events
+from drivetrain.console.watching.watch import Watch
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -16,6 +18,15 @@ def _passwords_cost_little() -> Iterator[None]:
     """Hash passwords in less than a millisecond; `test_console_access` tests the cost of real ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(access_file, "SCRYPT_N", 2**4)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _looks_and_ticks_are_frequent() -> Iterator[None]:
+    """Look five times as often as a real console, with as many looks between two ticks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Watch.__init__.__kwdefaults__, "every_s", 0.2)
+        patch.setattr(events, "TICK_S", 1.0)
         yield
 
 
