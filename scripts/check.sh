@@ -14,6 +14,8 @@ readonly BIN=.venv/bin SLOWEST=40
 # Without it Java keeps 48 MiB for compiled code, which Spark's generated classes fill within minutes; then nothing is
 # compiled any more.
 export JDK_JAVA_OPTIONS="${JDK_JAVA_OPTIONS--XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m}"
+# Tests start hundreds of Python processes, each of which would compile the package anew.
+unset PYTHONDONTWRITEBYTECODE
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 times=()

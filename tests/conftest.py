@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     if all(TESTS / "integration" in item.path.parents for item in items):
         items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of collections of garbage, of which each simulation makes one per seed."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

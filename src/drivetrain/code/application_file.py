@@ -9,6 +9,7 @@ user's frames.
 Invariants:
 1. Loading runs the file once, and executes nothing of the graph.
 2. Settings that the file declares with `app.setting` have the values of `sets`.
+3. What runs is the text of the file now, never bytecode of an earlier one.
 
 Called by `drivetrain run` and `drivetrain plan`.
 """
@@ -23,8 +24,9 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import ClassVar, Final
 
 from drivetrain.api import Application
@@ -90,18 +92,29 @@ def split_target(target: str) -> tuple[Path, str | None]:
     )
 
 
+class _CompiledEachTime(SourceFileLoader):
+    """Compiles the file whenever it is loaded, as Python does with the file that it runs.
+
+    Bytecode belongs to a size and a second: after a second edit of the same size within it, it is the first.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _run_file(path: Path) -> ModuleType:
     name = MODULE_PREFIX + re.sub(r"\W", "_", path.stem)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):
         raise ApplicationFileError(
             "not a Python file", where=str(path), expected="a file whose name ends in .py", remedy="rename it"
         )
+    spec.loader = loader = _CompiledEachTime(name, str(path.resolve()))
     module = importlib.util.module_from_spec(spec)
     _make_importable(str(path.resolve().parent))
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except (DrivetrainError, KeyboardInterrupt):
         raise
     except SystemExit as error:

@@ -180,24 +180,24 @@ class SimulatedLoop(NoRealWorld):
 
     def _step(self) -> None:
         ready = self._ready.pop()
-        life = ready.life
+        handle, life = ready
         if life is not None:
             if not life.is_alive:
                 return
             if life.is_frozen:
                 life.frozen.append(ready)
                 return
-        if ready.handle.cancelled():
+        if handle.cancelled():
             return
         self._steps_at_now += 1
         if self._steps_at_now > LIVELOCK_STEPS:
             raise LivelockError(
                 f"{LIVELOCK_STEPS:,} callbacks ran at one instant of virtual time",
-                where=repr(getattr(ready.handle, "_callback", None)),
+                where=repr(getattr(handle, "_callback", None)),
                 remedy="look for a callback or a task that reschedules itself without waiting",
             )
         self._life_now = life
-        ready.handle._run()
+        handle._run()
 
     def _release_timers(self) -> None:
         """Make the timers that are due ready; those with one deadline in a random order."""

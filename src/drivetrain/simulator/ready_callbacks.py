@@ -26,57 +26,46 @@ from typing import Final
 
 from drivetrain.simulator.process_life import Ready
 
-
-class _Lane:
-    """The callbacks of one lane; `key` identifies it."""
-
-    __slots__ = ("key", "waiting")
-
-    def __init__(self, key: tuple[int, int]) -> None:
-        self.key = key
-        self.waiting: deque[Ready] = deque()
+_Lane = tuple[tuple[int, int], deque[Ready]]
+"""What identifies a lane, and its callbacks."""
 
 
 class Lanes:
     """All ready callbacks; `pop` draws one."""
 
     def __init__(self, random: Random) -> None:
-        self._random: Final = random
-        self._lanes: dict[tuple[int, int], _Lane] = {}
+        self._draw: Final = random.random
+        self._lanes: dict[tuple[int, int], deque[Ready]] = {}
         # The same lanes in a list, to draw from: the position is arbitrary but reproducible.
         self._order: list[_Lane] = []
-        self._size = 0
 
-    def __len__(self) -> int:
-        return self._size
+    def __bool__(self) -> bool:
+        """Whether any callback is ready."""
+        return bool(self._order)
 
     def push(self, ready: Ready) -> None:
         """Put the callback at the end of its lane."""
-        key = _lane_key(ready)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane(key)
-            self._order.append(lane)
-        lane.waiting.append(ready)
-        self._size += 1
+        handle, life = ready
+        # Addresses only distinguish lanes while their owners are alive; they never decide an order.
+        # `Handle` keeps its callback, a bound callback its object: neither address is reused meanwhile.
+        owner = getattr(getattr(handle, "_callback", None), "__self__", None)
+        key = (0 if life is None else id(life), id(owner) if isinstance(owner, asyncio.Task) else 0)
+        waiting = self._lanes.get(key)
+        if waiting is None:
+            # Nearly every callback is the only one of its lane.
+            waiting = self._lanes[key] = deque((ready,))
+            self._order.append((key, waiting))
+        else:
+            waiting.append(ready)
 
     def pop(self) -> Ready:
         """Take the first callback of a lane drawn at random; raises IndexError when there is none."""
         order = self._order
-        at = int(self._random.random() * len(order)) if len(order) > 1 else 0
-        lane = order[at]
-        ready = lane.waiting.popleft()
-        self._size -= 1
-        if not lane.waiting:
+        at = int(self._draw() * len(order)) if len(order) > 1 else 0
+        key, waiting = order[at]
+        ready = waiting.popleft()
+        if not waiting:
             order[at] = order[-1]
             order.pop()
-            del self._lanes[lane.key]
+            del self._lanes[key]
         return ready
-
-
-def _lane_key(ready: Ready) -> tuple[int, int]:
-    # Addresses only distinguish lanes while their owners are alive; they never decide an order.
-    # `Handle` keeps its callback, and a bound callback its object, so neither address is reused meanwhile.
-    owner = getattr(getattr(ready.handle, "_callback", None), "__self__", None)
-    task = id(owner) if isinstance(owner, asyncio.Task) else 0
-    return (0 if ready.life is None else id(ready.life), task)

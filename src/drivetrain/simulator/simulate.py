@@ -97,7 +97,11 @@ def chosen_seeds(seeds: int, at_most: int | None = None) -> Iterable[int]:
 
 
 def run_seeds(run: Callable[[int], None], seeds: Iterable[int]) -> None:
-    """Call `run` with each seed; collects the garbage of each run, and only that, in between."""
+    """Call `run` with each seed; collects the garbage of each run, and only that, in between.
+
+    What a test process has frozen itself stays frozen; the first collection is short only then.
+    """
+    is_frozen_already = gc.get_freeze_count() > 0
     gc.collect()
     # Without this, every collection would walk everything that the test process has imported.
     gc.freeze()
@@ -106,7 +110,8 @@ def run_seeds(run: Callable[[int], None], seeds: Iterable[int]) -> None:
             run(seed)
             gc.collect()
     finally:
-        gc.unfreeze()
+        if not is_frozen_already:
+            gc.unfreeze()
 
 
 def _whole_number(variable: str) -> int | None:

@@ -37,6 +37,17 @@ def test_the_one_application_of_a_file_is_found_whatever_it_is_called(write) -> 
     assert load_application(write("my_job = Application('a')\nalias = my_job"), {}).name == "a"
 
 
+def test_a_file_that_changed_within_a_second_is_loaded_as_it_is_now(
+    write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python keeps bytecode for a size and a second: here both stay.
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for name in ("a", "b"):
+        file = write(f"app = Application('{name}')")
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert load_application(file, {}).name == name
+
+
 def test_file_and_name_choose_one_of_several(write) -> None:
     file = write("one = Application('a')\ntwo = Application('b')")
     assert load_application(f"{file}:two", {}).name == "b"

@@ -1,107 +1,33 @@
-"""A console of a scripted cluster, served over HTTP on loopback; the client of the cluster in it is the real
-one.
-"""
+"""Consoles of scripted clusters: one for all tests of a module, or one for each."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-import httpx
 import pytest
+from console_in_thread import ConsoleInThread, scripted
 
-from drivetrain.config import Config
-from drivetrain.console.access.access_file import AccessFile
-from drivetrain.console.access.roles import Role
-from drivetrain.console.addresses import ConsoleAddress
-from drivetrain.console.server import serve
-
-SLOW_S = 60.0
+from drivetrain.console.access import access_file
+from drivetrain.console.handlers import events
+from drivetrain.console.watching.watch import Watch
 
 
-def _scripted_cluster() -> ModuleType:
-    # It lies beside the tests of the commands; test folders are no packages.
-    name = "scripted_cluster"
-    if name not in sys.modules:
-        path = Path(__file__).resolve().parents[1] / "cli" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+@pytest.fixture(scope="module", autouse=True)
+def _passwords_cost_little() -> Iterator[None]:
+    """Hash passwords in less than a millisecond; `test_console_access` tests the cost of real ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access_file, "SCRYPT_N", 2**4)
+        yield
 
 
-scripted = _scripted_cluster()
-
-
-class ConsoleInThread:
-    """A console that runs in a thread; `http` is signed in by the link, as an admin."""
-
-    def __init__(self, directory: Path, cluster: scripted.ScriptedCluster, sets: dict[str, str]) -> None:
-        self.cluster = cluster
-        self.world = cluster.world
-        self.directory = directory / "console"
-        self.access = AccessFile(self.directory)
-        self.config = Config.load(
-            None,
-            {},
-            {
-                "cluster.masters": cluster.masters,
-                "client.timeout": "3 s",
-                "console.port": "0",
-                "console.directory": str(self.directory),
-                **sets,
-            },
-        )
-        self._stop: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready = threading.Event()
-        self._error: BaseException | None = None
-        self.address, self.token = "", ""
-        self._thread = threading.Thread(target=self._run, name="console")
-        self._thread.start()
-        assert self._ready.wait(SLOW_S)
-        if self._error is not None:
-            raise self._error
-        self.http = self.client(self.token)
-
-    def client(self, token: str | None = None) -> httpx.Client:
-        """A client of the console, with a token or without."""
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=SLOW_S, trust_env=False)
-
-    def client_of(self, role: Role) -> httpx.Client:
-        """A client that has a token of this role."""
-        return self.client(self.access.add_token(f"a-{role.shown}", role))
-
-    def close(self) -> None:
-        self.http.close()
-        assert self._loop is not None
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(SLOW_S)
-        assert not self._thread.is_alive()
-
-    def _run(self) -> None:
-        async def run() -> None:
-            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            await serve(self.config, self._stop, self._is_ready)
-
-        try:
-            asyncio.run(run())
-        except BaseException as error:  # noqa: BLE001 - raised again in the test
-            self._error = error
-            self._ready.set()
-
-    def _is_ready(self, console: ConsoleAddress) -> None:
-        self.address, self.token = console.address, console.token or ""
-        self._ready.set()
+@pytest.fixture(scope="module", autouse=True)
+def _looks_and_ticks_are_frequent() -> Iterator[None]:
+    """Look five times as often as a real console, with as many looks between two ticks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Watch.__init__.__kwdefaults__, "every_s", 0.2)
+        patch.setattr(events, "TICK_S", 1.0)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ import os
 
 import httpx
 import pytest
+from console_in_thread import ConsoleInThread, scripted
 
-from conftest import ConsoleInThread, scripted
-from drivetrain.console.access.access_file import AccessFile, sha256
+from drivetrain.console.access import access_file
+from drivetrain.console.access.access_file import SCRYPT_N, AccessFile, scrypt, sha256
 from drivetrain.console.access.roles import Role
 from drivetrain.console.routes.table import ROUTES
 from drivetrain.errors import ConfigError, InputError, UserError
@@ -17,6 +18,14 @@ from drivetrain.errors import ConfigError, InputError, UserError
 PASSWORD = "correct horse battery"
 
 NO_BODY = {"healthz", "readyz"}
+
+
+def test_passwords_are_hashed_at_the_cost_that_access_files_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The other tests here hash at less cost. Another hash would lock out all who have a password.
+    monkeypatch.setattr(access_file, "SCRYPT_N", SCRYPT_N)
+    assert scrypt("correct horse", bytes(range(16))).hex() == (
+        "5c662628ac4eb1068a287e2aa2a202ae248e98db04d61d3327e7342db6ec7097"
+    )
 
 
 def path_of(path: str) -> str:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import httpx
 import psutil
 import pytest
+from console_in_thread import SLOW_S, ConsoleInThread, scripted
 from test_reading import GROWING, running
 
-from conftest import SLOW_S, ConsoleInThread, scripted
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import GetHistory, GetStatus, HistoryReport, Status

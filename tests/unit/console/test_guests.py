@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from console_in_thread import ConsoleInThread, scripted
 from test_events import stream, until
 from test_writing import APPLICATION, submit
 
-from conftest import ConsoleInThread, scripted
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobState
 from drivetrain.console.access.roles import Role

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from console_in_thread import ConsoleInThread, scripted
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from test_reading import GROWING, HOSTILE, running
 
 import drivetrain.console
-from conftest import ConsoleInThread, scripted
 from drivetrain.cluster.client import Client
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import HistoryReport, Status

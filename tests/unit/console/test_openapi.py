@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import schemathesis
+from console_in_thread import ConsoleInThread, scripted
 from hypothesis import HealthCheck, given, settings
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from schemathesis.specs.openapi.checks import (
@@ -14,7 +15,6 @@ from schemathesis.specs.openapi.checks import (
 )
 from test_reading import running
 
-from conftest import ConsoleInThread, scripted
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.routes.table import ROUTES
 

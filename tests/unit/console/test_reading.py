@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from console_in_thread import ConsoleInThread, scripted
 
-from conftest import ConsoleInThread, scripted
 from drivetrain.actor import ActorRef
 from drivetrain.cli.application_seen import look_at
 from drivetrain.cluster.client.blocking import BlockingClient
@@ -75,6 +75,7 @@ def test_the_cluster_is_told_with_its_leader(console: ConsoleInThread) -> None:
     assert told["applications"] == {"active": 1}
 
 
+@pytest.mark.parametrize("console", [{"client.timeout": "1 s"}], indirect=True)
 def test_without_a_leader_the_masters_are_told_and_the_console_is_not_ready(console: ConsoleInThread) -> None:
     assert console.http.get("/readyz").status_code == 200
     console.world.lead(None)

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from console_in_thread import SLOW_S, ConsoleInThread, scripted
 from test_reading import running
 
-from conftest import SLOW_S, ConsoleInThread, scripted
 from drivetrain.cluster.messages.applications import ApplicationState, Kill, Restart, Submit
 from drivetrain.console.access.roles import Role
 from drivetrain.console.handlers.uploads import MOST_UPLOADS

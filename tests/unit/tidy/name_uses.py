@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,7 +50,7 @@ def unused() -> dict[str, int]:
     everywhere = _uses_in_package() + _uses_by_users()
     found = {}
     for module in modules().values():
-        within = uses_in(module.tree)
+        within = _uses_in_module(module.name, exports=False)
         for defined in _definitions(module):
             is_private = defined.is_of_module and defined.name.startswith("_")
             used = (within if is_private else everywhere)[defined.name]
@@ -119,7 +119,7 @@ def _is_exported(name: str) -> bool:
 
 @cache
 def _classes() -> dict[str, ast.ClassDef]:
-    every = (node for module in modules().values() for node in ast.walk(module.tree))
+    every = (node for module in modules().values() for node in module.nodes)
     return {node.name: node for node in every if isinstance(node, ast.ClassDef)}
 
 
@@ -137,7 +137,12 @@ def _overrides_others(cls: ast.ClassDef) -> bool:
 
 @cache
 def _uses_in_package() -> Counter[str]:
-    return sum((uses_in(m.tree, exports=m.is_package) for m in modules().values()), Counter())
+    return sum((_uses_in_module(name, exports=m.is_package) for name, m in modules().items()), Counter())
+
+
+@cache
+def _uses_in_module(name: str, *, exports: bool) -> Counter[str]:
+    return _uses_of(modules()[name].nodes, exports)
 
 
 @cache
@@ -152,9 +157,13 @@ def _uses_by_users() -> Counter[str]:
     return said
 
 
-def uses_in(tree: ast.AST, *, exports: bool = False) -> Counter[str]:
+def uses_in(tree: ast.AST) -> Counter[str]:
+    return _uses_of(ast.walk(tree))
+
+
+def _uses_of(nodes: Iterable[ast.AST], exports: bool = False) -> Counter[str]:
     said: Counter[str] = Counter()
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
                 said[name] += 1

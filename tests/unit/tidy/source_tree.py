@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -29,8 +29,13 @@ class Module:
     def is_package(self) -> bool:
         return self.file.name == "__init__.py"
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree: most rules look at each."""
+        return tuple(ast.walk(self.tree))
+
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
@@ -55,7 +60,7 @@ def imports() -> dict[str, frozenset[str]]:
 
 
 def _imported(module: Module, known: dict[str, Module]) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             wanted = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
