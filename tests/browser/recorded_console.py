@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import recorded_cluster as recorded
+import recorded_state
 
 from drivetrain.cluster.client import Piece, Submission, UnknownApplicationError
 from drivetrain.cluster.leader import NoLeaderError
@@ -30,12 +32,15 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
 from drivetrain.config.catalog import console as keys
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.console import server
 from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.console.answers.graph import Graph
 from drivetrain.console.planning.answers import graph_of
 from drivetrain.console.planning.planning import Planning
+from drivetrain.console.planning.requests import StateName
 from drivetrain.core.job.history import NO_HISTORY, History
+from drivetrain.runtime.run_directory import RunDirectory
 
 NO_LEADER: Final = "no-leader"
 """While the console's directory has a file of this name, the cluster has no leading master."""
@@ -54,6 +59,7 @@ class RecordedClient:
         self._began_with = frozenset(one.app_id for one in self._applications)
         self._began_s = time.monotonic()
         self._graphs: dict[str, Graph] = {}
+        self._states = directory / "states"
 
     def _require_leader(self) -> None:
         if self._no_leader.exists():
@@ -72,7 +78,9 @@ class RecordedClient:
 
     async def application(self, app: str) -> ApplicationView:
         self._require_leader()
-        return recorded.view_of(self._named(app), self._now_ms())
+        view = recorded.view_of(self._named(app), self._now_ms())
+        spec = msgspec.structs.replace(view.spec, config={run_keys.STATE_DIR.name: str(self._states)})
+        return msgspec.structs.replace(view, spec=spec)
 
     async def job_status(self, view: ApplicationView) -> JobStatus | None:
         if self._no_application_master.exists():
@@ -119,6 +127,14 @@ class RecordedClient:
             self._graphs[one.app_id] = recorded.renamed(graph_of(one.plan), one.renamed)
         return self._graphs[one.app_id]
 
+    def state_name(self, spec: ApplicationSpec) -> StateName:
+        """What names the recorded state, which is made here when it is asked for first."""
+        name = StateName(spec.name, {})
+        state = RunDirectory(str(self._states), name.application, name.settings).path
+        if not state.exists():
+            recorded_state.write(state, spec.name)
+        return name
+
     def _named(self, app: str) -> recorded.Recorded:
         found = recorded.named(self._applications, app)
         if found is None:
@@ -140,6 +156,9 @@ class RecordedPlanning(Planning):
 
     async def graph(self, spec: ApplicationSpec) -> Graph:
         return self._client.graph(spec)
+
+    async def state_name(self, spec: ApplicationSpec) -> StateName:
+        return self._client.state_name(spec)
 
 
 async def recorded_client(config: Config) -> RecordedClient:

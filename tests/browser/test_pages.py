@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from dashboard import Dashboard, colours, press
 from recorded_cluster import HOSTILE, LINES, MANY
+from recorded_state import LETTERS
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
 HERE = Path(__file__).parent
 APPLICATIONS = ("many-41", "shop-40", "calm-39", "recovering-38", "waiting-37", "failed-36", "succeeded-35")
-RUNNING = ("", "/graph", "/clocks", "/channels", "/batches", "/errors", "/checkpoints")
+RUNNING = ("", "/graph", "/clocks", "/channels", "/batches", "/errors", "/dead-letters", "/checkpoints")
 PAGES = (
     "/",
     "/cluster",
@@ -189,6 +190,28 @@ def test_a_fragment_shows_its_state_and_its_latency(dashboard: Dashboard) -> Non
     dashboard.wait_for("[aria-label=Fragments] td", "41.2 s, 41.9 s")
     dashboard.open("/apps/shop-40/graph?at=by_day")
     dashboard.wait_for(".graph-details dd", "90 MB, 218,000 rows")
+
+
+def test_dead_letters_are_shown_page_by_page(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/dead-letters")
+    dashboard.wait_for("h2 ~ .note", f"{LETTERS} kept")
+    first = f'{{"sku": "B-{LETTERS - 1}"}}'
+    assert first in dashboard.wait_for("article.error", "KeyError: 'B-1027'").text
+    for oldest_shown in (LETTERS - 100, 0):
+        dashboard.wait_for("button.action:enabled", "Older").click()
+        dashboard.wait_for("article.error", f'{{"sku": "B-{oldest_shown}"}}')
+    dashboard.wait_for("button.action:disabled", "Older")
+    dashboard.wait_for("button.action", "Newest").click()
+    dashboard.wait_for("article.error", first)
+
+
+def test_hostile_dead_letters_are_shown_as_they_are_written(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/many-41/dead-letters")
+    dashboard.wait_for("article.error", HOSTILE[0])
+    text = dashboard.script("return document.querySelector('main').textContent")
+    for written in HOSTILE[:5]:
+        assert written in text
+    assert "\\x00\\x07\\x1b[31mred" in text
 
 
 def test_hostile_texts_are_shown_as_they_are_written(dashboard: Dashboard) -> None:

@@ -22,6 +22,7 @@ _STATUSES: Final = {
     "unknown-application": 404,
     "no-log": 404,
     "not-found": 404,
+    "state-not-here": 404,
     "method-not-allowed": 405,
     "not-signed-in": 401,
     "not-allowed": 403,

@@ -5,7 +5,9 @@ Called by `console.server`, which makes it; read by `console.handlers`.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
 from drivetrain.cluster.client import Client
 from drivetrain.config import Config
@@ -16,6 +18,8 @@ from drivetrain.console.operations import OperationBook
 from drivetrain.console.planning.planning import Planning
 from drivetrain.console.submissions import Submissions
 from drivetrain.console.watching.watch import Watch
+
+MOST_READERS: Final = 2
 
 
 class Open:
@@ -44,3 +48,5 @@ class Services:
     submissions: Submissions = field(default_factory=Submissions)
     streams: Open = field(default_factory=Open)
     uploads: Open = field(default_factory=Open)
+    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READERS))
+    """Held while a thread reads the state directory of an application."""

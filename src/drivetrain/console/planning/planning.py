@@ -13,7 +13,7 @@ Invariants:
 2. When `plan` has returned, its process and what that started are gone.
 3. Nothing of the environment reaches a process but `PASSED_ON`.
 
-Called by `console.handlers.graphs` and `console.server`.
+Called by `console.handlers.graphs`, `console.kept_state` and `console.server`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.code.cache import CodeCache
 from drivetrain.console.answers.graph import Graph
-from drivetrain.console.planning.requests import OUTCOME, REQUEST, Outcome, PlanCode, PrepareUpload
+from drivetrain.console.planning.requests import OUTCOME, REQUEST, Outcome, PlanCode, PrepareUpload, StateName
 from drivetrain.console.problems import RequestError
 from drivetrain.errors import InternalError, UserError
 from drivetrain.private_files import private
@@ -47,7 +47,7 @@ from drivetrain.runtime.temporary_folders import make_temporary_folder
 
 MOST_PROCESSES: Final = 2
 MOST_WAITING: Final = 20
-MOST_GRAPHS: Final = 200
+MOST_PLANS: Final = 200
 FETCH_MS: Final = 20_000
 KEPT_S: Final = 600.0
 LARGEST_OUTCOME_BYTES: Final = 64 * 2**20
@@ -67,7 +67,7 @@ class Planning:
         self._cache: Final = CodeCache(self.directory / "code")
         self._places: Final = asyncio.Semaphore(MOST_PROCESSES)
         self._waiting = 0
-        self._graphs: Final[OrderedDict[bytes, Graph]] = OrderedDict()
+        self._plans: Final[OrderedDict[bytes, Outcome]] = OrderedDict()
         self._making: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
         """By code; a lock is there for as long as anyone has it or waits for it."""
 
@@ -80,10 +80,23 @@ class Planning:
 
         Raises what loading and planning raise, and CodeMissingError.
         """
+        graph = (await self._plan(spec)).graph
+        if graph is None:
+            raise InternalError("a planning process gave neither a graph nor an error", where=spec.name)
+        return graph
+
+    async def state_name(self, spec: ApplicationSpec) -> StateName:
+        """What names the state of an application that the cluster has; raises as `graph`."""
+        name = (await self._plan(spec)).state
+        if name is None:
+            raise InternalError("a planning process gave no name of the state", where=spec.name)
+        return name
+
+    async def _plan(self, spec: ApplicationSpec) -> Outcome:
         key = msgspec.json.encode((spec.code, spec.file, spec.target, spec.settings, spec.config))
-        if key in self._graphs:
-            self._graphs.move_to_end(key)
-            return self._graphs[key]
+        if key in self._plans:
+            self._plans.move_to_end(key)
+            return self._plans[key]
         if spec.app_master is not None:
             raise RequestError(
                 "this application has no graph: it has an application master of its own",
@@ -92,32 +105,29 @@ class Planning:
             )
         lock = self._making.setdefault(spec.code, asyncio.Lock())
         async with lock:
-            graph = self._graphs.get(key)
-            if graph is None:
-                graph = self._graphs[key] = await self._planned(spec)
-                while len(self._graphs) > MOST_GRAPHS:
-                    self._graphs.popitem(last=False)
-            return graph
+            outcome = self._plans.get(key)
+            if outcome is None:
+                outcome = self._plans[key] = await self._planned(spec)
+                while len(self._plans) > MOST_PLANS:
+                    self._plans.popitem(last=False)
+            return outcome
 
     async def prepare(self, asked: PrepareUpload, directory: Path) -> Outcome:
         """Plan and pack an upload; the archive is in `directory` then. Raises as `drivetrain submit`."""
         return await self._run(asked, directory)
 
-    async def _planned(self, spec: ApplicationSpec) -> Graph:
+    async def _planned(self, spec: ApplicationSpec) -> Outcome:
         self._cache.use(spec.code, _USER)
         try:
             if self._cache.path(spec.code) is None:
                 await fetch(self._search, spec.code, self._cache, asyncio.to_thread, timeout_ms=FETCH_MS)
             directory = await asyncio.to_thread(self._cache.install, spec.code)
             with tempfile.TemporaryDirectory(dir=self.directory, prefix="plan-") as place:
-                outcome = await self._run(PlanCode(str(directory), spec), Path(place))
+                return await self._run(PlanCode(str(directory), spec), Path(place))
         finally:
             self._cache.release(spec.code, _USER, time.monotonic())
             for unused in self._cache.unused(time.monotonic(), KEPT_S):
                 await asyncio.to_thread(self._cache.remove, unused)
-        if outcome.graph is None:
-            raise InternalError("a planning process gave neither a graph nor an error", where=spec.name)
-        return outcome.graph
 
     def require_place(self) -> None:
         """Raise RequestError when too many wait already."""

@@ -39,6 +39,7 @@ from drivetrain.console.planning.requests import (
     Outcome,
     PlanCode,
     PrepareUpload,
+    StateName,
 )
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import DrivetrainError, UserError
@@ -81,7 +82,8 @@ def _plan_code(asked: PlanCode) -> Outcome:
     path = str(Path(asked.directory) / spec.file)
     application = load_application(path if spec.target is None else f"{path}:{spec.target}", spec.settings)
     plan = configured_plan(application.graph(), config)
-    return Outcome(graph=graph_of(plan))
+    settings = {name: str(value) for name, value in application.naming_settings.items()}
+    return Outcome(graph=graph_of(plan), state=StateName(application.name, settings))
 
 
 def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:

@@ -5,9 +5,10 @@ Called by `console.planning.planning` and `console.planning.program`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView
@@ -43,10 +44,18 @@ class PrepareUpload(msgspec.Struct, frozen=True, tag="upload"):
     priority: str
 
 
+class StateName(msgspec.Struct, frozen=True):
+    """What names the state of an application: its own name, and its settings as text, without secrets."""
+
+    application: Annotated[str, Meta(pattern="^[a-zA-Z_][a-zA-Z0-9_-]*$", max_length=200)]
+    settings: dict[str, str]
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What came of it; `error` says why there is nothing."""
 
     graph: Graph | None = None
+    state: StateName | None = None
     planned: PlannedUpload | None = None
     spec: ApplicationSpec | None = None
     sha256: str | None = None

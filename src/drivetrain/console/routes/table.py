@@ -10,6 +10,7 @@ from typing import Final
 from drivetrain.console.access.roles import Role
 from drivetrain.console.answers.applications import ApplicationPage, ApplicationSnapshot
 from drivetrain.console.answers.cluster import Cluster, Configuration, Masters, Workers
+from drivetrain.console.answers.dead_letters import DeadLetters
 from drivetrain.console.answers.diagnosis import Diagnosis
 from drivetrain.console.answers.figures import History
 from drivetrain.console.answers.graph import Graph, PlannedUpload
@@ -20,6 +21,7 @@ from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.handlers import (
     applications,
     cluster,
+    dead_letters,
     events,
     graphs,
     logs,
@@ -200,6 +202,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         _USER,
         applications.errors,
         Errors,
+    ),
+    Route(
+        "GET",
+        f"{_APP}/dead-letters",
+        "getDeadLetters",
+        "The messages that an application could not process, the newest first, page by page.",
+        _USER,
+        dead_letters.dead_letters,
+        DeadLetters,
+        query=dead_letters.DeadLettersQuery,
+        problems=(429,),
     ),
     Route(
         "GET",

@@ -78,6 +78,26 @@ export interface Configuration {
   values: ConfigurationValue[];
 }
 
+export interface DeadLetter {
+  fragment: string;
+  processor: string;
+  message: string;
+  error: string;
+  is_cut: boolean;
+  file: string | null;
+  line: number | null;
+  timestamp_ms: number | null;
+  stored_ms: number;
+}
+
+export interface DeadLetters {
+  letters: DeadLetter[];
+  next: string | null;
+  count: number;
+  dropped: number;
+  late: Record<string, number> | null;
+}
+
 export interface Finding {
   rule: string;
   severity: "critical" | "warning" | "note" | "none";

@@ -8,6 +8,7 @@ import { BatchesPage } from "./batches.js";
 import { ChannelsPage } from "./channels.js";
 import { CheckpointsPage } from "./checkpoints.js";
 import { ClocksPage } from "./clocks.js";
+import { DeadLettersPage } from "./dead_letters.js";
 import { ErrorsPage } from "./errors.js";
 import { GraphPage } from "./graph.js";
 import { LogsPage } from "./logs.js";
@@ -40,6 +41,15 @@ export const PAGES = [
     isThere: () => hasJob() && may("user"),
     count: () => (job.value ? job.value.errors.length || (job.value.error ? 1 : 0) : 0),
     bad: () => job.value?.error != null || (!isOver.value && (job.value?.fragments.some((one) => one.error) ?? false)),
+  },
+  {
+    id: "dead-letters",
+    label: "Dead letters",
+    key: "d",
+    page: DeadLettersPage,
+    isThere: () => may("user"),
+    count: () => job.value?.processors.reduce((sum, one) => sum + one.dead_letters, 0) ?? 0,
+    bad: () => true,
   },
   {
     id: "checkpoints",
