@@ -36,9 +36,11 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.console import server
 from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.console.answers.graph import Graph
+from drivetrain.console.answers.states import KeptStates
 from drivetrain.console.planning.answers import graph_of
 from drivetrain.console.planning.planning import Planning
-from drivetrain.console.planning.requests import StateName
+from drivetrain.console.planning.requests import ReadStates, StateName
+from drivetrain.console.state_reading import StateReading
 from drivetrain.core.job.history import NO_HISTORY, History
 from drivetrain.runtime.run_directory import RunDirectory
 
@@ -161,6 +163,13 @@ class RecordedPlanning(Planning):
         return self._client.state_name(spec)
 
 
+class RecordedReading(StateReading):
+    """Answers with recorded states, without a process."""
+
+    async def read(self, asked: ReadStates) -> KeptStates:
+        return recorded_state.states_of(asked)
+
+
 async def recorded_client(config: Config) -> RecordedClient:
     """In place of `open_client`."""
     return RecordedClient(Path(config[keys.DIRECTORY]))
@@ -178,6 +187,7 @@ def say(console: ConsoleAddress) -> None:
 
 if __name__ == "__main__":
     put_in: Any = server
+    put_in.StateReading = RecordedReading
     put_in.open_client, put_in.Client, put_in.Planning = recorded_client, same_client, RecordedPlanning
     sets = {"cluster.masters": "127.0.0.1:1", keys.PORT.name: sys.argv[1], keys.DIRECTORY.name: sys.argv[2]}
     asyncio.run(server.serve(Config.load(sets=sets), asyncio.Event(), say))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 
 import pyarrow as pa
-from recorded_cluster import HOSTILE, TRACEBACK
+from recorded_cluster import HOSTILE, HOUR_MS, NOW_MS, TRACEBACK
 
+from drivetrain.api.moments import moment_ms
+from drivetrain.console.answers.states import KeptState, KeptStates
+from drivetrain.console.planning.requests import ReadStates
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
@@ -19,8 +23,34 @@ def write(state: Path, application: str) -> None:
     """Write the state of an application."""
     if application in ("shop", "many"):
         texts = HOSTILE if application == "many" else [f'{{"sku": "B-{n}"}}' for n in range(LETTERS)]
+        (state / "fragments" / "alarm").mkdir(parents=True)
+        (state / "fragments" / "alarm" / "operator").touch()
         _dead_letters(state / "dead-letters" / "orders", list(texts))
     state.mkdir(parents=True, exist_ok=True)
+
+
+def states_of(asked: ReadStates) -> KeptStates:
+    """What the process that reads states would answer: hostile texts in windows, or one key."""
+    keys = [*HOSTILE, *(f"sku-{number}" for number in range(30))] if asked.key is None else [asked.key]
+    return KeptStates(
+        processor=asked.processor,
+        at_ms=None if asked.at is None else moment_ms(asked.at, "at"),
+        clock_ms=NOW_MS,
+        count=len(keys) if asked.key else 12_345,
+        states=tuple(
+            KeptState(
+                key=json.dumps(key, ensure_ascii=False),
+                value=json.dumps({"alarms": number, "last": key}, ensure_ascii=False),
+                start_ms=NOW_MS - HOUR_MS,
+                end_ms=NOW_MS,
+                is_cut=False,
+            )
+            for number, key in enumerate(keys)
+        ),
+        first_ms=NOW_MS - 48 * HOUR_MS,
+        last_ms=NOW_MS,
+        step_ms=HOUR_MS,
+    )
 
 
 def _dead_letters(place: Path, messages: list[str]) -> None:

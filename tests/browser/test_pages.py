@@ -13,7 +13,17 @@ from selenium.webdriver.common.keys import Keys
 
 HERE = Path(__file__).parent
 APPLICATIONS = ("many-41", "shop-40", "calm-39", "recovering-38", "waiting-37", "failed-36", "succeeded-35")
-RUNNING = ("", "/graph", "/clocks", "/channels", "/batches", "/errors", "/dead-letters", "/checkpoints")
+RUNNING = (
+    "",
+    "/graph",
+    "/clocks",
+    "/channels",
+    "/batches",
+    "/errors",
+    "/dead-letters",
+    "/states",
+    "/checkpoints",
+)
 PAGES = (
     "/",
     "/cluster",
@@ -212,6 +222,20 @@ def test_hostile_dead_letters_are_shown_as_they_are_written(dashboard: Dashboard
     for written in HOSTILE[:5]:
         assert written in text
     assert "\\x00\\x07\\x1b[31mred" in text
+
+
+def test_states_are_shown_now_as_of_a_time_and_by_key(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/states")
+    dashboard.wait_for("option", "alarm")
+    dashboard.wait_for("button.action:enabled", "Read").click()
+    dashboard.wait_for("[aria-label=States] th", HOSTILE[0])
+    dashboard.wait_for(".panel .note", "of 12,345 of alarm, now")
+    key, at = dashboard.browser.find_elements("css selector", ".tools input")
+    key.send_keys(HOSTILE[1])
+    at.send_keys("2026-11-18T10:00")
+    dashboard.wait_for("button.action:enabled", "Read").click()
+    dashboard.wait_for(".panel .note", "1 of alarm, as of 2026-11-18 10:00:00 UTC")
+    assert len(dashboard.browser.find_elements("css selector", "[aria-label=States] tbody tr")) == 1
 
 
 def test_hostile_texts_are_shown_as_they_are_written(dashboard: Dashboard) -> None:

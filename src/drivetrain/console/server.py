@@ -34,6 +34,7 @@ from drivetrain.console.openapi import document
 from drivetrain.console.planning.planning import Planning
 from drivetrain.console.routes.table import ROUTES
 from drivetrain.console.services import Services
+from drivetrain.console.state_reading import StateReading
 from drivetrain.console.watching.watch import Watch
 from drivetrain.errors import ConfigError, UserError
 
@@ -104,10 +105,11 @@ async def services(config: Config, link: str | None, port: int) -> AsyncIterator
     watch = Watch(watched)
     try:
         planning = Planning(client, masters, config[keys.PLANNING_TIMEOUT])
+        states = StateReading(planning.directory, config[keys.PLANNING_TIMEOUT])
         access = Access(AccessFile(directory), link, port=port, prefix=prefix, is_secure=is_secure)
         specification = document(ROUTES, prefix, access.cookie)
         made = Services(
-            config, client, watch, planning, access, Audit(directory), Metrics(watched), specification
+            config, client, watch, planning, states, access, Audit(directory), Metrics(watched), specification
         )
         yield made
     finally:

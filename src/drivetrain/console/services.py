@@ -16,6 +16,7 @@ from drivetrain.console.access.audit import Audit
 from drivetrain.console.metrics.collector import Metrics
 from drivetrain.console.operations import OperationBook
 from drivetrain.console.planning.planning import Planning
+from drivetrain.console.state_reading import StateReading
 from drivetrain.console.submissions import Submissions
 from drivetrain.console.watching.watch import Watch
 
@@ -39,6 +40,7 @@ class Services:
     client: Client
     watch: Watch
     planning: Planning
+    states: StateReading
     access: Access
     audit: Audit
     metrics: Metrics

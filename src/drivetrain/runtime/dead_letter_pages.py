@@ -4,8 +4,8 @@ Problem: there may be millions, in many files, while the application stores more
 reader of page after page must see each once, and no more than a page may be in memory.
 
 Design: each fragment numbers its messages; a message keeps its number when older ones are dropped. The
-position of a page is, for each fragment, the number below which it continues. Parts of a store that are before
-a page are skipped by their counts, without being read.
+position of a page is, for each fragment, the number below which it continues. Parts of a store that are
+before a page are skipped by their counts, without being read.
 
 Invariants:
 

@@ -26,11 +26,15 @@ PATH = "/api/v1/applications/shop/dead-letters"
 @pytest.fixture
 def state(console: ConsoleInThread, tmp_path: Path) -> Path:
     """The state directory of an application that was submitted."""
-    states = str(tmp_path / "states")
-    sets = [*QUERY["set"], f"state.dir={states}"]
+    return shop_state(console, tmp_path)
+
+
+def shop_state(console: ConsoleInThread, place: Path) -> Path:
+    """Submit an application with its states below `place`; returns where its own state will be."""
+    sets = [*QUERY["set"], f"state.dir={place / 'states'}"]
     made = console.http.post("/api/v1/applications", params={**QUERY, "set": sets}, content=APPLICATION)
     assert made.status_code == 201, made.text
-    return RunDirectory(states, "shop", {"input": "/some/where"}).path
+    return RunDirectory(str(place / "states"), "shop", {"input": "/some/where"}).path
 
 
 def store(state: Path, fragment: str, *messages: str, error: str = "ValueError: no") -> None:

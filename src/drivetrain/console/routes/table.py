@@ -17,6 +17,7 @@ from drivetrain.console.answers.graph import Graph, PlannedUpload
 from drivetrain.console.answers.operations import Logs, Operation, Operations, Replay, Savepoint, Submitted
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
+from drivetrain.console.answers.states import KeptStates, StatefulProcessors
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.handlers import (
     applications,
@@ -27,6 +28,7 @@ from drivetrain.console.handlers import (
     logs,
     metrics,
     session,
+    states,
     uploads,
     writes,
 )
@@ -212,6 +214,27 @@ ROUTES: Final[tuple[Route, ...]] = (
         dead_letters.dead_letters,
         DeadLetters,
         query=dead_letters.DeadLettersQuery,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/states",
+        "listStates",
+        "The processors of an application whose states can be asked for.",
+        _USER,
+        states.processors,
+        StatefulProcessors,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/states/{{processor}}",
+        "getStates",
+        "The states of a processor by key, now or as of an application time.",
+        _USER,
+        states.states,
+        KeptStates,
+        query=states.StatesQuery,
         problems=(429,),
     ),
     Route(

@@ -535,3 +535,26 @@ export interface SessionState {
   means: string;
   takes_passwords: boolean;
 }
+
+export interface StatefulProcessors {
+  processors: string[];
+}
+
+export interface KeptState {
+  key: string;
+  value: string;
+  start_ms: number | null;
+  end_ms: number | null;
+  is_cut: boolean;
+}
+
+export interface KeptStates {
+  processor: string;
+  at_ms: number | null;
+  clock_ms: number | null;
+  count: number;
+  states: KeptState[];
+  first_ms: number | null;
+  last_ms: number | null;
+  step_ms: number | null;
+}

@@ -12,6 +12,7 @@ import { DeadLettersPage } from "./dead_letters.js";
 import { ErrorsPage } from "./errors.js";
 import { GraphPage } from "./graph.js";
 import { LogsPage } from "./logs.js";
+import { StatesPage } from "./states.js";
 
 /**
  * @typedef {{id: string, label: string, key: string, page: () => unknown, isThere?: () => boolean,
@@ -51,6 +52,7 @@ export const PAGES = [
     count: () => job.value?.processors.reduce((sum, one) => sum + one.dead_letters, 0) ?? 0,
     bad: () => true,
   },
+  { id: "states", label: "States", key: "t", page: StatesPage, isThere: () => may("user") },
   {
     id: "checkpoints",
     label: "Checkpoints",
