@@ -6,15 +6,20 @@ import datetime as dt
 import json
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
-from recorded_cluster import HOSTILE, HOUR_MS, NOW_MS, TRACEBACK
+from recorded_cluster import HOSTILE, HOUR_MS, NOW_MS, TRACEBACK, shop
 
 from drivetrain.api.moments import moment_ms
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.console.answers.states import KeptState, KeptStates
 from drivetrain.console.planning.requests import ReadStates
+from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.live_change import Outcome
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.graph_versions import GraphVersions
 
 LETTERS = 120
 
@@ -27,6 +32,19 @@ def write(state: Path, application: str) -> None:
         (state / "fragments" / "alarm" / "operator").touch()
         _dead_letters(state / "dead-letters" / "orders", list(texts))
     state.mkdir(parents=True, exist_ok=True)
+    _versions(state)
+
+
+def _versions(state: Path) -> None:
+    """A version that was run, one that was rolled back, and one that is on trial."""
+    kept = GraphVersions(state)
+    first = version_of(shop(), fingerprint)
+    alarm = msgspec.structs.replace(first.processors["alarm"], fingerprint="another")
+    changed = msgspec.structs.replace(first, processors={**first.processors, "alarm": alarm})
+    kept.note(first)
+    kept.note(changed, "update")
+    kept.note_ending(2, Outcome.ROLLED_BACK, "alarm", HOSTILE[0])
+    kept.note(changed, "rollback")
 
 
 def states_of(asked: ReadStates) -> KeptStates:

@@ -22,6 +22,7 @@ RUNNING = (
     "/errors",
     "/dead-letters",
     "/states",
+    "/versions",
     "/checkpoints",
 )
 PAGES = (
@@ -236,6 +237,16 @@ def test_states_are_shown_now_as_of_a_time_and_by_key(dashboard: Dashboard) -> N
     dashboard.wait_for("button.action:enabled", "Read").click()
     dashboard.wait_for(".panel .note", "1 of alarm, as of 2026-11-18 10:00:00 UTC")
     assert len(dashboard.browser.find_elements("css selector", "[aria-label=States] tbody tr")) == 1
+
+
+def test_versions_show_what_changed_and_what_became_of_it(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/versions")
+    dashboard.wait_for("[aria-label=Versions] td", "in force, on trial")
+    dashboard.wait_for("[aria-label=Versions] td", "rolled back")
+    dashboard.wait_for("[aria-label=Versions] td", "alarm ")
+    dashboard.wait_for("main p", f"Version 2 failed in alarm: {HOSTILE[0]}")
+    dashboard.wait_for("[aria-label='Processors of version 2']").click()
+    dashboard.wait_for("[aria-label=Graph] th", "by_minute")
 
 
 def test_hostile_texts_are_shown_as_they_are_written(dashboard: Dashboard) -> None:

@@ -33,6 +33,7 @@ _STATUSES: Final = {
     "already-over": 409,
     "application-over": 409,
     "key-reused": 409,
+    "no-rollback": 409,
     "too-many": 429,
     "still-under-way": 504,
     "peer-violation": 502,

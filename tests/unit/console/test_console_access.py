@@ -20,7 +20,7 @@ NO_BODY = {"healthz", "readyz"}
 
 
 def path_of(path: str) -> str:
-    return path.replace("{app}", "wc").replace("{operation}", "0")
+    return path.replace("{app}", "wc").replace("{operation}", "0").replace("{number}", "1")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from drivetrain.console.answers.operations import Logs, Operation, Operations, R
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
 from drivetrain.console.answers.states import KeptStates, StatefulProcessors
+from drivetrain.console.answers.versions import VersionGraph, Versions
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.handlers import (
     applications,
@@ -30,6 +31,7 @@ from drivetrain.console.handlers import (
     session,
     states,
     uploads,
+    versions,
     writes,
 )
 from drivetrain.console.routes.route import V1, Route
@@ -239,6 +241,26 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "GET",
+        f"{_APP}/versions",
+        "listVersions",
+        "The versions of an application's graph, the newest first, and what became of each.",
+        _USER,
+        versions.versions,
+        Versions,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/versions/{{number}}",
+        "getVersion",
+        "The graph of one version.",
+        _USER,
+        versions.graph,
+        VersionGraph,
+        problems=(404, 429),
+    ),
+    Route(
+        "GET",
         f"{_APP}/logs",
         "getLogs",
         "The ends of the logs of an application's processes, or what follows an offset in one of them.",
@@ -328,6 +350,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         writes.savepoint,
         Operation,
         body=Savepoint,
+        statuses=(202,),
+        problems=(404, 409),
+    ),
+    Route(
+        "POST",
+        f"{_APP}/versions/{{number}}/rollback",
+        "rollBack",
+        "Change an application back to a version; a cluster cannot, and says how to do it.",
+        _USER,
+        versions.roll_back,
+        Operation,
         statuses=(202,),
         problems=(404, 409),
     ),

@@ -558,3 +558,37 @@ export interface KeptStates {
   last_ms: number | null;
   step_ms: number | null;
 }
+
+export interface Version {
+  number: number;
+  made_at_ms: number;
+  made_by: string;
+  made_how: string;
+  follows: number | null;
+  is_in_force: boolean;
+  trial: string | null;
+  outcome: string | null;
+  in_words: string;
+  ended_at_ms: number | null;
+  failed_fragment: string | null;
+  why: string | null;
+  processors: number;
+  changes: Record<string, string>;
+}
+
+export interface Versions {
+  versions: Version[];
+}
+
+export interface VersionProcessor {
+  processor: string;
+  text: string;
+  inputs: string[];
+  fragment: string | null;
+  line: string;
+}
+
+export interface VersionGraph {
+  number: number;
+  processors: VersionProcessor[];
+}

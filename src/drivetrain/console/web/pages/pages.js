@@ -13,6 +13,7 @@ import { ErrorsPage } from "./errors.js";
 import { GraphPage } from "./graph.js";
 import { LogsPage } from "./logs.js";
 import { StatesPage } from "./states.js";
+import { VersionsPage } from "./versions.js";
 
 /**
  * @typedef {{id: string, label: string, key: string, page: () => unknown, isThere?: () => boolean,
@@ -62,6 +63,7 @@ export const PAGES = [
     count: () => job.value?.checkpoints?.failures.length ?? 0,
     bad: () => true,
   },
+  { id: "versions", label: "Versions", key: "v", page: VersionsPage, isThere: () => may("user") },
   { id: "logs", label: "Logs", key: "o", page: LogsPage, isThere: () => may("user") },
 ];
 
