@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import recorded_cluster as recorded
@@ -37,6 +37,7 @@ from drivetrain.console import server
 from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.console.answers.graph import Graph
 from drivetrain.console.answers.states import KeptStates
+from drivetrain.console.past import recorder
 from drivetrain.console.planning.answers import graph_of
 from drivetrain.console.planning.planning import Planning
 from drivetrain.console.planning.requests import ReadStates, StateName
@@ -188,6 +189,9 @@ def say(console: ConsoleAddress) -> None:
 if __name__ == "__main__":
     put_in: Any = server
     put_in.StateReading = RecordedReading
+    began_s, times = time.monotonic(), cast(Any, recorder)
+    times._now_ms = lambda: recorded.NOW_MS + int((time.monotonic() - began_s) * 1000)
     put_in.open_client, put_in.Client, put_in.Planning = recorded_client, same_client, RecordedPlanning
     sets = {"cluster.masters": "127.0.0.1:1", keys.PORT.name: sys.argv[1], keys.DIRECTORY.name: sys.argv[2]}
+    recorded_state.write_history(Path(sys.argv[2]))
     asyncio.run(server.serve(Config.load(sets=sets), asyncio.Event(), say))

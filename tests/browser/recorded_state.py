@@ -8,14 +8,17 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-from recorded_cluster import HOSTILE, HOUR_MS, NOW_MS, TRACEBACK, shop
+from recorded_cluster import HOSTILE, HOUR_MS, NOW_MS, TRACEBACK, history_of, shop
 
 from drivetrain.api.moments import moment_ms
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.console.answers.states import KeptState, KeptStates
+from drivetrain.console.past.history_file import HistoryFile
+from drivetrain.console.past.recorder import FILE
 from drivetrain.console.planning.requests import ReadStates
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.job.history import SPAN_MS
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
@@ -33,6 +36,19 @@ def write(state: Path, application: str) -> None:
         _dead_letters(state / "dead-letters" / "orders", list(texts))
     state.mkdir(parents=True, exist_ok=True)
     _versions(state)
+
+
+def write_history(directory: Path) -> None:
+    """The figures that the console recorded while an application ran for 25 hours."""
+    file = HistoryFile(directory / FILE)
+    some = history_of("shop-40", NOW_MS).moments[::30]
+    earlier = [
+        msgspec.structs.replace(moment, at_ms=moment.at_ms - number * SPAN_MS)
+        for number in range(99, -1, -1)
+        for moment in some
+    ]
+    file.note("shop-40", earlier, NOW_MS)
+    file.close()
 
 
 def _versions(state: Path) -> None:

@@ -195,6 +195,15 @@ def test_curves_begin_before_the_page_was_opened(dashboard: Dashboard) -> None:
     )
 
 
+def test_curves_have_a_choice_of_span(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40")
+    for span, shown in (("6 hours", "5 h"), ("26 hours", "24 h"), ("15 minutes", "15 min")):
+        dashboard.wait_for(".spans option", span).click()
+        dashboard.wait_until(
+            "document.querySelectorAll(`.plot[aria-label*='of the last ${arguments[0]}']`).length > 3", shown
+        )
+
+
 def test_a_fragment_shows_its_state_and_its_latency(dashboard: Dashboard) -> None:
     dashboard.open("/apps/shop-40")
     dashboard.wait_for("[aria-label=Fragments] td", "90 MB")

@@ -15,6 +15,7 @@ from drivetrain.console.access.access import Access
 from drivetrain.console.access.audit import Audit
 from drivetrain.console.metrics.collector import Metrics
 from drivetrain.console.operations import OperationBook
+from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.planning.planning import Planning
 from drivetrain.console.state_reading import StateReading
 from drivetrain.console.submissions import Submissions
@@ -39,6 +40,7 @@ class Services:
     config: Config
     client: Client
     watch: Watch
+    recorder: Recorder
     planning: Planning
     states: StateReading
     access: Access

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -15,7 +17,8 @@ from conftest import ConsoleInThread
 from drivetrain.console import state_reading
 from drivetrain.console.access.roles import Role
 from drivetrain.console.answers.states import KeptState, KeptStates
-from drivetrain.console.planning.requests import Outcome
+from drivetrain.console.planning.requests import Outcome, ReadStates
+from drivetrain.errors import UserError
 
 PATH = "/api/v1/applications/shop/states"
 STATES = KeptStates(
@@ -111,16 +114,18 @@ def test_a_process_without_a_proper_answer_is_a_problem(
     assert said in answer.text
 
 
-@pytest.mark.parametrize("console", [{"console.planning-timeout": "1 s"}], indirect=True)
-def test_a_process_that_does_not_end_is_ended(
-    console: ConsoleInThread, state: Path, acting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = acting("pathlib.Path(sys.argv[0] + '.pid').write_text(str(os.getpid())); time.sleep(600)")
-    answer = console.http.get(f"{PATH}/counts")
-    assert (answer.status_code, answer.json()["code"]) == (400, "user")
-    assert "take too long" in answer.json()["detail"]
-    process = int((asked.parent / "acting_program.py.pid").read_text())
-    assert not Path(f"/proc/{process}").exists()
+def test_a_process_that_does_not_end_is_ended(acting, tmp_path: Path) -> None:
+    acting("time.sleep(600)")
+    asked = ReadStates("shop-1", "states", "owner", "counts", None, None, 1, 1)
+    with pytest.raises(UserError, match="take too long to read"):
+        asyncio.run(state_reading.StateReading(tmp_path, 1_000).read(asked))
+    with_its_directory = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if str(tmp_path).encode() in (process / "cmdline").read_bytes():
+                with_its_directory.append(process)
+    assert with_its_directory == []
+    assert not list(tmp_path.glob("states-*"))
 
 
 def test_guests_read_no_state(console: ConsoleInThread, state: Path, acting) -> None:

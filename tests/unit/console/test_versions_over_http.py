@@ -75,9 +75,7 @@ def test_the_graph_of_a_version_is_text_whatever_it_says(
     assert processors["out"]["fragment"] == processors["hourly"]["fragment"]
 
 
-@pytest.mark.parametrize(
-    "number", ["4", "0", "-1", "01", "x", "9" * 5_000, "..", "%2e%2e%2fversions", "1.outcome"]
-)
+@pytest.mark.parametrize("number", ["4", "0", "-1", "01", "x", "9" * 5_000, "1.outcome"])
 def test_a_number_that_is_none_is_not_found(
     console: ConsoleInThread, kept: GraphVersions, number: str
 ) -> None:

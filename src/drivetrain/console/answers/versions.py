@@ -13,8 +13,9 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     `made_how` is run, update or rollback, `follows` the version that was in force before (null: none).
     `trial` is under way or interrupted while the change to it has no outcome; `outcome` is done, rolled
-    back or refused, null for one that was started. `in_words` puts all of that in words. A change that failed did so in
-    `failed_fragment`, because of `why`. `changes` are the fates of the processors that were not kept.
+    back or refused, null for one that was started. `in_words` puts all of that in words. A change that failed
+    did so in `failed_fragment`, because of `why`. `changes` are the fates of the processors that were not
+    kept.
     """
 
     number: int

@@ -155,10 +155,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         f"{_APP}/history",
         "getHistory",
-        "The figures of an application over the last quarter of an hour, in columns.",
+        "The figures of an application in a span of time, in columns.",
         _GUEST,
         applications.history,
         History,
+        query=applications.HistoryQuery,
     ),
     Route(
         "GET",
