@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import msgspec
 import recorded_cluster as recorded
+import recorded_state
 
 from drivetrain.cluster.client import Piece, Submission, UnknownApplicationError
 from drivetrain.cluster.leader import NoLeaderError
@@ -30,12 +32,18 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
 from drivetrain.config.catalog import console as keys
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.console import server
 from drivetrain.console.addresses import ConsoleAddress
 from drivetrain.console.answers.graph import Graph
+from drivetrain.console.answers.states import KeptStates
+from drivetrain.console.past import recorder
 from drivetrain.console.planning.answers import graph_of
 from drivetrain.console.planning.planning import Planning
+from drivetrain.console.planning.requests import ReadStates, StateName
+from drivetrain.console.state_reading import StateReading
 from drivetrain.core.job.history import NO_HISTORY, History
+from drivetrain.runtime.run_directory import RunDirectory
 
 NO_LEADER: Final = "no-leader"
 """While the console's directory has a file of this name, the cluster has no leading master."""
@@ -54,6 +62,7 @@ class RecordedClient:
         self._began_with = frozenset(one.app_id for one in self._applications)
         self._began_s = time.monotonic()
         self._graphs: dict[str, Graph] = {}
+        self._states = directory / "states"
 
     def _require_leader(self) -> None:
         if self._no_leader.exists():
@@ -72,7 +81,9 @@ class RecordedClient:
 
     async def application(self, app: str) -> ApplicationView:
         self._require_leader()
-        return recorded.view_of(self._named(app), self._now_ms())
+        view = recorded.view_of(self._named(app), self._now_ms())
+        spec = msgspec.structs.replace(view.spec, config={run_keys.STATE_DIR.name: str(self._states)})
+        return msgspec.structs.replace(view, spec=spec)
 
     async def job_status(self, view: ApplicationView) -> JobStatus | None:
         if self._no_application_master.exists():
@@ -119,6 +130,14 @@ class RecordedClient:
             self._graphs[one.app_id] = recorded.renamed(graph_of(one.plan), one.renamed)
         return self._graphs[one.app_id]
 
+    def state_name(self, spec: ApplicationSpec) -> StateName:
+        """What names the recorded state, which is made here when it is asked for first."""
+        name = StateName(spec.name, {})
+        state = RunDirectory(str(self._states), name.application, name.settings).path
+        if not state.exists():
+            recorded_state.write(state, spec.name)
+        return name
+
     def _named(self, app: str) -> recorded.Recorded:
         found = recorded.named(self._applications, app)
         if found is None:
@@ -141,6 +160,16 @@ class RecordedPlanning(Planning):
     async def graph(self, spec: ApplicationSpec) -> Graph:
         return self._client.graph(spec)
 
+    async def state_name(self, spec: ApplicationSpec) -> StateName:
+        return self._client.state_name(spec)
+
+
+class RecordedReading(StateReading):
+    """Answers with recorded states, without a process."""
+
+    async def read(self, asked: ReadStates) -> KeptStates:
+        return recorded_state.states_of(asked)
+
 
 async def recorded_client(config: Config) -> RecordedClient:
     """In place of `open_client`."""
@@ -159,6 +188,10 @@ def say(console: ConsoleAddress) -> None:
 
 if __name__ == "__main__":
     put_in: Any = server
+    put_in.StateReading = RecordedReading
+    began_s, times = time.monotonic(), cast(Any, recorder)
+    times._now_ms = lambda: recorded.NOW_MS + int((time.monotonic() - began_s) * 1000)
     put_in.open_client, put_in.Client, put_in.Planning = recorded_client, same_client, RecordedPlanning
     sets = {"cluster.masters": "127.0.0.1:1", keys.PORT.name: sys.argv[1], keys.DIRECTORY.name: sys.argv[2]}
+    recorded_state.write_history(Path(sys.argv[2]))
     asyncio.run(server.serve(Config.load(sets=sets), asyncio.Event(), say))

@@ -7,12 +7,24 @@ from pathlib import Path
 import pytest
 from dashboard import Dashboard, colours, press
 from recorded_cluster import HOSTILE, LINES, MANY
+from recorded_state import LETTERS
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
 HERE = Path(__file__).parent
 APPLICATIONS = ("many-41", "shop-40", "calm-39", "recovering-38", "waiting-37", "failed-36", "succeeded-35")
-RUNNING = ("", "/graph", "/clocks", "/channels", "/batches", "/errors", "/checkpoints")
+RUNNING = (
+    "",
+    "/graph",
+    "/clocks",
+    "/channels",
+    "/batches",
+    "/errors",
+    "/dead-letters",
+    "/states",
+    "/versions",
+    "/checkpoints",
+)
 PAGES = (
     "/",
     "/cluster",
@@ -183,12 +195,67 @@ def test_curves_begin_before_the_page_was_opened(dashboard: Dashboard) -> None:
     )
 
 
+def test_curves_have_a_choice_of_span(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40")
+    for span, shown in (("6 hours", "5 h"), ("26 hours", "24 h"), ("15 minutes", "15 min")):
+        dashboard.wait_for(".spans option", span).click()
+        dashboard.wait_until(
+            "document.querySelectorAll(`.plot[aria-label*='of the last ${arguments[0]}']`).length > 3", shown
+        )
+
+
 def test_a_fragment_shows_its_state_and_its_latency(dashboard: Dashboard) -> None:
     dashboard.open("/apps/shop-40")
     dashboard.wait_for("[aria-label=Fragments] td", "90 MB")
     dashboard.wait_for("[aria-label=Fragments] td", "41.2 s, 41.9 s")
     dashboard.open("/apps/shop-40/graph?at=by_day")
     dashboard.wait_for(".graph-details dd", "90 MB, 218,000 rows")
+
+
+def test_dead_letters_are_shown_page_by_page(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/dead-letters")
+    dashboard.wait_for("h2 ~ .note", f"{LETTERS} kept")
+    first = f'{{"sku": "B-{LETTERS - 1}"}}'
+    assert first in dashboard.wait_for("article.error", "KeyError: 'B-1027'").text
+    for oldest_shown in (LETTERS - 100, 0):
+        dashboard.wait_for("button.action:enabled", "Older").click()
+        dashboard.wait_for("article.error", f'{{"sku": "B-{oldest_shown}"}}')
+    dashboard.wait_for("button.action:disabled", "Older")
+    dashboard.wait_for("button.action", "Newest").click()
+    dashboard.wait_for("article.error", first)
+
+
+def test_hostile_dead_letters_are_shown_as_they_are_written(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/many-41/dead-letters")
+    dashboard.wait_for("article.error", HOSTILE[0])
+    text = dashboard.script("return document.querySelector('main').textContent")
+    for written in HOSTILE[:5]:
+        assert written in text
+    assert "\\x00\\x07\\x1b[31mred" in text
+
+
+def test_states_are_shown_now_as_of_a_time_and_by_key(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/states")
+    dashboard.wait_for("option", "alarm")
+    dashboard.wait_for("button.action:enabled", "Read").click()
+    dashboard.wait_for("[aria-label=States] th", HOSTILE[0])
+    dashboard.wait_for(".panel .note", "of 12,345 of alarm, now")
+    key, at = dashboard.browser.find_elements("css selector", ".tools input")
+    key.send_keys(HOSTILE[1])
+    at.send_keys("2026-11-18T10:00")
+    dashboard.wait_for("button.action:enabled", "Read").click()
+    dashboard.wait_for(".panel .note", "1 of alarm, as of 2026-11-18 10:00:00 UTC")
+    assert len(dashboard.browser.find_elements("css selector", "[aria-label=States] tbody tr")) == 1
+
+
+def test_versions_show_what_changed_and_what_became_of_it(dashboard: Dashboard) -> None:
+    dashboard.open("/apps/shop-40/versions")
+    dashboard.wait_for("[aria-label=Versions] td", "in force, on trial")
+    dashboard.wait_for("[aria-label=Versions] td", "rolled back")
+    dashboard.wait_for("[aria-label=Versions] td", "alarm ")
+    dashboard.wait_for("main p", f"Version 2 failed in alarm: {HOSTILE[0]}")
+    dashboard.wait_for("[aria-label='Processors of version 2']").click()
+    dashboard.wait_for("[aria-label=Graph] th", "by_minute")
 
 
 def test_hostile_texts_are_shown_as_they_are_written(dashboard: Dashboard) -> None:

@@ -42,7 +42,7 @@ def dead_letters_command(
         given = parse_sets(sets, state_dir)
         config = load_config(config_file, given)
         application = load_application(file, given)
-        from drivetrain.runtime.dead_letters import newest_of
+        from drivetrain.runtime.dead_letter_pages import newest_of
         from drivetrain.spark.batch.read_dead_letters import dead_letter_stores
 
         stores = dead_letter_stores(application, config)

@@ -1,7 +1,7 @@
 """`drivetrain state`: shows the states of an application, whether or not it runs.
 
-Called by `cli.main`. Reads the state directory; in a cluster that is the shared one. Starts its own small
-Spark, because only Spark can read its state files.
+Called by `cli.main`, and by `cli.state_process` for the console. Reads the state directory; in a cluster that
+is the shared one. Starts its own small Spark, because only Spark can read its state files.
 """
 
 from __future__ import annotations
@@ -60,13 +60,18 @@ def state_command(
         from drivetrain.spark.entry_points import state
 
         states = state(app, processor, config)
-        at = moment_text(states.checkpoint_ms()) if at == "checkpoint" else at
-        found = states.items(at) if key is None else of_key(states, key, at)
+        found, at = found_states(states, key, at)
         if as_json:
             json.dump(as_data(states, found, at), output, default=str)
             output.write("\n")
             return
     show(states, found, at, limit, Console(file=sys.stdout))
+
+
+def found_states(states: States, key: str | None, at: str | None) -> tuple[list[KeptState], str | None]:
+    """The states that the options `--key` and `--at` ask for, and the time that "checkpoint" stands for."""
+    at = moment_text(states.checkpoint_ms()) if at == "checkpoint" else at
+    return (states.items(at) if key is None else of_key(states, key, at)), at
 
 
 def of_key(states: States, written: str, at: str | None) -> list[KeptState]:

@@ -40,13 +40,14 @@ def read(text: str, kind: str) -> str:
     try:
         cursor = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
     except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
-        raise _bad(str(error)) from error
+        raise bad(str(error)) from error
     if cursor.kind != kind:
-        raise _bad("a cursor of another list, or of other filters")
+        raise bad("a cursor of another list, or of other filters")
     return cursor.position
 
 
-def _bad(got: str) -> RequestError:
+def bad(got: str) -> RequestError:
+    """The error of a cursor that cannot be used, because of `got`."""
     return RequestError(
         "this cursor cannot be used",
         code="bad-cursor",

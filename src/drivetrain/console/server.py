@@ -31,9 +31,11 @@ from drivetrain.console.endpoints import web_application
 from drivetrain.console.front import Front
 from drivetrain.console.metrics.collector import Metrics
 from drivetrain.console.openapi import document
+from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.planning.planning import Planning
 from drivetrain.console.routes.table import ROUTES
 from drivetrain.console.services import Services
+from drivetrain.console.state_reading import StateReading
 from drivetrain.console.watching.watch import Watch
 from drivetrain.errors import ConfigError, UserError
 
@@ -101,17 +103,30 @@ async def services(config: Config, link: str | None, port: int) -> AsyncIterator
     prefix, is_secure = prefix_of(config), bool(config[keys.TLS_CERTIFICATE])
     masters = masters_of(config)
     watched = Client(client.system, masters, LOOK_MS)
-    watch = Watch(watched)
+    recorder = Recorder(watched, directory)
+    watch = Watch(watched, recorder)
     try:
         planning = Planning(client, masters, config[keys.PLANNING_TIMEOUT])
+        states = StateReading(planning.directory, config[keys.PLANNING_TIMEOUT])
+        await recorder.open()
         access = Access(AccessFile(directory), link, port=port, prefix=prefix, is_secure=is_secure)
         specification = document(ROUTES, prefix, access.cookie)
         made = Services(
-            config, client, watch, planning, access, Audit(directory), Metrics(watched), specification
+            config,
+            client,
+            watch,
+            recorder,
+            planning,
+            states,
+            access,
+            Audit(directory),
+            Metrics(watched),
+            specification,
         )
         yield made
     finally:
         await watch.close()
+        await recorder.close()
         if made is not None:
             await made.operations.close()
         if planning is not None:

@@ -22,12 +22,11 @@ Invariants:
 2. Readers in other processes see each message once, in order, even while entries are rolled.
 3. Only the fragment's own process appends, rolls and drops; there one thread at a time tidies.
 
-Called by the fragment's query (`tidy`) and by readers of dead letters.
+Called by the fragment's query (`tidy`) and by `dead_letter_pages`.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import logging
 import re
@@ -35,7 +34,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -184,6 +182,15 @@ class DeadLetterStore:
     def messages(self) -> int:
         """How many messages are kept now."""
         return sum(part.messages for part in self._parts())
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the kept messages: each keeps its own when older ones are dropped."""
+        for _ in range(_TRIES):
+            dropped, messages = self.dropped, self.messages
+            if self.dropped == dropped:
+                break
+        return range(dropped.messages, dropped.messages + messages)
 
     def batches(self, skip: int = 0) -> Iterator[pa.RecordBatch]:
         """All messages, oldest first, without the first `skip`; one batch at a time is in memory.
@@ -365,21 +372,3 @@ def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _size_of(part: _RolledFile | _ChannelEntry) -> int:
     return part.piece.size if isinstance(part, _RolledFile) else part.entry.bytes
-
-
-def newest_of(stores: Sequence[DeadLetterStore], limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """The newest messages of several fragments, at most `limit`, in the order in which they were stored.
-
-    One batch of each fragment is in memory at a time.
-    """
-    totals = [store.messages for store in stores]
-    wanted = [total if limit is None else min(total, limit) for total in totals]
-    streams = [_rows(store, total - want) for store, total, want in zip(stores, totals, wanted, strict=True)]
-    in_order = heapq.merge(*streams, key=lambda row: row[STORED])
-    for row in itertools.islice(in_order, 0 if limit is None else max(0, sum(wanted) - limit), None):
-        yield {name: row[name] for name in SCHEMA.names}
-
-
-def _rows(store: DeadLetterStore, skip: int) -> Iterator[dict[str, Any]]:
-    for batch in store.batches(skip):
-        yield from batch.to_pylist()

@@ -29,9 +29,9 @@ from drivetrain.connectors.in_process.declared_columns import declared_columns
 from drivetrain.connectors.in_process.memory_sink import collected, forget
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UserError
+from drivetrain.runtime.dead_letter_pages import stores_below
 from drivetrain.runtime.dead_letters import SCHEMA
 from drivetrain.runtime.temporary_folders import make_temporary_folder
-from drivetrain.spark.batch.read_dead_letters import stores_in
 from drivetrain.spark.session.spark_session import session
 from drivetrain.testing.driven_run import DrivenRun
 from drivetrain.testing.failures import Failures
@@ -167,7 +167,7 @@ class ScriptedRun:
         """The dead letters of all fragments, fragment by fragment."""
         return [
             row
-            for store in stores_in(self._run.rundir)
+            for store in stores_below(self._run.rundir.path)
             for batch in store.batches()
             for row in batch.select(SCHEMA.names).to_pylist()
         ]

@@ -11,7 +11,7 @@ import pytest
 from harness import Harness
 
 from drivetrain import Application, sinks, sources
-from drivetrain.runtime.dead_letters import newest_of
+from drivetrain.runtime.dead_letter_pages import newest_of
 from drivetrain.spark.batch.read_dead_letters import dead_letter_stores
 
 FILES = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -23,11 +24,14 @@ from typer.testing import CliRunner
 from drivetrain import Application, Monoid, PersistentTask, State, agg, sinks, sources, start, state, windows
 from drivetrain.cli.main import app as cli
 from drivetrain.code.application_file import load_application
+from drivetrain.console.planning.requests import ReadStates
+from drivetrain.console.state_reading import StateReading
 from drivetrain.core.state.paged_state import bucket_of
 from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import OperatorError, UserError
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.spark.run.find_application import directory_of
 from drivetrain.spark.state.state_query import States
 
 if TYPE_CHECKING:
@@ -228,6 +232,29 @@ def test_a_time_that_cannot_be_told_exactly_is_refused_with_the_nearest_ones(fin
     with pytest.raises(UserError, match="no application 'other'"):
         state("other", "sums", drive.config())
     assert state("persistent", "sums", drive.config()).get("key-1") is not None
+
+
+def test_the_console_reads_the_same_states_in_a_process_with_limits(
+    finished: Finished, tmp_path: Path
+) -> None:
+    app, drive, data = finished
+    home = directory_of(app, drive.config()).path
+    asked = ReadStates(
+        app_id=home.name,
+        state_dir=str(home.parent),
+        writers="owner",
+        processor="sums",
+        key=None,
+        at="1970-01-01T00:12",
+        limit=1_000,
+        longest=1_000,
+    )
+    reading = StateReading(tmp_path, 300_000)
+    known = asyncio.run(reading.read(asked))
+    exact = summed(data, 12 * MINUTE)
+    assert {json.loads(one.key): json.loads(one.value) for one in known.states} == exact
+    assert (known.count, known.at_ms, known.step_ms) == (len(exact), 12 * MINUTE, MINUTE)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_state_that_is_declared_in_another_way_does_not_take_over_what_is_kept(drive: Harness) -> None:

@@ -29,7 +29,7 @@ def test_passwords_are_hashed_at_the_cost_that_access_files_have(monkeypatch: py
 
 
 def path_of(path: str) -> str:
-    return path.replace("{app}", "wc").replace("{operation}", "0")
+    return path.replace("{app}", "wc").replace("{operation}", "0").replace("{number}", "1")
 
 
 @pytest.mark.parametrize(

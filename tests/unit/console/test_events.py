@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 from console_in_thread import SLOW_S, ConsoleInThread, scripted
-from test_reading import GROWING, running
+from test_reading import GROWING, RECENT, running
 
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import ApplicationState
@@ -208,9 +208,10 @@ def test_the_history_of_an_application_that_is_watched_is_not_asked_for_again(
     console: ConsoleInThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = _count_questions(monkeypatch, GetHistory)
-    running(console).tell(HistoryReport(GROWING))
+    running(console).tell(HistoryReport(RECENT))
     path = "/api/v1/applications/wc/history"
     alone = console.http.get(path).json()
+    assert len(alone["at_ms"]) == 60
     assert len(asked) == 1
     with stream(console.http, "/api/v1/events?app=wc") as events:
         until(events, "snapshot", lambda d: d["job"] is not None)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 from console_in_thread import ConsoleInThread, scripted
 
@@ -39,6 +44,11 @@ GROWING = History(
     )
 )
 """The state of one fragment grows; the other one began later."""
+_NOW_MS = time.time_ns() // 1_000_000
+RECENT = History(
+    tuple(msgspec.structs.replace(each, at_ms=_NOW_MS - 600_000 + each.at_ms) for each in GROWING.moments)
+)
+"""The same, until a moment ago."""
 
 
 def running(console: ConsoleInThread, **changes: object) -> ActorRef:
@@ -137,9 +147,10 @@ def test_the_history_has_a_column_for_each_figure(console: ConsoleInThread) -> N
     app_master = running(console)
     path = "/api/v1/applications/wc/history"
     assert console.http.get(path).json()["at_ms"] == []
-    app_master.tell(HistoryReport(GROWING))
+    app_master.tell(HistoryReport(RECENT))
     told = console.http.get(path).json()
-    assert (told["app_id"], told["at_ms"][:3]) == ("wc-1", [0, 10_000, 20_000])
+    assert told["app_id"] == "wc-1"
+    assert told["at_ms"] == [each.at_ms for each in RECENT.moments]
     assert told["late"] == list(range(60))
     assert told["fragments"]["hourly"]["messages"][:3] == [0, 10, 20]
     assert told["fragments"]["daily"]["lag_messages"][:4] == [None, None, 4, 4]
@@ -147,7 +158,58 @@ def test_the_history_has_a_column_for_each_figure(console: ConsoleInThread) -> N
     columns += [column for each in columns if isinstance(each, dict) for column in each.values()]
     assert {len(column) for column in columns if isinstance(column, list)} == {60}
     console.world.change("wc-1", app_master=None)
-    assert console.http.get(path).json()["fragments"] == {}
+    assert console.http.get(path).json() == told, "the console has recorded it"
+
+
+def test_a_history_is_of_the_span_and_has_as_many_moments_as_asked_for(console: ConsoleInThread) -> None:
+    app_master = running(console)
+    app_master.tell(HistoryReport(RECENT))
+    path = "/api/v1/applications/wc/history"
+    began = RECENT.moments[0].at_ms
+
+    def told(**query: int) -> dict[str, Any]:
+        answer = console.http.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert len(told()["at_ms"]) == 60
+    assert told(since_ms=began + 5_000, until_ms=began + 30_000)["at_ms"] == [
+        began + step for step in (10_000, 20_000, 30_000)
+    ]
+    few = told(since_ms=0, points=6)
+    assert len(few["at_ms"]) <= 6
+    assert few["late"][-1] == 59
+    assert told(since_ms=2**53)["at_ms"] == []
+    for query in ("since_ms=-1", "since_ms=x", f"until_ms={2**54}", "points=0", "points=2001", "unknown=1"):
+        assert console.http.get(f"{path}?{query}").status_code == 400, query
+
+
+def test_a_console_that_starts_again_knows_what_the_one_before_recorded(tmp_path: Path) -> None:
+    path = "/api/v1/applications/wc/history"
+    with scripted.ScriptedCluster() as cluster:
+        first = ConsoleInThread(tmp_path, cluster, {})
+        running(first).tell(HistoryReport(RECENT))
+        before = first.http.get(path).json()
+        assert len(before["at_ms"]) == 60
+        first.close()
+        cluster.world.change("wc-1", app_master=None)
+        second = ConsoleInThread(tmp_path, cluster, {})
+        try:
+            assert second.http.get(path).json() == before
+        finally:
+            second.close()
+
+
+def test_without_a_file_the_console_answers_with_what_the_application_master_keeps(tmp_path: Path) -> None:
+    (tmp_path / "console" / "history.sqlite").mkdir(parents=True, mode=0o700)
+    (tmp_path / "console").chmod(0o700)
+    with scripted.ScriptedCluster() as cluster:
+        made = ConsoleInThread(tmp_path, cluster, {})
+        try:
+            running(made).tell(HistoryReport(RECENT))
+            assert len(made.http.get("/api/v1/applications/wc/history").json()["at_ms"]) == 60
+        finally:
+            made.close()
 
 
 def test_clocks_name_the_fragment_that_holds_the_minimum(console: ConsoleInThread) -> None:

@@ -22,6 +22,7 @@ PROGRAMS = {
     "drivetrain.spark.session.fork_client",
     "drivetrain.spark.session.fork_server",
     "drivetrain.cluster.worker.orphans",
+    "drivetrain.cli.state_process",
     "drivetrain.console.planning.program",
 }
 """Modules that are run, not imported."""

@@ -47,7 +47,7 @@ DIRECTORY: Final = Key(
     "console.directory",
     local_path(),
     ".drivetrain/console",
-    "Where the console keeps users and tokens (hashed), and the audit log.",
+    "Where the console keeps users and tokens (hashed), the audit log, and figures of the last 30 days.",
 )
 
 TLS_CERTIFICATE: Final = Key(

@@ -1,4 +1,4 @@
-"""The figures of a fragment, and those of an application over the last quarter of an hour.
+"""The figures of a fragment, and those of an application over time.
 
 Called by `console.answers.progress` and `console.watching.figures`.
 """
@@ -119,10 +119,11 @@ class FragmentHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """Columns of the last quarter of an hour, one entry per moment `at_ms`, the oldest first.
+    """Columns, one entry per moment `at_ms`, the oldest first.
 
-    Moments are ten seconds apart, more with very many fragments. The history is that of the present
-    application master: empty while none answers, and of an application that is over.
+    Moments are ten seconds apart for 26 hours and five minutes for 30 days, more where several were merged:
+    then sums and states are those of the last of them, delays and durations the longest, `disk_free_bytes`
+    the least. Sums begin at zero with each application master. What no console recorded is missing.
     """
 
     app_id: str

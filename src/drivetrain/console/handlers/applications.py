@@ -28,7 +28,9 @@ from drivetrain.console.routes.route import Call
 from drivetrain.console.watching.figures import history_of
 from drivetrain.console.watching.guests import without_texts
 from drivetrain.console.watching.snapshots import line_of
+from drivetrain.core.job.history import SPAN_MS
 
+_Moment = Annotated[int, Meta(ge=0, le=2**53)]
 State = Literal["pending", "active", "succeeded", "failed", "killed"]
 
 
@@ -84,9 +86,23 @@ async def diagnosis(call: Call) -> Diagnosis:
     return (await detail(call)).diagnosis
 
 
+class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which part of the history, and how many moments of it."""
+
+    since_ms: Annotated[_Moment | None, Meta(description="From this moment on; by default 15 min.")] = None
+    until_ms: Annotated[_Moment | None, Meta(description="Up to this moment; by default the newest.")] = None
+    points: Annotated[int, Meta(ge=1, le=2_000, description="Most moments; neighbours are merged.")] = 1_000
+
+
 async def history(call: Call) -> History:
-    """The last quarter of an hour."""
-    return history_of(*await call.services.watch.history(call.path["app"]))
+    """The figures in a span of time."""
+    query = call.query
+    assert isinstance(query, HistoryQuery)
+    view = await call.services.client.application(call.path["app"])
+    past = call.services.recorder
+    return history_of(
+        view.app_id, await past.between(view, query.since_ms, query.until_ms, SPAN_MS, query.points)
+    )
 
 
 async def fragments(call: Call) -> Fragments:

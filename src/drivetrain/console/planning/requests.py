@@ -1,17 +1,19 @@
-"""What the console asks of a planning process, and what it gets: files of JSON, in a directory of both.
+"""What the console asks of a process, and what it gets: files of JSON, in a directory of both.
 
-Called by `console.planning.planning` and `console.planning.program`.
+Called by `console.planning.planning`, `console.planning.program` and `cli.state_process`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.console.answers.graph import Graph, PlannedUpload
+from drivetrain.console.answers.states import KeptStates
 
 REQUEST: Final = "request.json"
 OUTCOME: Final = "outcome.json"
@@ -43,11 +45,37 @@ class PrepareUpload(msgspec.Struct, frozen=True, tag="upload"):
     priority: str
 
 
+class ReadStates(msgspec.Struct, frozen=True):
+    """Read the states of a processor of the application `app_id`, whose state is below `state_dir`.
+
+    `key` and `at` are as those options of `drivetrain state`. At most `limit` states are returned, of their
+    texts `longest` characters.
+    """
+
+    app_id: str
+    state_dir: str
+    writers: str
+    processor: str
+    key: str | None
+    at: str | None
+    limit: int
+    longest: int
+
+
+class StateName(msgspec.Struct, frozen=True):
+    """What names the state of an application: its own name, and its settings as text, without secrets."""
+
+    application: Annotated[str, Meta(pattern="^[a-zA-Z_][a-zA-Z0-9_-]*$", max_length=200)]
+    settings: dict[str, str]
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What came of it; `error` says why there is nothing."""
 
     graph: Graph | None = None
+    state: StateName | None = None
     planned: PlannedUpload | None = None
+    states: KeptStates | None = None
     spec: ApplicationSpec | None = None
     sha256: str | None = None
     error: ErrorView | None = None

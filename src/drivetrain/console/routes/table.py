@@ -10,22 +10,28 @@ from typing import Final
 from drivetrain.console.access.roles import Role
 from drivetrain.console.answers.applications import ApplicationPage, ApplicationSnapshot
 from drivetrain.console.answers.cluster import Cluster, Configuration, Masters, Workers
+from drivetrain.console.answers.dead_letters import DeadLetters
 from drivetrain.console.answers.diagnosis import Diagnosis
 from drivetrain.console.answers.figures import History
 from drivetrain.console.answers.graph import Graph, PlannedUpload
 from drivetrain.console.answers.operations import Logs, Operation, Operations, Replay, Savepoint, Submitted
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
+from drivetrain.console.answers.states import KeptStates, StatefulProcessors
+from drivetrain.console.answers.versions import VersionGraph, Versions
 from drivetrain.console.event_stream import MEDIA_TYPE
 from drivetrain.console.handlers import (
     applications,
     cluster,
+    dead_letters,
     events,
     graphs,
     logs,
     metrics,
     session,
+    states,
     uploads,
+    versions,
     writes,
 )
 from drivetrain.console.routes.route import V1, Route
@@ -149,10 +155,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         f"{_APP}/history",
         "getHistory",
-        "The figures of an application over the last quarter of an hour, in columns.",
+        "The figures of an application in a span of time, in columns.",
         _GUEST,
         applications.history,
         History,
+        query=applications.HistoryQuery,
     ),
     Route(
         "GET",
@@ -200,6 +207,58 @@ ROUTES: Final[tuple[Route, ...]] = (
         _USER,
         applications.errors,
         Errors,
+    ),
+    Route(
+        "GET",
+        f"{_APP}/dead-letters",
+        "getDeadLetters",
+        "The messages that an application could not process, the newest first, page by page.",
+        _USER,
+        dead_letters.dead_letters,
+        DeadLetters,
+        query=dead_letters.DeadLettersQuery,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/states",
+        "listStates",
+        "The processors of an application whose states can be asked for.",
+        _USER,
+        states.processors,
+        StatefulProcessors,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/states/{{processor}}",
+        "getStates",
+        "The states of a processor by key, now or as of an application time.",
+        _USER,
+        states.states,
+        KeptStates,
+        query=states.StatesQuery,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/versions",
+        "listVersions",
+        "The versions of an application's graph, the newest first, and what became of each.",
+        _USER,
+        versions.versions,
+        Versions,
+        problems=(429,),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/versions/{{number}}",
+        "getVersion",
+        "The graph of one version.",
+        _USER,
+        versions.graph,
+        VersionGraph,
+        problems=(404, 429),
     ),
     Route(
         "GET",
@@ -292,6 +351,17 @@ ROUTES: Final[tuple[Route, ...]] = (
         writes.savepoint,
         Operation,
         body=Savepoint,
+        statuses=(202,),
+        problems=(404, 409),
+    ),
+    Route(
+        "POST",
+        f"{_APP}/versions/{{number}}/rollback",
+        "rollBack",
+        "Change an application back to a version; a cluster cannot, and says how to do it.",
+        _USER,
+        versions.roll_back,
+        Operation,
         statuses=(202,),
         problems=(404, 409),
     ),

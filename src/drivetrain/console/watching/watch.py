@@ -36,6 +36,7 @@ from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.console.answers.applications import ApplicationSnapshot
 from drivetrain.console.answers.events import ConnectionEvent, GoneEvent
+from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.watching.board import Board, Topic
 from drivetrain.console.watching.guests import Snapshots, snapshots_of, without_texts
 from drivetrain.console.watching.rates import Rates
@@ -68,6 +69,7 @@ class _Watched:
     rates: Rates = field(default_factory=Rates)
     snapshots: Snapshots | None = None
     history: History = NO_HISTORY
+    """The last quarter of an hour, for the diagnosis; more is in the recorder's file."""
     history_s: float | None = None
     """When the history was asked for; it has a new moment every `STEP_MS`."""
     looking: asyncio.Task[None] | None = None
@@ -76,11 +78,12 @@ class _Watched:
 class Watch:
     """Looks through `client`, whose timeout is how long one look may take."""
 
-    def __init__(self, client: Client, *, every_s: float = EVERY_S) -> None:
+    def __init__(self, client: Client, recorder: Recorder, *, every_s: float = EVERY_S) -> None:
         self.board: Final = Board()
         self.boot: Final = secrets.token_hex(4)
         """Makes the numbers of this console's events differ from those of the one before."""
         self._client: Final = client
+        self._recorder: Final = recorder
         self._every_s: Final = every_s
         self._watched: Final[dict[str, _Watched]] = {}
         self._listeners = 0
@@ -136,14 +139,6 @@ class Watch:
             client.job_status(view), client.history(view), client.workers(), client.masters()
         )
         return snapshots_of(view, status, workers, masters, history, Rates(), _now_ms())
-
-    async def history(self, app: str) -> tuple[str, History]:
-        """The id of an application, of this id or name, and its last quarter of an hour; raises likewise."""
-        view = await self._client.application(app)
-        watched = self._watched.get(view.app_id)
-        if watched is not None and watched.history_s is not None and watched.listeners:
-            return view.app_id, watched.history
-        return view.app_id, await self._client.history(view)
 
     # ---- the cluster
 
@@ -242,6 +237,7 @@ class Watch:
             self._client.job_status(view), self._client.history(view)
         )
         watched.history_s = None if status is None else now_s  # a successor is asked at once
+        await self._recorder.note(view.app_id, watched.history)
         return status
 
     def _gone(self, app_id: str) -> None:

@@ -21,7 +21,7 @@ Called by `cluster.app_master.stream.stream_app_master`; read by
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -82,6 +82,41 @@ class History(msgspec.Struct, frozen=True, array_like=True):
 
 
 NO_HISTORY: Final = History()
+
+
+def merged(moments: Sequence[Moment]) -> Moment:
+    """One moment for several that follow each other: counters and states of the last, the largest delays.
+
+    Of what was free on the disk it has the least. Raises InternalError without any moment.
+
+    >>> merged([Moment(1, late=2, disk_free=5), Moment(2, late=3, disk_free=7)])
+    Moment(at_ms=2, clock_ms=None, late=3, dead_lettered=0, disk_free=5, fragments={})
+    """
+    if not moments:
+        raise InternalError("no moments to merge")
+    last = moments[-1]
+    names = dict.fromkeys(name for moment in moments for name in moment.fragments)
+    of_each = {name: [m.fragments[name] for m in moments if name in m.fragments] for name in names}
+    return msgspec.structs.replace(
+        last,
+        clock_ms=next((m.clock_ms for m in reversed(moments) if m.clock_ms is not None), None),
+        disk_free=min((m.disk_free for m in moments if m.disk_free is not None), default=None),
+        fragments={name: _merged_fragment(found) for name, found in of_each.items()},
+    )
+
+
+def _merged_fragment(found: Sequence[FragmentMoment]) -> FragmentMoment:
+    def largest(values: Iterable[int | None]) -> int | None:
+        return max((value for value in values if value is not None), default=None)
+
+    return msgspec.structs.replace(
+        found[-1],
+        batch_ms=max(each.batch_ms for each in found),
+        lag_rows=largest(each.lag_rows for each in found),
+        latency_p50_ms=largest(each.latency_p50_ms for each in found),
+        latency_p99_ms=largest(each.latency_p99_ms for each in found),
+        clock_delay_ms=largest(each.clock_delay_ms for each in found),
+    )
 
 
 class HistoryKeeper:

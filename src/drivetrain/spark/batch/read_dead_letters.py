@@ -12,13 +12,13 @@ from drivetrain.api.application import Application
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.private_files import Writers
-from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.dead_letter_pages import stores_below
 from drivetrain.runtime.dead_letters import SCHEMA, DeadLetterStore
 from drivetrain.runtime.run_directory import RunDirectory
 
 
 def dead_letter_stores(application: Application, config: Config | None = None) -> list[DeadLetterStore]:
-    """The dead letters of an application, by fragment; see `runtime.dead_letters` for how to read them.
+    """The dead letters of an application, by fragment; see `runtime.dead_letter_pages` for how to read them.
 
     Finds what earlier runs with the same settings left in the state directory; needs no Spark.
     """
@@ -27,14 +27,7 @@ def dead_letter_stores(application: Application, config: Config | None = None) -
     rundir = RunDirectory(
         config[run_keys.STATE_DIR], application.name, settings, Writers(config[run_keys.WRITERS])
     )
-    return stores_in(rundir)
-
-
-def stores_in(rundir: RunDirectory) -> list[DeadLetterStore]:
-    """The dead letters in the state directory of an application, by fragment."""
-    root = rundir.path / "dead-letters"
-    fragments = sorted(root.iterdir()) if root.is_dir() else []
-    return [DeadLetterStore(ChannelStore(str(fragment))) for fragment in fragments]
+    return stores_below(rundir.path)
 
 
 def dead_letters(application: Application, config: Config | None = None) -> pa.Table:

@@ -19,7 +19,8 @@ from drivetrain.runtime import dead_letters as module
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.dead_letters import DeadLetterStore, Keep, newest_of
+from drivetrain.runtime.dead_letter_pages import LetterPage, newest_of, page_of
+from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
 from drivetrain.runtime.durable_file import DurableFile
 
 DAY_MS = 86_400_000
@@ -71,6 +72,49 @@ def test_many_batches_are_few_files_and_are_read_in_order(tmp_path: Path) -> Non
         assert read(again, skip) == expected[skip:]
     assert again.channel.last_batch() == 89, "a batch that comes again is known"
     assert [row["message"] for row in newest_of([again], 3)] == expected[-3:]
+
+
+def pages(stores: list[DeadLetterStore], limit: int) -> Iterator[LetterPage]:
+    page = page_of(stores, limit, None, 50)
+    yield page
+    while page.before is not None:
+        page = page_of(stores, limit, page.before, 50)
+        yield page
+
+
+def test_pages_join_to_all_messages_while_they_are_rolled_dropped_and_added(tmp_path: Path) -> None:
+    stores = [opened(tmp_path / name) for name in ("one", "two")]
+    for batch in range(30):
+        for number, store in enumerate(stores):
+            append(store, batch, *(f"{number}-{batch}-{each}" for each in range(number + 1)))
+    for limit in (1, 7, 1_000):
+        seen = [letter["message"] for page in pages(stores, limit) for letter in page.letters]
+        assert len(seen) == len(set(seen)) == 90, limit
+        for number in (0, 1):  # each fragment's own order, newest first
+            mine = [int(text.split("-")[1]) for text in seen if text.startswith(f"{number}-")]
+            assert mine == sorted(mine, reverse=True)
+    dropping = DeadLetterStore(stores[0].channel, Keep(1, 1_000 * DAY_MS))
+    seen, number = [], 100
+    for page in pages(stores, 4):
+        seen += [letter["message"] for letter in page.letters]
+        append(stores[1], number, "new")
+        number += 1
+        stores[1].tidy()
+        if number == 105:
+            dropping.tidy()  # all but the newest of the first fragment
+    assert "new" not in seen
+    assert len(seen) == len(set(seen))
+    assert [text for text in seen if text.startswith("1-")] == [
+        f"1-{batch}-{each}" for batch in range(29, -1, -1) for each in (1, 0)
+    ]
+
+
+def test_long_messages_and_errors_are_cut_where_they_are_read(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    append(store, 0, "m" + "é" * 10_000, error="x" * 10_000 + "ValueError")
+    [letter] = page_of([store], 10, None, 50).letters
+    assert letter["message"] == "m" + "é" * 50
+    assert letter["error"] == ("x" * 10_000 + "ValueError")[-51:]
 
 
 def test_the_oldest_are_dropped_when_there_is_too_much_and_counted(tmp_path: Path) -> None:

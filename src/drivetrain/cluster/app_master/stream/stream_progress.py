@@ -45,6 +45,7 @@ class StreamProgress:
         self._disk: tuple[int | None, int | None] = (None, None)
         self._counters: Final = Accumulators()  # the user's
         self._messages: Final = Accumulators()  # of processors and fragments
+        self._sums: Final[dict[str, dict[str, Number]]] = {}  # by fragment, until its next report
 
     # ---- events
 
@@ -66,6 +67,7 @@ class StreamProgress:
             fragment, attempt = progress.fragment, progress.attempt
             self._progress[fragment] = progress
             self._messages.report(fragment, attempt, order, _flattened(progress))
+            self._sums.pop(fragment, None)
             self._counters.report(fragment, attempt, order, report.accumulators.get(fragment, {}))
             if progress.batch_id >= 0 or any(progress.out.values()):
                 gave.append(fragment)
@@ -111,7 +113,13 @@ class StreamProgress:
         return self._disk[1]
 
     def _sum(self, kind: str) -> int:
-        return sum(int(self._messages.of(e.fragment).get(kind, 0)) for e in self._job.executions)
+        return sum(int(self._sums_of(e.fragment).get(kind, 0)) for e in self._job.executions)
+
+    def _sums_of(self, fragment: str) -> dict[str, Number]:
+        """What all attempts of a fragment have counted; a status asks for it several times."""
+        if fragment not in self._sums:
+            self._sums[fragment] = self._messages.of(fragment)
+        return self._sums[fragment]
 
     def outputs(self, prepared: tuple[OutputView, ...]) -> tuple[OutputView, ...]:
         """The sinks from `Prepared`, with the messages that reached them since."""
@@ -156,7 +164,7 @@ class StreamProgress:
             execution.executor,
             None if given is None else given.worker_name,
             progress.batch_id,
-            int(self._messages.of(fragment).get("rows", 0)),
+            int(self._sums_of(fragment).get("rows", 0)),
             progress.rows_per_s if execution.state is ExecutionState.RUNNING else 0.0,
             progress.batch_ms,
             progress.lag_rows,
@@ -167,9 +175,7 @@ class StreamProgress:
             *stall(fragment),
             progress.blocked_by,
             progress.left_out,
-            msgspec.structs.replace(
-                progress.figures, counters=counters_of(dict(self._messages.of(fragment)))
-            ),
+            msgspec.structs.replace(progress.figures, counters=counters_of(self._sums_of(fragment))),
         )
 
 

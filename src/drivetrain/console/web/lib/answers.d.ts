@@ -78,6 +78,26 @@ export interface Configuration {
   values: ConfigurationValue[];
 }
 
+export interface DeadLetter {
+  fragment: string;
+  processor: string;
+  message: string;
+  error: string;
+  is_cut: boolean;
+  file: string | null;
+  line: number | null;
+  timestamp_ms: number | null;
+  stored_ms: number;
+}
+
+export interface DeadLetters {
+  letters: DeadLetter[];
+  next: string | null;
+  count: number;
+  dropped: number;
+  late: Record<string, number> | null;
+}
+
 export interface Finding {
   rule: string;
   severity: "critical" | "warning" | "note" | "none";
@@ -514,4 +534,61 @@ export interface SessionState {
   role: string;
   means: string;
   takes_passwords: boolean;
+}
+
+export interface StatefulProcessors {
+  processors: string[];
+}
+
+export interface KeptState {
+  key: string;
+  value: string;
+  start_ms: number | null;
+  end_ms: number | null;
+  is_cut: boolean;
+}
+
+export interface KeptStates {
+  processor: string;
+  at_ms: number | null;
+  clock_ms: number | null;
+  count: number;
+  states: KeptState[];
+  first_ms: number | null;
+  last_ms: number | null;
+  step_ms: number | null;
+}
+
+export interface Version {
+  number: number;
+  made_at_ms: number;
+  made_by: string;
+  made_how: string;
+  follows: number | null;
+  is_in_force: boolean;
+  trial: string | null;
+  outcome: string | null;
+  in_words: string;
+  ended_at_ms: number | null;
+  failed_fragment: string | null;
+  why: string | null;
+  processors: number;
+  changes: Record<string, string>;
+}
+
+export interface Versions {
+  versions: Version[];
+}
+
+export interface VersionProcessor {
+  processor: string;
+  text: string;
+  inputs: string[];
+  fragment: string | null;
+  line: string;
+}
+
+export interface VersionGraph {
+  number: number;
+  processors: VersionProcessor[];
 }

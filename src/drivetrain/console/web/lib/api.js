@@ -46,10 +46,11 @@ export function address(path, query = {}) {
  * @param {string[]} path
  * @param {Record<string, string | number | boolean | null | undefined>} [query]
  * @param {AbortSignal} [signal]
+ * @param {number} [limit_ms]
  * @returns {Promise<any>}
  */
-export function get(path, query, signal) {
-  return call("GET", address(path, query), { signal });
+export function get(path, query, signal, limit_ms) {
+  return call("GET", address(path, query), { signal, limit_ms });
 }
 
 /**

@@ -1,5 +1,5 @@
 // @ts-check
-// The last quarter of an hour as the application master kept it: for curves, and for means of batches.
+// Figures over time as the console recorded them: for curves, and for means of batches.
 
 import { get } from "./api.js";
 
@@ -9,13 +9,14 @@ import { get } from "./api.js";
 /** @typedef {import("./answers").Phases} Phases */
 
 /**
- * The history of an application; throws `Problem`.
+ * The history of an application, of the last 15 minutes if no span is given; throws `Problem`.
  * @param {string} app
  * @param {AbortSignal} [signal]
+ * @param {{since_ms?: number, points?: number}} [span]
  * @returns {Promise<History>}
  */
-export function fetchHistory(app, signal) {
-  return get(["applications", app, "history"], {}, signal);
+export function fetchHistory(app, signal, span = {}) {
+  return get(["applications", app, "history"], span, signal);
 }
 
 /**

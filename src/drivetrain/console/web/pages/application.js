@@ -1,7 +1,7 @@
 // @ts-check
 // An application at a glance: the diagnosis first, then figures and curves, then every fragment.
 
-import { html, useMemo } from "../lib/dom.js";
+import { html, useMemo, useState } from "../lib/dom.js";
 import {
   showClock,
   showCount,
@@ -15,6 +15,8 @@ import {
   showSpan,
   showTime,
 } from "../lib/figures.js";
+import { fetchHistory, momentsOf } from "../lib/history.js";
+import { usePolled } from "../lib/polled.js";
 import { link } from "../lib/router.js";
 import { checkpointAge, job, moments, sinceReport, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
@@ -23,6 +25,7 @@ import { Chart } from "../parts/chart.js";
 import { Figures, Facts } from "../parts/figures.js";
 import { Findings, Verdict } from "../parts/findings.js";
 import { Empty, Panel } from "../parts/panel.js";
+import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
 
 /** @typedef {import("../lib/store.js").Job} Job */
@@ -101,9 +104,46 @@ function Glance({ of, now }) {
   />`;
 }
 
+const MINUTE_MS = 60_000;
+/** Spans of curves; those of the last minutes are live. */
+const SPANS = /** @type {const} */ ([
+  ["15 minutes", 15 * MINUTE_MS],
+  ["6 hours", 360 * MINUTE_MS],
+  ["26 hours", 1560 * MINUTE_MS],
+  ["7 days", 10_080 * MINUTE_MS],
+  ["30 days", 43_200 * MINUTE_MS],
+]);
+const MOST_POINTS = 600;
+
 /** @param {{app: string}} props */
 function Curves({ app }) {
-  const kept = moments.value;
+  const [span_ms, setSpan] = useState(/** @type {number} */ (SPANS[0][1]));
+  return html`
+    <div class="spans">
+      <label class="field">
+        Curves of the last
+        <select value=${span_ms} onChange=${(/** @type {any} */ event) => setSpan(Number(event.target.value))}>
+          ${SPANS.map(([name, ms]) => html`<option key=${ms} value=${ms}>${name}</option>`)}
+        </select>
+      </label>
+    </div>
+    ${span_ms === SPANS[0][1] ? html`<${Charts} app=${app} kept=${moments.value} />` : html`<${Earlier} key=${span_ms} app=${app} span_ms=${span_ms} />`}
+  `;
+}
+
+/** @param {{app: string, span_ms: number}} props */
+function Earlier({ app, span_ms }) {
+  const ask = (/** @type {AbortSignal} */ signal) => {
+    const now_ms = job.peek()?.now_ms ?? Date.now();
+    return fetchHistory(app, signal, { since_ms: now_ms - span_ms, points: MOST_POINTS });
+  };
+  const { found, problem } = usePolled(ask, MINUTE_MS, `${app} ${span_ms}`);
+  const kept = useMemo(() => (found ? momentsOf(found, 0) : []), [found]);
+  return html`${problem ? html`<${ProblemBox} of=${problem} />` : null}<${Charts} app=${app} kept=${kept} />`;
+}
+
+/** @param {{app: string, kept: import("../lib/store.js").Moment[]}} props */
+function Charts({ app, kept }) {
   const times = useMemo(() => kept.map((one) => one.at), [kept]);
   const show = {
     count: (/** @type {number | null} */ value) => (value == null ? "–" : showShort(value)),

@@ -8,9 +8,12 @@ import { BatchesPage } from "./batches.js";
 import { ChannelsPage } from "./channels.js";
 import { CheckpointsPage } from "./checkpoints.js";
 import { ClocksPage } from "./clocks.js";
+import { DeadLettersPage } from "./dead_letters.js";
 import { ErrorsPage } from "./errors.js";
 import { GraphPage } from "./graph.js";
 import { LogsPage } from "./logs.js";
+import { StatesPage } from "./states.js";
+import { VersionsPage } from "./versions.js";
 
 /**
  * @typedef {{id: string, label: string, key: string, page: () => unknown, isThere?: () => boolean,
@@ -42,6 +45,16 @@ export const PAGES = [
     bad: () => job.value?.error != null || (!isOver.value && (job.value?.fragments.some((one) => one.error) ?? false)),
   },
   {
+    id: "dead-letters",
+    label: "Dead letters",
+    key: "d",
+    page: DeadLettersPage,
+    isThere: () => may("user"),
+    count: () => job.value?.processors.reduce((sum, one) => sum + one.dead_letters, 0) ?? 0,
+    bad: () => true,
+  },
+  { id: "states", label: "States", key: "t", page: StatesPage, isThere: () => may("user") },
+  {
     id: "checkpoints",
     label: "Checkpoints",
     key: "k",
@@ -50,6 +63,7 @@ export const PAGES = [
     count: () => job.value?.checkpoints?.failures.length ?? 0,
     bad: () => true,
   },
+  { id: "versions", label: "Versions", key: "v", page: VersionsPage, isThere: () => may("user") },
   { id: "logs", label: "Logs", key: "o", page: LogsPage, isThere: () => may("user") },
 ];
 

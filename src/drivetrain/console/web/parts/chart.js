@@ -7,6 +7,9 @@ import { showSpan } from "../lib/figures.js";
 import { theme } from "../lib/theme.js";
 import { visible } from "../lib/text.js";
 
+/** Marks that are further apart have their day. */
+const LONG_S = 3 * 3600;
+
 /** @typedef {{label: string, values: (number | null)[]}} Curve */
 
 /**
@@ -70,7 +73,7 @@ function made(place, curves, times, show) {
       y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => span(low, high) },
     },
     axes: [
-      { ...axis, size: 24, space: 70, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(clockTime) },
+      { ...axis, size: 24, space: 70, values: (/** @type {any} */ _, /** @type {number[]} */ at) => moments(at) },
       { ...axis, size: 62, space: 30, values: (/** @type {any} */ _, /** @type {number[]} */ at) => at.map(show) },
     ],
     series: [
@@ -96,7 +99,14 @@ function span(low, high) {
   return [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.08 : 1];
 }
 
-/** @param {number} seconds */
-function clockTime(seconds) {
-  return new Date(seconds * 1000).toISOString().slice(11, 19);
+/**
+ * Marks of time: with the day where they are hours apart.
+ * @param {number[]} at seconds since the epoch
+ */
+function moments(at) {
+  const isLong = (at[1] ?? 0) - (at[0] ?? 0) >= LONG_S;
+  return at.map((seconds) => {
+    const text = new Date(seconds * 1000).toISOString();
+    return isLong ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(11, 19);
+  });
 }

@@ -1,0 +1,103 @@
+"""Requests for the versions of an application's graph.
+
+Called by `console.routes.table`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from drivetrain.cluster.messages.applications import ApplicationView
+from drivetrain.console.answers.versions import Version, VersionGraph, VersionProcessor, Versions
+from drivetrain.console.kept_state import state_of
+from drivetrain.console.problems import RequestError
+from drivetrain.console.routes.route import Call, Reply
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.runtime.known_versions import KnownVersion, known_versions
+
+
+async def versions(call: Call) -> Versions:
+    """The versions that are kept, the newest first."""
+    view, kept = await _kept(call)
+    async with call.services.readers:
+        known = await asyncio.to_thread(_known, kept, not view.state.is_over)
+    return Versions(versions=tuple(map(_version, reversed(known))))
+
+
+async def graph(call: Call) -> VersionGraph:
+    """The graph of one version."""
+    _, kept = await _kept(call)
+    async with call.services.readers:
+        found = await asyncio.to_thread(_found, kept, call.path["number"])
+    processors = tuple(
+        VersionProcessor(
+            processor=id,
+            text=each.shown,
+            inputs=each.inputs,
+            fragment=found.fragment_of(id),
+            line=each.line,
+        )
+        for id, each in found.processors.items()
+    )
+    return VersionGraph(number=found.number, processors=processors)
+
+
+async def roll_back(call: Call) -> Reply:
+    """Refuse to go back to a version: masters have no message for it."""
+    view, kept = await _kept(call)
+    async with call.services.readers:
+        found = await asyncio.to_thread(_found, kept, call.path["number"])
+    raise RequestError(
+        f"an application in a cluster cannot go back to version {found.number} while it runs",
+        code="no-rollback",
+        where=view.app_id,
+        expected="an application that `drivetrain run` runs: `drivetrain rollback` changes that one",
+        remedy="end it, and submit the file of that version under the same name and settings: it continues "
+        "with its state if that fits",
+    )
+
+
+async def _kept(call: Call) -> tuple[ApplicationView, GraphVersions]:
+    view = await call.services.client.application(call.path["app"])
+    return view, (await state_of(call.services.planning, view)).versions
+
+
+def _known(kept: GraphVersions, is_running: bool) -> list[KnownVersion]:
+    in_force = kept.in_force()
+    return known_versions(kept, 0 if in_force is None else in_force.number, is_running=lambda: is_running)
+
+
+def _found(kept: GraphVersions, written: str) -> GraphVersion:
+    numbers = kept.numbers()
+    if written not in map(str, numbers):
+        raise RequestError(
+            "the application has no such version",
+            code="not-found",
+            where=written[:100],
+            expected=f"a number from {numbers[0]} to {numbers[-1]}"
+            if numbers
+            else "an application that has run",
+        )
+    return kept.version(int(written))
+
+
+def _version(known: KnownVersion) -> Version:
+    record, ending = known.record, known.ending
+    changes = () if known.difference is None else known.difference.changes
+    return Version(
+        number=record.number,
+        made_at_ms=record.made_at_ms,
+        made_by=record.made_by,
+        made_how=record.made_how,
+        follows=record.follows or None,
+        is_in_force=known.is_in_force,
+        trial=None if known.trial is None else known.trial.value,
+        outcome=None if ending is None else ending.outcome.value,
+        in_words=known.outcome,
+        ended_at_ms=None if ending is None else ending.at_ms,
+        failed_fragment=None if ending is None else ending.fragment,
+        why=None if ending is None else ending.why,
+        processors=len(record.processors),
+        changes={change.id: change.fate.value for change in changes if change.fate != "kept"},
+    )

@@ -1,0 +1,89 @@
+"""The versions of an application's graph, each with what changed and what became of it.
+
+Called by `cli.versions` and `console.handlers.versions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drivetrain.core.change.difference import Difference, difference
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.live_change import Outcome
+from drivetrain.runtime.graph_versions import Ending, GraphVersions
+
+
+class Trial(StrEnum):
+    """The trial of a version whose change has no outcome."""
+
+    UNDER_WAY = "under way"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class KnownVersion:
+    """A version that is kept, what differs from the one before, and what became of it."""
+
+    record: GraphVersion
+    difference: Difference | None
+    ending: Ending | None
+    is_in_force: bool
+    trial: Trial | None
+
+    @property
+    def outcome(self) -> str:
+        """What became of it, in words."""
+        if self.ending is not None and self.ending.outcome is Outcome.ROLLED_BACK:
+            return "rolled back"
+        if not self.is_in_force:
+            return "replaced" if self.trial is None else "replaced, its trial was interrupted"
+        match self.trial:
+            case None:
+                return "in force"
+            case Trial.UNDER_WAY:
+                return "in force, on trial"
+            case Trial.INTERRUPTED:
+                return "in force, its trial was interrupted"
+
+    def as_data(self) -> dict[str, object]:
+        """As plain data for `--json`."""
+        version, ending = self.record, self.ending
+        changes = () if self.difference is None else self.difference.changes
+        return {
+            "version": version.number,
+            "made_at_ms": version.made_at_ms,
+            "made_by": version.made_by,
+            "made_how": version.made_how,
+            "follows": version.follows or None,
+            "in_force": self.is_in_force,
+            "trial": self.trial,
+            "outcome": None if ending is None else ending.outcome,
+            "ended_at_ms": None if ending is None else ending.at_ms,
+            "failed_fragment": None if ending is None else ending.fragment,
+            "why": None if ending is None else ending.why,
+            "processors": sorted(version.processors),
+            "changes": {change.id: change.fate for change in changes if change.fate != "kept"},
+        }
+
+
+def known_versions(
+    versions: GraphVersions, in_force: int, *, is_running: Callable[[], bool]
+) -> list[KnownVersion]:
+    """The versions that are kept, the oldest first; `in_force` is the number of the one that is.
+
+    `is_running` returns whether the application runs now: then a trial continues. Raises InputError for
+    damaged files.
+    """
+    records = {number: versions.version(number) for number in versions.numbers()}
+    known = []
+    for number, record in records.items():
+        before, ending = records.get(record.follows), versions.ending(number)
+        trial = None
+        if record.made_how != "run" and ending is None:
+            is_under_way = number == in_force and is_running()
+            trial = Trial.UNDER_WAY if is_under_way else Trial.INTERRUPTED
+        found = None if before is None else difference(before, record)
+        known.append(KnownVersion(record, found, ending, number == in_force, trial))
+    return known

@@ -1,0 +1,100 @@
+"""A recorded state directory: what an application of the recorded cluster keeps, in the real formats."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from recorded_cluster import HOSTILE, HOUR_MS, NOW_MS, TRACEBACK, history_of, shop
+
+from drivetrain.api.moments import moment_ms
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.console.answers.states import KeptState, KeptStates
+from drivetrain.console.past.history_file import HistoryFile
+from drivetrain.console.past.recorder import FILE
+from drivetrain.console.planning.requests import ReadStates
+from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.job.history import SPAN_MS
+from drivetrain.runtime.channel.columns import TS
+from drivetrain.runtime.channel.segments import write_segment
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.graph_versions import GraphVersions
+
+LETTERS = 120
+
+
+def write(state: Path, application: str) -> None:
+    """Write the state of an application."""
+    if application in ("shop", "many"):
+        texts = HOSTILE if application == "many" else [f'{{"sku": "B-{n}"}}' for n in range(LETTERS)]
+        (state / "fragments" / "alarm").mkdir(parents=True)
+        (state / "fragments" / "alarm" / "operator").touch()
+        _dead_letters(state / "dead-letters" / "orders", list(texts))
+    state.mkdir(parents=True, exist_ok=True)
+    _versions(state)
+
+
+def write_history(directory: Path) -> None:
+    """The figures that the console recorded while an application ran for 25 hours."""
+    file = HistoryFile(directory / FILE)
+    some = history_of("shop-40", NOW_MS).moments[::30]
+    earlier = [
+        msgspec.structs.replace(moment, at_ms=moment.at_ms - number * SPAN_MS)
+        for number in range(99, -1, -1)
+        for moment in some
+    ]
+    file.note("shop-40", earlier, NOW_MS)
+    file.close()
+
+
+def _versions(state: Path) -> None:
+    """A version that was run, one that was rolled back, and one that is on trial."""
+    kept = GraphVersions(state)
+    first = version_of(shop(), fingerprint)
+    alarm = msgspec.structs.replace(first.processors["alarm"], fingerprint="another")
+    changed = msgspec.structs.replace(first, processors={**first.processors, "alarm": alarm})
+    kept.note(first)
+    kept.note(changed, "update")
+    kept.note_ending(2, Outcome.ROLLED_BACK, "alarm", HOSTILE[0])
+    kept.note(changed, "rollback")
+
+
+def states_of(asked: ReadStates) -> KeptStates:
+    """What the process that reads states would answer: hostile texts in windows, or one key."""
+    keys = [*HOSTILE, *(f"sku-{number}" for number in range(30))] if asked.key is None else [asked.key]
+    return KeptStates(
+        processor=asked.processor,
+        at_ms=None if asked.at is None else moment_ms(asked.at, "at"),
+        clock_ms=NOW_MS,
+        count=len(keys) if asked.key else 12_345,
+        states=tuple(
+            KeptState(
+                key=json.dumps(key, ensure_ascii=False),
+                value=json.dumps({"alarms": number, "last": key}, ensure_ascii=False),
+                start_ms=NOW_MS - HOUR_MS,
+                end_ms=NOW_MS,
+                is_cut=False,
+            )
+            for number, key in enumerate(keys)
+        ),
+        first_ms=NOW_MS - 48 * HOUR_MS,
+        last_ms=NOW_MS,
+        step_ms=HOUR_MS,
+    )
+
+
+def _dead_letters(place: Path, messages: list[str]) -> None:
+    store = ChannelStore(str(place), fragment="orders", durable=False)
+    columns = {
+        "operator": ["price_of"] * len(messages),
+        "message": messages,
+        "file": ["orders.jsonl"] * len(messages),
+        "line": list(range(1, len(messages) + 1)),
+        "error": [f"{TRACEBACK}{text}" if text in HOSTILE else TRACEBACK for text in messages],
+        TS: pa.array([dt.datetime(2026, 11, 18, tzinfo=dt.UTC)] * len(messages), pa.timestamp("us", "UTC")),
+    }
+    store.append(0, [write_segment(store.files, "orders-0", pa.table(columns).to_batches())], 0)
