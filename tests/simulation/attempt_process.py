@@ -1,8 +1,8 @@
 """The process of an executor in a simulated cluster: real actor, real attempts, an engine without Spark.
 
-What runs is real: `Executor`, `Work`, `Attempt` and all that they drive. `ExecutorProcess.run` takes the steps
-that threads take in production, in an order that it draws. When the process is killed its Java process may
-live on for a moment, and go on with what it has: commit a batch that has run, plan the next.
+What runs is real: `Executor`, `Work`, `Attempt` and all that they drive. `ExecutorProcess.run` takes the
+steps that threads take in production, in an order that it draws. When the process is killed its Java process
+may live on for a moment, and go on with what it has: commit a batch that has run, plan the next.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 from shell_engine import StandInEngine, StandInQuery
 from shell_process import SteppedPart, SteppedRecovery
 
-from drivetrain.actor import ActorPath, ActorSystem
+from drivetrain.actor import Actor, ActorPath, ActorSystem, Message
 from drivetrain.cluster.executor.executor import Executor
 from drivetrain.cluster.executor.fragment_attempt import Attempt
 from drivetrain.cluster.executor.spark_work import Work
 from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
+from drivetrain.cluster.messages.executing import CancelFragment, Deploy, FragmentChanged
+from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.launching import Launch, ProcessKind
 from drivetrain.simulator import Node
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
@@ -33,6 +36,13 @@ from drivetrain.spark.run.host import Host
 
 if TYPE_CHECKING:
     from attempt_world import AttemptWorld
+
+
+TO_EXECUTORS = (Deploy, CancelFragment, RelayedWord, CheckpointCommand)
+TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedWord, CheckpointCommand)
+"""What its senders repeat, so that it may arrive twice."""
+REPEATED = 0.1
+"""How likely that is."""
 
 
 class Java:
@@ -60,6 +70,23 @@ class ExecutorEngine(StandInEngine):
         return super().start(trunk, name, checkpoint, on_batch)
 
 
+class RepeatingExecutor(Executor):
+    """Gets some messages twice, the second time later."""
+
+    draw: Callable[[], float]
+
+    def act(self, message: Message) -> None:
+        super().act(message)
+        if isinstance(message, TO_EXECUTORS) and self.draw() < REPEATED:
+            repeat(self, message, self.draw())
+
+
+def repeat(actor: Actor, message: Message, after_s: float) -> None:
+    """Send an actor a message again that it has just got."""
+    context = actor.context
+    context.system.loop.call_later(after_s, context.me.tell, message, context.sender)
+
+
 class ExecutorProcess:
     """One executor, from its launch to its death."""
 
@@ -77,8 +104,8 @@ class ExecutorProcess:
         self.engine = ExecutorEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
         self.engine.others = lambda: world.queries_beside(self)
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
-        preparer = f"{launch.app_id}/{launch.epoch}/{launch.app_master}"
-        self.work = Work(self.launch_file(), world.config, preparer, host, self.begin_recovery)
+        file = self.launch_file()
+        self.work = Work(file, world.config, file.preparer, host, self.begin_recovery)
         self.work.flow = FlowBook(
             world.config, epoch=launch.epoch, monotonic_s=world.monotonic_s, wall_s=world.monotonic_s
         )
@@ -109,9 +136,13 @@ class ExecutorProcess:
         """Start the actor, and taking steps."""
         assert self.launch.app_master is not None
         app_master = system.reference(ActorPath.parse(self.launch.app_master))
-        system.spawn(
-            lambda: Executor(self.launch_file(), self.work, app_master, end, self.attempts.append), "executor"
-        )
+
+        def make() -> Executor:
+            made = RepeatingExecutor(self.launch_file(), self.work, app_master, end, self.attempts.append)
+            made.draw = self.node.random.random
+            return made
+
+        system.spawn(make, "executor")
 
     def source(self, id: str) -> Any:
         return self.world.drawn.source(id, lambda: self.node.random.randrange(0, 4))
@@ -200,5 +231,3 @@ def started(pid: int, processes: dict[str, ExecutorProcess]) -> str | None:
     """What `fragment_lock` finds in /proc about a Java process."""
     is_alive = any(p.java.pid == pid and p.java.is_alive for p in processes.values())
     return str(pid) if is_alive else None
-
-

@@ -9,14 +9,23 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context
 from pathlib import Path
 from typing import Any
 
 import pytest
 from app_master_world import APP, PORT, SETTINGS, SimulatedMaster, World
-from attempt_process import ExecutorProcess, Java, java_of, started
+from attempt_process import (
+    REPEATED,
+    TO_APP_MASTER,
+    ExecutorProcess,
+    Java,
+    java_of,
+    repeat,
+    started,
+)
 from shell_application import DrawnApplication
 from shell_disk import Killed, StandInSink, Target, watching
 
@@ -49,9 +58,15 @@ MANY = {
 
 
 class AttemptWorld(World):
-    """The cluster, the state directory of the application below `place`, and the target of its sinks."""
+    """The cluster, the state directory of the application below `place`, and the target of its sinks.
 
-    def __init__(self, simulation: Simulation, place: Path) -> None:
+    With `deaths` the process that comes to each of these points, one after the other, dies there, and nothing
+    else befalls anybody.
+    """
+
+    def __init__(
+        self, simulation: Simulation, place: Path, deaths: Sequence[CrashPoint] | None = None
+    ) -> None:
         super().__init__(simulation, failures=0, refusals=simulation.random.choice((0, 0, 2)))
         random = self.random
         self.is_calm = False
@@ -62,12 +77,15 @@ class AttemptWorld(World):
         self.kills_left = random.choice((0, 2, 6, 20))
         self.harms_left = random.choice((0, 0, 1, 3))
         self.risk = random.choice((0.0005, 0.002, 0.01))
-        self.kills = self.zombies = self.java_left = 0
+        self.deaths = None if deaths is None else deque(deaths)
+        if deaths is not None:
+            self.kills_left = self.harms_left = 0
+        self.kills = self.zombies = self.java_left = self.harms = 0
         self.processes: dict[str, ExecutorProcess] = {}  # by node
         self.lives: dict[str, Life] = {}
         self.locks_of: dict[Life, list[FileLock]] = {}
         self.slept_s = 0.0
-        self.are_made = random.random() < 0.7
+        self.are_made = random.random() < 0.7 or deaths is not None
         self.settings = MANY | {
             "state.dir": str(place / "state"),
             "checkpoint.mode": "on" if self.are_made else "off",
@@ -106,7 +124,8 @@ class AttemptWorld(World):
         planned = Planned(vertices_of(plan), plan.graph, plan, application.name, application.naming_settings)
 
         def make() -> StreamAppMaster:
-            self.actor = StreamAppMaster(setup, lambda: planned)
+            self.actor = RepeatingAppMaster(setup, lambda: planned)
+            self.actor.draw = node.random.random
             return self.actor
 
         self.paths["am"] = str(system.spawn(make, "app-master").path)
@@ -192,38 +211,49 @@ class AttemptWorld(World):
             raise Killed
         self.may_die(life, self.risk)
 
-    def reached(self, _point: CrashPoint) -> None:
+    def reached(self, point: CrashPoint) -> None:
         """At a point between two effects: the process may end here, or another of its threads go on."""
         life = CURRENT_LIFE.get()
         if life is None:
             return
         if not life.is_alive:
             raise Killed
+        if self.deaths and self.deaths[0] is point:
+            self.deaths.popleft()
+            self.die(life)
         self.may_die(life, self.risk * 10)
         process = self.processes.get(life.name)
         if process is not None and self.random.random() < 0.1:
             process.interrupt()
 
     def may_die(self, life: Life, chance: float) -> None:
-        if self.kills_left <= 0 or self.random.random() >= chance:
-            return
-        self.kills_left -= 1
+        if self.kills_left > 0 and self.random.random() < chance:
+            self.kills_left -= 1
+            self.die(life)
+
+    def die(self, life: Life) -> None:
+        """The process that is running ends here."""
         self.kills += 1
-        if life.name == self.app_master.name:
-            self.kill_app_master()
-        elif life.name in self.processes:
+        if life.name in self.processes:
             self.kill(self.processes[life.name].launch.launch_id)
         else:
-            self.simulation.node(life.name).crash()  # an application master that was replaced
+            self.simulation.node(life.name).crash()  # an application master, perhaps one that was replaced
         raise Killed
 
     def harm(self) -> None:
-        """Damage a channel, or the state of a fragment."""
+        """Damage a channel; or a fragment's state, when nothing runs, which would not look at it."""
         state = next((self.place / "state").glob("shells-*"), None)
         if state is None or self.harms_left <= 0:
             return
         self.harms_left -= 1
-        self.drawn.harm_channel(state, self.random)
+        if self.are_made and self.random.random() < 0.5:
+            for launch_id in self.living():
+                self.kill(launch_id)
+            for process in self.processes.values():
+                process.java.is_alive = False
+            self.harms += self.drawn.harm_state(state, self.random)
+        else:
+            self.harms += self.drawn.harm_channel(state, self.random)
 
     # -- what must hold --------------------------------------------------------------------------------
 
@@ -239,6 +269,9 @@ class AttemptWorld(World):
             return
         assert clock_ms >= self.told_ms, f"the clock goes back from {self.told_ms} to {clock_ms}"
         self.told_ms = clock_ms
+        if not self.harms:  # which may take fragments back, but not the clock
+            bound_ms = self.drawn.clock_bound_ms(next((self.place / "state").glob("shells-*")))
+            assert clock_ms <= bound_ms, f"the clock is {clock_ms}, and {bound_ms} are committed"
 
     def persisting(self, transaction: Transaction) -> None:
         """A transaction is about to be persisted: what is decided is never taken back."""
@@ -262,6 +295,17 @@ class AttemptWorld(World):
         assert not self.records.violations, "; ".join(self.records.violations)
 
 
+class RepeatingAppMaster(StreamAppMaster):
+    """Gets some messages twice, the second time later."""
+
+    draw: Callable[[], float]
+
+    def received(self, message: Message) -> None:
+        super().received(message)
+        if isinstance(message, TO_APP_MASTER) and self.draw() < REPEATED:
+            repeat(self, message, self.draw())
+
+
 class RestartingMaster(SimulatedMaster):
     """A master that restarts the application when its application master asks for it."""
 
@@ -277,14 +321,16 @@ class RestartingMaster(SimulatedMaster):
 
 
 @contextlib.contextmanager
-def attempt_world(simulation: Simulation) -> Iterator[AttemptWorld]:
+def attempt_world(
+    simulation: Simulation, deaths: Sequence[CrashPoint] | None = None
+) -> Iterator[AttemptWorld]:
     """A world whose processes have its clock, its disk and its engine."""
     memory = Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place,
         pytest.MonkeyPatch.context() as patched,
     ):
-        world = AttemptWorld(simulation, Path(place))
+        world = AttemptWorld(simulation, Path(place), deaths)
         _patch(patched, world)
         with watching(world.before_change), armed(world.reached):
             try:
@@ -330,6 +376,4 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
     patched.setattr(spark_work, "PREDECESSOR_S", 0.2)  # it blocks, and nobody else goes on meanwhile
     patched.setattr(lost_java, "java_process", lambda: java_of(CURRENT_LIFE.get(), world.processes))
     patched.setattr(fragment_lock, "_started", lambda pid: started(pid, world.processes))
-    patched.setattr(
-        opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
-    )
+    patched.setattr(opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target))

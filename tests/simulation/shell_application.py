@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -10,14 +11,15 @@ from random import Random
 from typing import Any
 
 from shell_disk import Target
-from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource
+from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, time_of_ms
 
 from drivetrain.api import Application, sinks, sources
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after
+from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after, read_offsets
 
 
 class DrawnApplication:
@@ -98,6 +100,19 @@ class DrawnApplication:
         """Every message is shown, once."""
         shown = {id: Counter(rows) for id, rows in shown_by(target).items()}
         assert {id: shown.get(id, Counter()) for id in self.wanted()} == self.wanted()
+
+    def clock_bound_ms(self, state: Path) -> int:
+        """The largest clock that is true of what every source's fragment has committed."""
+        bounds = []
+        for fragment in self.plan.fragments:
+            for id in [id for id in fragment.processors if id in self.counts]:
+                checkpoint = state / "fragments" / fragment.id / "checkpoint"
+                batch = committed(checkpoint)
+                _, offsets = read_offsets(checkpoint / "offsets" / str(batch)) if batch >= 0 else ({}, [])
+                taken = sum(json.loads(offset or "{}").get("n", 0) for offset in offsets)
+                newest = max((time_of_ms(self.first(id) + n) for n in range(taken)), default=NO_CLOCK_MS)
+                bounds.append(FINAL_CLOCK_MS if taken == self.counts[id] else newest - DISORDER_MS)
+        return min(bounds)
 
     # -- damage --------------------------------------------------------------------------------------
 

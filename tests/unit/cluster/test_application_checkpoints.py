@@ -52,7 +52,7 @@ class Host(Actor):
 
     def pre_start(self) -> None:
         self.checkpoints = ApplicationCheckpoints(
-            self.context, self.planned, self.plan, self.config, lambda: 77, self._tell
+            self.context, self.planned, self.plan, self.config, "me", lambda: 77, self._tell
         )
 
     def receive(self, message: Message) -> None:
@@ -94,6 +94,7 @@ def rundir(tmp_path: Path) -> RunDirectory:
     made = RunDirectory(str(tmp_path / "state"), "app", {})
     made.acquire()
     made.begin(make_plan(chained().graph()))
+    made.preparation.note("me", {})
     return made
 
 

@@ -236,10 +236,10 @@ def test_damaged_notes_are_a_clear_error_and_fresh_begins_anew(
 
 
 def test_a_damaged_preparation_is_a_clear_error(held: RunDirectory) -> None:
-    held.note_prepared("app-1/1", {})
+    held.preparation.note("app-1/1", {})
     (held.path / "prepared.json").write_bytes(b"")
     with pytest.raises(InputError, match="what executors have prepared") as raised:
-        held.prepared_schemas()
+        _ = held.preparation.schemas
     assert "delete the file" in str(raised.value)
 
 
@@ -281,10 +281,10 @@ def test_one_executor_prepares_and_the_others_share_while_nobody_else_gets_in(tm
     assert first.acquire_or_share("app-1/1", 0)
     with pytest.raises(UnavailableError):
         second.acquire_or_share("app-1/1", 0.1)
-    first.note_prepared("app-1/1", {"c": {"type": "struct", "fields": []}})
+    first.preparation.note("app-1/1", {"c": {"type": "struct", "fields": []}})
     first.share()
     assert not second.acquire_or_share("app-1/1", 0)
-    assert second.prepared_schemas() == {"c": {"type": "struct", "fields": []}}
+    assert second.preparation.schemas == {"c": {"type": "struct", "fields": []}}
     with pytest.raises(UnavailableError, match="already running"):
         stranger.acquire()
     with pytest.raises(UnavailableError, match="already running"):
@@ -297,7 +297,7 @@ def test_one_executor_prepares_and_the_others_share_while_nobody_else_gets_in(tm
 def test_who_asks_again_joins_even_when_all_others_have_gone(tmp_path: Path) -> None:
     first, second = directory(tmp_path), directory(tmp_path)
     first.acquire_or_share("app-1/1", 0)
-    first.note_prepared("app-1/1", {})
+    first.preparation.note("app-1/1", {})
     first.release()
     assert not second.acquire_or_share("app-1/1", 0)
     with pytest.raises(UnavailableError):
@@ -307,9 +307,9 @@ def test_who_asks_again_joins_even_when_all_others_have_gone(tmp_path: Path) -> 
 def test_half_a_directory_is_no_prepared_one(tmp_path: Path) -> None:
     first, second = directory(tmp_path), directory(tmp_path)
     first.acquire_or_share("app-1/1", 0)
-    first.note_prepared("app-1/1", {})
+    first.preparation.note("app-1/1", {})
     (first.path / "clearing").touch()
-    assert first.prepared_by is None
+    assert first.preparation.by is None
     first.release()
     assert second.acquire_or_share("app-1/1", 0)
     assert not (second.path / "clearing").exists()

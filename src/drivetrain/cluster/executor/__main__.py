@@ -83,7 +83,7 @@ async def _serve(launch: LaunchFile) -> int:
     system = ActorSystem(launch.system, config=config, supervision=escalate)
     await attach_remote(system, settings)
     app_master = system.reference(ActorPath.parse(launch.app_master))
-    work = Work(launch, config, f"{launch.app_id}/{launch.epoch}/{launch.app_master}")
+    work = Work(launch, config, launch.preparer)
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 

@@ -143,7 +143,7 @@ class Work:
         resumed = not begins and rundir.started
         if finished:
             if first:
-                rundir.note_prepared(self._preparer, rundir.prepared_schemas())
+                rundir.preparation.note(self._preparer, rundir.preparation.schemas)
         elif first:
             self._execution = spark_execution.prepare(
                 plan,
@@ -155,7 +155,7 @@ class Work:
                 replay_from_ms=replay_from_ms,
                 savepoint=savepoint,
             )
-            rundir.note_prepared(self._preparer, self._execution.schemas())
+            rundir.preparation.note(self._preparer, self._execution.schemas())
         else:
             self._execution = spark_execution.join(plan, rundir, self.config, self.flow, self._host)
         if first:

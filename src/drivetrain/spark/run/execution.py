@@ -329,9 +329,9 @@ def _validate_sources(plan: Plan) -> None:
 
 
 def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook, host: Host = SPARK) -> Execution:
-    """An application that another process has prepared (`rundir.note_prepared`); `rundir` is shared."""
+    """An application that another process has prepared (`rundir.preparation`); `rundir` is shared."""
     execution = _started(plan, rundir, config, open_sinks(plan, rundir, config), flow, host)
-    for id, schema in rundir.prepared_schemas().items():
+    for id, schema in rundir.preparation.schemas.items():
         execution.context.schemas[id] = StructType.fromJson(schema)
     return execution
 
