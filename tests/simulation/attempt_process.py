@@ -26,6 +26,7 @@ from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, Checkpoi
 from drivetrain.cluster.messages.executing import CancelFragment, Deploy, FragmentChanged
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.launching import Launch, ProcessKind
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.simulator import Node
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
 from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -104,8 +105,9 @@ class ExecutorProcess:
         self.engine = ExecutorEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
         self.engine.others = lambda: world.queries_beside(self)
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
-        file = self.launch_file()
-        self.work = Work(file, world.config, file.preparer, host, self.begin_recovery)
+        assert launch.app_master is not None
+        preparer = Preparer(launch.app_id, launch.epoch, launch.app_master)
+        self.work = Work(self.launch_file(), world.config, preparer, host, self.begin_recovery)
         self.work.flow = FlowBook(
             world.config, epoch=launch.epoch, monotonic_s=world.monotonic_s, wall_s=world.monotonic_s
         )

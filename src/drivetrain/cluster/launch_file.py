@@ -85,11 +85,6 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from error
 
     @property
-    def preparer(self) -> str:
-        """For an executor: its application master, as the application's state directory notes it."""
-        return preparer_of(self.app_id, self.epoch, self.app_master)
-
-    @property
     def system(self) -> str:
         """The name of the process's actor system; its keys prove it."""
         if self.kind is ProcessKind.APP_MASTER:
@@ -99,8 +94,3 @@ class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def load_config(self) -> Config:
         """The configuration of the process; raises ConfigError."""
         return Config.load(None, None, self.config)
-
-
-def preparer_of(app_id: str, epoch: int, app_master: str | None) -> str:
-    """The name of one application master process; `app_master` is its path with its incarnation."""
-    return f"{app_id}/{epoch}/{app_master}"

@@ -58,7 +58,7 @@ from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.runtime.graph_versions import GraphVersions
-from drivetrain.runtime.preparation import LOCK, Preparation
+from drivetrain.runtime.preparation import LOCK, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
 
 _WAIT_S = 0.05
@@ -109,17 +109,18 @@ class RunDirectory:
         self.release()
         return False
 
-    def acquire_or_share(self, preparer: str, wait_s: float, *, fresh: bool = False) -> bool:
+    def acquire_or_share(self, preparer: Preparer, wait_s: float, *, fresh: bool = False) -> bool:
         """For executors: lock it to prepare it (True), or share what `preparer` has prepared (False).
 
-        Waits up to `wait_s` for predecessors that are being killed. Raises `UnavailableError` after that, and
-        `InputError` as `acquire`.
+        Waits up to `wait_s` for predecessors that are being killed. Raises `UnavailableError` after that, or
+        if a later epoch has prepared it, and `InputError` as `acquire`.
         """
         deadline = time.monotonic() + wait_s
         while True:
             if self._lock_now():
                 self._tidy(fresh=fresh)
                 if self.preparation.by != preparer:
+                    self._require_newest(preparer)
                     return True
                 self.share()
                 return False
@@ -131,6 +132,13 @@ class RunDirectory:
                 self.release()
                 raise self._taken()
             time.sleep(_WAIT_S)
+
+    def _require_newest(self, preparer: Preparer) -> None:
+        try:
+            self.preparation.require_newest(preparer)
+        except UnavailableError:
+            self.release()
+            raise
 
     def share(self) -> None:
         """Share the lock with other executors, after preparing the directory alone."""

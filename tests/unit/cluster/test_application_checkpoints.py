@@ -25,7 +25,10 @@ from drivetrain.runtime.actor_thread import ActorThread
 from drivetrain.runtime.checkpoints.savepoint_manifest import verified
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
+
+ME = Preparer("app-1", 1, "me")
 
 
 def chained() -> Application:
@@ -52,7 +55,7 @@ class Host(Actor):
 
     def pre_start(self) -> None:
         self.checkpoints = ApplicationCheckpoints(
-            self.context, self.planned, self.plan, self.config, "me", lambda: 77, self._tell
+            self.context, self.planned, self.plan, self.config, ME, lambda: 77, self._tell
         )
 
     def receive(self, message: Message) -> None:
@@ -94,7 +97,7 @@ def rundir(tmp_path: Path) -> RunDirectory:
     made = RunDirectory(str(tmp_path / "state"), "app", {})
     made.acquire()
     made.begin(make_plan(chained().graph()))
-    made.preparation.note("me", {})
+    made.preparation.note(ME, {})
     return made
 
 

@@ -37,6 +37,7 @@ from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.private_files import Writers
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participants import Answer, Send
@@ -76,7 +77,7 @@ class Work:
         self,
         launch: LaunchFile,
         config: Config,
-        preparer: str,
+        preparer: Preparer,
         host: Host = SPARK,
         begin_recovery: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
     ) -> None:

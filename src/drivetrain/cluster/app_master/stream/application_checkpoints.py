@@ -58,6 +58,7 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
 )
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 
 _LAST_MS: Final = 60_000
@@ -87,7 +88,7 @@ class ApplicationCheckpoints:
         planned: Planned,
         plan: Plan,
         config: Config,
-        me: str,
+        me: Preparer,
         clock_ms: Callable[[], int | None],
         tell: Callable[[str, str, Command], None],
     ) -> None:

@@ -27,7 +27,6 @@ from drivetrain.cluster.app_master.stream.application_checkpoints import (
     CheckpointNews,
 )
 from drivetrain.cluster.app_master.stream.planned_application import Planned
-from drivetrain.cluster.launch_file import preparer_of
 from drivetrain.cluster.messages.checkpoints import (
     CheckpointAnswered,
     CheckpointCommand,
@@ -40,6 +39,7 @@ from drivetrain.config import Config
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.preparation import Preparer
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CheckpointTraffic:
     def __init__(self, context: Context, setup: Setup, config: Config, port: CheckpointPort) -> None:
         self._context: Final = context
         self._epoch: Final = setup.epoch
-        self._me: Final = preparer_of(setup.app_id, setup.epoch, str(context.me.path))
+        self._me: Final = Preparer(setup.app_id, setup.epoch, str(context.me.path))
         self._config: Final = config
         self._port: Final = port
         self._made: ApplicationCheckpoints | None = None
