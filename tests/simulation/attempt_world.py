@@ -155,6 +155,13 @@ class AttemptWorld(World):
         if was_alive:
             self._died(node.name)
 
+    def kill_executors(self) -> None:
+        """End all executors, with their Java processes."""
+        for launch_id in self.living():
+            self.kill(launch_id)
+        for process in self.processes.values():
+            process.java.is_alive = False
+
     def kill_app_master(self) -> None:
         """End the application master's process; a leader that notices starts the next."""
         if self.app_master.is_alive:
@@ -247,10 +254,7 @@ class AttemptWorld(World):
             return
         self.harms_left -= 1
         if self.are_made and self.random.random() < 0.5:
-            for launch_id in self.living():
-                self.kill(launch_id)
-            for process in self.processes.values():
-                process.java.is_alive = False
+            self.kill_executors()
             self.harms += self.drawn.harm_state(state, self.random)
         else:
             self.harms += self.drawn.harm_channel(state, self.random)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from app_master_world import succeeded
 from attempt_world import AttemptWorld, attempt_world
@@ -117,3 +119,19 @@ async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_
         await begin(world)
         await end(world)
         assert world.kills == 3, "processes were to die there"
+
+
+@simulate(seeds=3)
+async def test_a_state_that_is_lost_takes_the_application_back_even_to_its_beginning(
+    simulation: Simulation,
+) -> None:
+    with attempt_world(simulation, []) as world:
+        await begin(world)
+        state = world.place / "state"
+        await simulation.wait_until(lambda: any(state.glob("*/fragments/*/checkpoint/commits/0")), "a batch")
+        world.kill_executors()
+        for checkpoint in state.glob("*/fragments/*/checkpoint"):
+            shutil.rmtree(checkpoint)
+        world.harms += 1
+        await end(world)
+        assert world.newest_transaction[0] > 1, "it was to go back, as another life"
