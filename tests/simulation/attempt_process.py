@@ -61,12 +61,12 @@ class Java:
 
 
 class ExecutorEngine(StandInEngine):
-    """The engine of one executor, which knows those of the others."""
+    """The engine of one executor; `others` are the queries that run in other processes."""
 
     others: Callable[[], list[StandInQuery]]
 
     def start(self, trunk: Any, name: str, checkpoint: Any, on_batch: Any) -> StandInQuery:
-        twins = [query for query in self.others() if query.checkpoint == checkpoint and query.is_active]
+        twins = [query for query in self.others() if query.checkpoint == checkpoint]
         assert not twins, f"two executors run {name}"
         return super().start(trunk, name, checkpoint, on_batch)
 
@@ -159,7 +159,7 @@ class ExecutorProcess:
         """Whose turn it is does a little, until the process ends."""
         draw = self.node.random
         while True:
-            await asyncio.sleep(draw.choice((0.001, 0.01, 0.03)))
+            await asyncio.sleep(self.world.pace * draw.choice((0.001, 0.01, 0.03)))
             now_s = self.world.monotonic_s()
             self.attempts[:] = [attempt for attempt in self.attempts if not attempt.has_ended]
             turns = self.turns_beside_attempts(now_s)

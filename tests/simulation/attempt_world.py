@@ -7,35 +7,28 @@ is an exception that nothing catches for good; from then on the process can chan
 from __future__ import annotations
 
 import contextlib
+import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import Context
 from pathlib import Path
 from typing import Any
 
 import pytest
-from app_master_world import APP, PORT, SETTINGS, SimulatedMaster, World
-from attempt_process import (
-    REPEATED,
-    TO_APP_MASTER,
-    ExecutorProcess,
-    Java,
-    java_of,
-    repeat,
-    started,
-)
+from app_master_world import APP, PORT, SETTINGS, World
+from attempt_masters import RepeatingAppMaster, RestartingMaster
+from attempt_process import ExecutorProcess, Java, java_of, started
 from shell_application import DrawnApplication
 from shell_disk import Killed, StandInSink, Target, watching
+from shell_engine import StandInQuery
 
-from drivetrain.actor import Failure, Message
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
 from drivetrain.cluster.app_master.own_messages import Setup
 from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.executor import spark_work
-from drivetrain.cluster.messages.applications import Restart
 from drivetrain.cluster.messages.launching import Launch
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.transaction import Transaction
@@ -77,10 +70,14 @@ class AttemptWorld(World):
         self.kills_left = random.choice((0, 2, 6, 20))
         self.harms_left = random.choice((0, 0, 1, 3))
         self.risk = random.choice((0.0005, 0.002, 0.01))
+        self.pace = random.choice((1, 3, 6))
+        """How long steps take: whether the application lasts longer than a failure is noticed."""
         self.deaths = None if deaths is None else deque(deaths)
         if deaths is not None:
             self.kills_left = self.harms_left = 0
         self.kills = self.zombies = self.java_left = self.harms = 0
+        self.is_one_machine = random.random() < 0.5
+        """Only there a Java process that outlives its executor is known, and waited for."""
         self.processes: dict[str, ExecutorProcess] = {}  # by node
         self.lives: dict[str, Life] = {}
         self.locks_of: dict[Life, list[FileLock]] = {}
@@ -176,27 +173,38 @@ class AttemptWorld(World):
         if process is None:
             return
         process.dies()
-        lives_on = self.random.random() < 0.5
+        lives_on = self.is_one_machine and self.random.random() < 0.7
         process.java.is_alive = lives_on
         self.java_left += lives_on
 
         async def after() -> None:
             process.bury(life)
-            for _ in range(self.random.randrange(4) if lives_on else 0):
-                await self.simulation.sleep(self.random.choice((0.001, 0.05, 0.3)))
+            for _ in range(self.random.randrange(1, 5) if lives_on else 0):
+                await self.simulation.sleep(self.random.choice((0.001, 0.3, 1.5)))
                 process.go_on_without_python()
             process.java.is_alive = False
             process.left_over = []
 
         self.simulation.loop.create_task(after(), context=Context(), name=f"after {name}")
 
-    def queries_beside(self, process: ExecutorProcess) -> list[Any]:
-        """The queries of all other executors, and of their Java processes."""
-        found = []
+    def host_name(self) -> str:
+        """The machine of the process that asks."""
+        life = CURRENT_LIFE.get()
+        process = None if life is None else self.processes.get(life.name)
+        if process is None or self.is_one_machine:
+            return "here"
+        return self.owner_worker[process.launch.launch_id].name
+
+    def queries_beside(self, process: ExecutorProcess) -> list[StandInQuery]:
+        """The queries that run in all other executors, and in what is left of their Java processes."""
+        found: list[StandInQuery] = []
         for name, other in self.processes.items():
-            if other is not process:
-                is_alive = self.lives[name].is_alive
-                found += other.engine.queries if is_alive else other.left_over
+            if other is process:
+                continue
+            if self.lives[name].is_alive:
+                found += [query for query in other.engine.queries if query.is_active]
+            elif other.java.is_alive:
+                found += other.left_over
         return found
 
     async def lead(self) -> None:
@@ -299,31 +307,6 @@ class AttemptWorld(World):
         assert not self.records.violations, "; ".join(self.records.violations)
 
 
-class RepeatingAppMaster(StreamAppMaster):
-    """Gets some messages twice, the second time later."""
-
-    draw: Callable[[], float]
-
-    def received(self, message: Message) -> None:
-        super().received(message)
-        if isinstance(message, TO_APP_MASTER) and self.draw() < REPEATED:
-            repeat(self, message, self.draw())
-
-
-class RestartingMaster(SimulatedMaster):
-    """A master that restarts the application when its application master asks for it."""
-
-    world: AttemptWorld
-
-    def _lead(self, message: Message) -> None:
-        if isinstance(message, Restart):
-            if message.epoch == self.world.epoch:
-                self.world.kill_app_master()
-            self.context.reply(Failure("restarted", "as asked"))
-        else:
-            super()._lead(message)
-
-
 @contextlib.contextmanager
 def attempt_world(
     simulation: Simulation, deaths: Sequence[CrashPoint] | None = None
@@ -379,5 +362,6 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
     patched.setattr(time, "sleep", world.sleep)
     patched.setattr(spark_work, "PREDECESSOR_S", 0.2)  # it blocks, and nobody else goes on meanwhile
     patched.setattr(lost_java, "java_process", lambda: java_of(CURRENT_LIFE.get(), world.processes))
+    patched.setattr(socket, "gethostname", world.host_name)
     patched.setattr(fragment_lock, "_started", lambda pid: started(pid, world.processes))
     patched.setattr(opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target))

@@ -36,13 +36,28 @@ async def torment(world: AttemptWorld, what: int) -> None:
             world.term += 1
             world.leader = random.choice(["m1", "m2"])
         case 6:
-            simulation.network.isolate(random.choice([node.name for node in world.workers]))
-            await simulation.sleep(random.uniform(0.5, 5.0))
-            simulation.network.heal()
+            await lose_machine(world, random.choice(world.workers))
         case 7 | 8 if world.app_master.is_alive and not world.is_over():
             await freeze(world, world.app_master)
         case _:
             world.harm()
+
+
+async def lose_machine(world: AttemptWorld, worker: Node) -> None:
+    """A worker is out of reach, so that its executors are given up, and some of them are frozen meanwhile."""
+    random, network = world.random, world.simulation.network
+    network.isolate(worker.name)
+    its_own = [world.executors[id] for id in world.living() if world.owner_worker[id] is worker]
+    frozen = [node for node in its_own if random.random() < 0.7]
+    for node in frozen:
+        world.zombies += 1
+        node.freeze()
+    await world.simulation.sleep(random.uniform(2.0, 12.0))
+    for node in frozen:
+        if node.is_alive:
+            node.thaw()
+    await world.simulation.sleep(random.uniform(0.0, 3.0))
+    network.heal()
 
 
 async def freeze(world: AttemptWorld, node: Node) -> None:
