@@ -285,8 +285,8 @@ class AttemptWorld(World):
             bound_ms = self.drawn.clock_bound_ms(next((self.place / "state").glob("shells-*")))
             assert clock_ms <= bound_ms, f"the clock is {clock_ms}, and {bound_ms} are committed"
 
-    def persisting(self, transaction: Transaction) -> None:
-        """A transaction is about to be persisted: what is decided is never taken back."""
+    def persisted(self, transaction: Transaction) -> None:
+        """A transaction was persisted: what is decided is never taken back."""
         record = -1 if transaction.record is None else transaction.record.txid
         new = (transaction.life, transaction.round, record)
         if any(now < before for now, before in zip(new, self.newest_transaction, strict=True)):
@@ -339,10 +339,8 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
         return opened(lock)
 
     def note_transaction(files: CheckpointFiles, transaction: Transaction) -> None:
-        life = CURRENT_LIFE.get()
-        if life is not None and life.is_alive:
-            world.persisting(transaction)
         persist(files, transaction)
+        world.persisted(transaction)
 
     def keep_failure(loop: SimulatedLoop, task: Any, life: Life | None) -> None:
         if task.done() and not task.cancelled() and isinstance(task.exception(), Killed):
