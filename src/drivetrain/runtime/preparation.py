@@ -4,8 +4,8 @@ Problem: an application master that was given up may only be frozen. When it con
 it decides on checkpoints, and would replace what its successor has decided.
 
 Design: one durable file, written by the executor that prepares the application, after all executors of the
-predecessor have ended. Whoever decides for the application does so in `while_prepared_by`, which refuses all
-but the newest preparer. A file lock spans the look and the decision, so a process that freezes in between
+predecessor have ended. A process that decides for the application does so in `while_prepared_by`, which
+refuses all but the newest preparer. A file lock spans the look and the decision, so one that freezes between
 holds up its successor, which cannot prepare before that process continues or ends. An executor of the
 predecessor that is late does not prepare the application once more (`require_newest`).
 
