@@ -238,7 +238,7 @@ class Process:
         world, changes = self.world, self.loop.changes
         world.changes_left -= 1
         world.changes += 1
-        application = world.built(world.changes)
+        application = world.drawn.built(world.changes)
         if not is_bad(world.changes) or world.random.random() < 0.5:
             world.file = application
         graph = application.graph()

@@ -7,29 +7,23 @@ them, the disk may lose segments and entries that were not read yet, and what Sp
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
+from shell_application import DrawnApplication
 from shell_disk import Killed, StandInSink, Target, watching
-from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, is_bad
+from shell_engine import OF_A_VERSION, StandInSource, is_bad
 from shell_process import Process
 
-from drivetrain.api import Application, sinks, sources
 from drivetrain.config import Config
 from drivetrain.core.job.run_progress import RunOutcome
-from drivetrain.core.plan.plan import Plan
-from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint, armed
-from drivetrain.errors import DrivetrainError, OperatorError
-from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after
+from drivetrain.errors import OperatorError
 from drivetrain.spark.prepare import opened_sinks
 
 OF_A_CHANGE = (
@@ -73,9 +67,8 @@ class World:
         self.published_midway = 0
         """How often a checkpoint was published while a fragment still ran."""
         self.shown_rows = 0
-        self.counts: dict[str, int] = {}
-        self.drawn_graph = self.random.choice(("chain", "fork", "join")), self.random.getrandbits(64)
-        self.application = self.built(0)
+        self.drawn = DrawnApplication(self.random)
+        self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
         self.config = Config.load(
             None,
@@ -91,61 +84,14 @@ class World:
         self.are_made = mode == "on"
         self.file = self.application
         """What the user has in the application's file."""
-        self.plan: Plan = make_plan(self.application.graph())
         self.clock_ms = -(10**18)
-
-    # -- the application -----------------------------------------------------------------------------
 
     @staticmethod
     def dies_in_a_change(deaths: Sequence[CrashPoint]) -> bool:
         return any(point in OF_A_CHANGE for point in deaths)
 
-    def built(self, change: int) -> Application:
-        """A chain, a fork, or a join, of two to four fragments, as the user has changed it that often.
-
-        The branches of some fragments differ from change to change; every third change is to code that fails.
-        """
-        shape, seed = self.drawn_graph
-        drawn, app = Random(seed), Application("shells")
-        differs = Random(seed + change)
-
-        def kept() -> str:
-            """The condition of a filter, which says what the branches are to do."""
-            shown = change if change and differs.random() < 0.8 else 0
-            return f"v >= -{shown}"
-
-        def read(name: str) -> Any:
-            self.counts[name] = drawn.randrange(0, 60)
-            made = app.read(sources.generate(rows=1), name=name).select(ts="timestamp_millis(id)", v="id")
-            return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()
-
-        stream = read("first")
-        if shape == "chain":
-            last = stream.filter(kept(), name="middle").cut().filter(kept(), name="last")
-            last.sink(sinks.none(), name="out")
-            last.sink(sinks.none(), name="also")
-        elif shape == "fork":
-            left = stream.filter(kept(), name="left").cut()
-            left.filter(kept(), name="behind").sink(sinks.none(), name="out")
-            stream.filter(kept(), name="right").sink(sinks.none(), name="other")
-        else:
-            both = stream.union(read("second"), name="both").filter(kept(), name="all")
-            both.sink(sinks.none(), name="out")
-            both.sink(sinks.none(), name="also")
-        return app
-
     def source(self, id: str) -> StandInSource:
-        first = 1_000 * (1 + list(self.counts).index(id))
-        return StandInSource(first, self.counts[id], lambda: self.random.randrange(0, 4))
-
-    def wanted(self) -> dict[str, Counter[int]]:
-        """What every sink must have shown in the end."""
-        found = Counter(
-            value
-            for index, count in enumerate(self.counts.values())
-            for value in range(1_000 * (1 + index), 1_000 * (1 + index) + count)
-        )
-        return {n.id: found for n in self.plan.graph.nodes.values() if n.operation.target is not None}
+        return self.drawn.source(id, lambda: self.random.randrange(0, 4))
 
     # -- what happens to it --------------------------------------------------------------------------
 
@@ -178,74 +124,18 @@ class World:
         self.harms_left -= 1
         was_up, self.is_up = self.is_up, False  # it is not the process that changes these files
         if self.are_made and not was_up and self.random.random() < 0.6:
-            self.harm_state(state)
+            is_harmed = self.drawn.harm_state(state, self.random)  # nothing runs, which would not look at it
         else:
-            self.harm_channel(state)
+            is_harmed = self.drawn.harm_channel(state, self.random)
+        self.harms += is_harmed
         self.is_up = was_up
-
-    def harm_state(self, state: Path) -> None:
-        """Lose a fragment's checkpoint, or the end of it; nothing runs, which would not look at it."""
-        fragment = self.random.choice([f.id for f in self.plan.fragments])
-        checkpoint = state / "fragments" / fragment / "checkpoint"
-        known = sorted(batch_numbers(checkpoint / "commits"))
-        if not known:
-            return
-        self.harms += 1
-        if self.random.random() < 0.5:
-            shutil.rmtree(checkpoint)
-        else:
-            (checkpoint / "offsets" / str(known[-1])).unlink(missing_ok=True)
-
-    def harm_channel(self, state: Path) -> None:
-        channel = self.random.choice(self.plan.channels)
-        store = ChannelStore(str(state / "channels" / channel.id))
-        numbers = store.numbers()
-        # What was taken and is not trimmed yet nobody repairs.
-        consumer = next(f for f in self.plan.fragments if f.id == channel.consumer_fragment)
-        checkpoint = state / "fragments" / consumer.id / "checkpoint"
-        newest = committed(checkpoint)
-        if newest >= 0 and not (checkpoint / "offsets" / str(newest)).exists():
-            return
-        position = entries_after(checkpoint, newest, consumer.inputs).get(channel.id, 0)
-        unread = [n for n in numbers if n >= position]
-        if not unread:
-            return
-        try:
-            entry = store.read_entry(self.random.choice(unread))
-        except DrivetrainError:
-            return
-        paths = [segment.path for segment in entry.segments] or [f"log/{entry.number:020d}.json"]
-        file = state / "channels" / channel.id / self.random.choice(paths)
-        if file.exists():
-            self.harms += 1
-            if self.random.random() < 0.5:
-                file.unlink()
-            else:
-                file.write_bytes(file.read_bytes()[:-3])
 
     # -- what must hold ------------------------------------------------------------------------------
 
     def check_shown(self) -> int:
-        """Nothing is shown twice, nothing that is unknown; with checkpoints all sinks show the same.
-
-        Returns how many rows are shown.
-        """
-        shown, wanted = self.shown(), self.wanted()
-        for id, (_, rows) in shown.items():
-            assert max(Counter(rows).values(), default=1) == 1, f"{id} shows a message twice: {rows}"
-            assert set(rows) <= set(wanted[id]), f"{id} shows what nobody sent"
-        if self.are_made:
-            sets = {id: frozenset(shown.get(id, (0, []))[1]) for id in wanted}
-            assert len(set(sets.values())) == 1, f"the sinks show different cuts: {sets}"
-        self.shown_rows = sum(len(rows) for _, rows in shown.values())
+        """Check what the sinks show; returns how many rows."""
+        self.shown_rows = self.drawn.check_shown(self.target, together=self.are_made)
         return self.shown_rows
-
-    def shown(self) -> dict[str, tuple[int, list[int]]]:
-        """What the sinks show, without the versions."""
-        return {
-            id: (last, [row % OF_A_VERSION for row in rows])
-            for id, (last, rows) in self.target.shown().items()
-        }
 
     def check_versions(self) -> None:
         """Sinks of one fragment show each message as the same version; none as one whose code fails."""
@@ -266,8 +156,7 @@ class World:
     def check_end(self) -> None:
         self.check_shown()
         self.check_versions()
-        shown = {id: Counter(rows) for id, (_, rows) in self.shown().items()}
-        assert {id: shown.get(id, Counter()) for id in self.wanted()} == self.wanted()
+        self.drawn.check_end(self.target)
 
 
 def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None) -> World:
@@ -307,7 +196,7 @@ def run_life(world: World) -> RunOutcome | None:
         changes = [int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")]
         assert is_bad(max(changes)), "the code of the version does not fail"
         process.stop_all()
-        world.file, outcome = world.built(0), None
+        world.file, outcome = world.drawn.built(0), None
     finally:
         process.release()
         world.is_up = False

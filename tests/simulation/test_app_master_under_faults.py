@@ -273,3 +273,23 @@ async def test_a_clients_message_whose_handling_raises_does_not_end_the_applicat
     await simulation.wait_until(lambda: tended(world, world.is_over), "the end in the registry")
     check_the_end(world)
     assert succeeded(world)
+
+
+@simulate(seeds=10)
+async def test_an_executor_is_ended_that_was_given_up_because_only_its_worker_is_out_of_reach(
+    simulation: Simulation,
+) -> None:
+    world = World(simulation, failures=0, refusals=0)
+    await world.start()
+    holder = world.masters[0]
+    world.locks["join"] = holder, holder.life_number  # so that the application does not finish
+    await simulation.wait_until(lambda: bool(world.running), "an attempt runs")
+    (given_up, _), *_ = world.running
+    simulation.network.isolate(world.owner_worker[given_up].name)
+
+    def is_given_up() -> bool:
+        return world.actor is not None and world.actor.pool.find(given_up) is None
+
+    await simulation.wait_until(is_given_up, "it is given up")
+    assert given_up in world.living()
+    await simulation.wait_until(lambda: given_up in world.ending, "its end", timeout_s=3.0)

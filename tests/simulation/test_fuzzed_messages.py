@@ -28,7 +28,7 @@ from drivetrain.cluster.access.permissions import guard_of
 from drivetrain.cluster.access.system_names import Role, app_master_name, executor_name
 from drivetrain.cluster.client.open_client import open_client
 from drivetrain.cluster.executor.executor import Executor
-from drivetrain.cluster.executor.fragment_attempt import AttemptChanged
+from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
@@ -408,34 +408,15 @@ class _Owner(Actor):
             self.context.reply(Known(True))
 
 
-class _NoAttempt:
-    """An attempt without a thread, which runs until it is cancelled."""
-
-    progress = None
-    disk = None
-
-    def __init__(
-        self,
-        fragment: str,
-        number: int,
-        work: object,
-        tell: Callable[[AttemptChanged], None],
-        before: object = None,
-    ) -> None:
-        self.fragment, self.number, self._tell = fragment, number, tell
-        self.is_over = False
-
-    def start(self) -> None:
-        self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.RUNNING))
+class _NoAttempt(Attempt):
+    """An attempt without steps, which runs until it is cancelled."""
 
     def cancel(self, *, drain: bool) -> None:
         self._tell(AttemptChanged(self.fragment, self.number, FragmentOutcome.CANCELED))
 
-    def retire(self) -> None:
-        pass
 
-    def accumulators(self) -> dict[str, int | float]:
-        return {}
+def _say_it_runs(attempt: Attempt) -> None:
+    attempt._tell(AttemptChanged(attempt.fragment, attempt.number, FragmentOutcome.RUNNING))
 
 
 async def _registered_executor(
@@ -476,7 +457,7 @@ async def _registered_executor(
         made["system"] = system
 
         def make() -> Executor:
-            made["executor"] = Executor(launch, work, app_master, exits.append)
+            made["executor"] = Executor(launch, work, app_master, exits.append, _say_it_runs)
             return made["executor"]
 
         system.spawn(make, "executor")

@@ -11,7 +11,7 @@ writer and fails the batch, which then runs again.
 
 Invariants:
 
-1. While a lock is held no other process, and no other attempt in this one, has it.
+1. While a lock is held no other process, and no other attempt in this one, has it. `take` never waits.
 2. `mark` changes with every holder: equal marks mean that the fragment did not run in between.
 
 Called by `run_directory`.
@@ -22,16 +22,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from drivetrain.errors import UnavailableError
 from drivetrain.runtime.durable import writing
 from drivetrain.runtime.file_lock import FileLock
-
-_WAIT_S = 0.05
 
 
 class FragmentLock:
@@ -51,20 +47,16 @@ class FragmentLock:
         except FileNotFoundError:
             return ""
 
-    def acquire(
-        self, wait_s: float, java_pid: int | None = None, given_up: Callable[[], bool] = lambda: False
-    ) -> str:
-        """Take the lock, waiting up to `wait_s` for the last holder, and for its Java process, to end.
+    def take(self, java_pid: int | None = None) -> str | None:
+        """Take the lock if its last holder and that one's Java process have ended; returns its mark.
 
-        Returns the last holder's mark; `java_pid` is this process's own Java. `given_up` is called while
-        waiting. Raises `UnavailableError` when it returns True, or after the time.
+        None: not yet, so call it again, or `release`. `java_pid` is this process's own Java.
         """
-        deadline = time.monotonic() + wait_s
         try:
             with writing("the lock of a fragment", self._path):
-                while not (self._lock.take() and not _alive(self.mark)):
-                    self._require_patience(given_up() or time.monotonic() > deadline)
-                    time.sleep(_WAIT_S)
+                # While the Java process ends, the file is locked already, but the fragment is not ours yet.
+                if not self._lock.take() or _alive(self.mark):
+                    return None
                 before = self.mark
                 self._write(java_pid)
         except BaseException:
@@ -73,25 +65,25 @@ class FragmentLock:
         self._is_held = True
         return before
 
+    def refusal(self) -> UnavailableError:
+        """The error when its holder does not end in time."""
+        return UnavailableError(
+            "another process still runs this fragment",
+            where=self._what,
+            got=self.mark or "a process that has not written its name yet",
+            remedy="Drivetrain tries again; if this error continues, end that process",
+        )
+
     def release(self) -> None:
-        """Release the lock; may be called again."""
-        if self._is_held:
-            self._is_held = False
-            try:
+        """Release the lock, or stop waiting for it; may be called again."""
+        try:
+            if self._is_held:
+                self._is_held = False
                 # The Java process continues to serve others: the next holder need not wait for it.
                 with writing("the lock of a fragment", self._path):
                     self._write(None)
-            finally:
-                self._lock.release()
-
-    def _require_patience(self, is_over: bool) -> None:
-        if is_over:
-            raise UnavailableError(
-                "another process still runs this fragment",
-                where=self._what,
-                got=self.mark or "a process that has not written its name yet",
-                remedy="Drivetrain tries again; if this error continues, end that process",
-            )
+        finally:
+            self._lock.release()
 
     def _write(self, java_pid: int | None) -> None:
         mark = {"host": socket.gethostname(), "pid": os.getpid(), "id": uuid.uuid4().hex}

@@ -3,7 +3,8 @@
     <state.dir>/<application>-<8 hex digits of its settings>/
         application.json     name, settings, the shape of its graph, its life, finished or not
         lock                 held by the process that runs it, or shared by its executors
-        prepared.json        for executors: the preparer of the application, and the schemas of its channels
+        prepared.json        for executors: the preparer of the application, and the schemas of its channels;
+                             `prepared.lock` is held while it changes: see `preparation`
         clearing             only while everything else is being deleted: the next run completes that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`
@@ -57,7 +58,8 @@ from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.runtime.graph_versions import GraphVersions
-from drivetrain.runtime.run_notes import durable_notes, notes_in, read_notes, write_notes
+from drivetrain.runtime.preparation import LOCK, Preparation, Preparer
+from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
 
 _WAIT_S = 0.05
 _OF_A_LIFE = ("fragments", "channels", "tables", "clock")
@@ -82,11 +84,8 @@ class RunDirectory:
         self._is_trusted = False
         self._lock = FileLock(self.path / "lock")
         self._notes = notes_in(self.path)
-        self._preparation = durable_notes(
-            self.path / "prepared.json",
-            "what executors have prepared",
-            "delete the file and start the application again: it is made anew",
-        )
+        self.preparation = Preparation(self.path)
+        """What executors have prepared, and for which application master."""
         self._is_forgotten = False
         self._aside: Life | None = None
 
@@ -110,28 +109,36 @@ class RunDirectory:
         self.release()
         return False
 
-    def acquire_or_share(self, preparer: str, wait_s: float, *, fresh: bool = False) -> bool:
+    def acquire_or_share(self, preparer: Preparer, wait_s: float, *, fresh: bool = False) -> bool:
         """For executors: lock it to prepare it (True), or share what `preparer` has prepared (False).
 
-        Waits up to `wait_s` for predecessors that are being killed. Raises `UnavailableError` after that, and
-        `InputError` as `acquire`.
+        Waits up to `wait_s` for predecessors that are being killed. Raises `UnavailableError` after that, or
+        if a later epoch has prepared it, and `InputError` as `acquire`.
         """
         deadline = time.monotonic() + wait_s
         while True:
             if self._lock_now():
                 self._tidy(fresh=fresh)
-                if self.prepared_by != preparer:
+                if self.preparation.by != preparer:
+                    self._require_newest(preparer)
                     return True
                 self.share()
                 return False
             if self._lock_now(shared=True):
-                if self.prepared_by == preparer:
+                if self.preparation.by == preparer:
                     return False
                 self.release()
             if time.monotonic() > deadline:
                 self.release()
                 raise self._taken()
             time.sleep(_WAIT_S)
+
+    def _require_newest(self, preparer: Preparer) -> None:
+        try:
+            self.preparation.require_newest(preparer)
+        except UnavailableError:
+            self.release()
+            raise
 
     def share(self) -> None:
         """Share the lock with other executors, after preparing the directory alone."""
@@ -190,13 +197,13 @@ class RunDirectory:
         self._lock.release()
 
     def clear(self) -> None:
-        """Delete everything but the lock: start over."""
+        """Delete everything but the locks: start over."""
         marker = self.path / "clearing"
         with self._writing():
             marker.touch()  # half a state is worse than none: a crash from now on must not leave one
             sync(self.path)
             for child in self.path.iterdir():
-                if child.name in ("lock", marker.name):
+                if child.name in ("lock", LOCK, marker.name):
                     continue
                 if child.is_dir():
                     shutil.rmtree(child)
@@ -304,19 +311,6 @@ class RunDirectory:
         """The result of the finished run, or None when it has not finished."""
         return self._read().get("finished")
 
-    @property
-    def prepared_by(self) -> str | None:
-        """The last preparer of the application for executors; None without one since it was cleared."""
-        return self._prepared().get("by")
-
-    def prepared_schemas(self) -> Mapping[str, Any]:
-        """The schemas of all channels, as Spark's JSON, as passed to `note_prepared`."""
-        return dict(self._prepared().get("schemas", {}))
-
-    def note_prepared(self, preparer: str, schemas: Mapping[str, Any]) -> None:
-        """Record that executors of `preparer` may run fragments, and the schemas of their channels."""
-        write_notes(self._preparation, {"by": preparer, "schemas": dict(schemas)})
-
     def refuse_another_graph(self, plan: Plan) -> None:
         """Raise `UserError` if the state here does not fit the graph; a prepared life has no state."""
         known = self._read()
@@ -390,10 +384,6 @@ class RunDirectory:
     def dead_letters(self, id: str) -> str:
         """The place of a fragment's dead letters."""
         return str(self.path / "dead-letters" / id)
-
-    def _prepared(self) -> dict[str, Any]:
-        # An incomplete directory is not a prepared one.
-        return {} if (self.path / "clearing").exists() else read_notes(self._preparation)
 
     def _read(self) -> dict[str, Any]:
         self._require_trusted()

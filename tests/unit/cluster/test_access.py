@@ -28,7 +28,7 @@ from drivetrain.cluster.access.system_names import (
     read_name,
     request_prefix,
 )
-from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationState, Kill, Submit
+from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationState, Kill, Restart, Submit
 from drivetrain.cluster.messages.executing import ExecutorReport, RegisterExecutor
 from drivetrain.cluster.messages.following import Follow, GetStatus
 from drivetrain.cluster.messages.launching import Launch, ProcessKind, ReadLog, StopProcess
@@ -238,6 +238,8 @@ ALLOWED = [
     (MASTER, CLIENT, Submit("id", SPEC)),
     (MASTER, APP, report()),
     (MASTER, APP, RegisterAppMaster("wc-1", 3, ref(APP))),  # type: ignore[arg-type]
+    (MASTER, APP, Restart("wc-1", epoch=3)),
+    (MASTER, CLIENT, Restart("wc")),
     (MASTER, WORKER, RegisterWorker(INFO, ref(WORKER))),  # type: ignore[arg-type]
     (MASTER, MASTER, ReadDigest(3)),
     (WORKER, MASTER, launch(MASTER, kind=ProcessKind.APP_MASTER)),
@@ -270,6 +272,10 @@ REFUSED = [
     # In the name of others.
     (MASTER, APP, report("other-2"), "is about other-2, epoch 3"),
     (MASTER, APP, report(epoch=4), "is about wc-1, epoch 4"),
+    (MASTER, APP, Restart("other-2", epoch=3), "is about other-2, epoch 3"),
+    (MASTER, APP, Restart("wc-1", epoch=4), "is about wc-1, epoch 4"),
+    (MASTER, APP, Restart("wc-1"), "is about wc-1, epoch None"),
+    (MASTER, APP, Restart("wc-1", 77, 3), "do not replay"),
     (MASTER, APP, RegisterAppMaster("wc-1", 3, ref(FOREIGN)), "speaks for"),  # type: ignore[arg-type]
     (MASTER, WORKER, RegisterWorker(INFO, ref(WORKER, "elsewhere")), "speaks for"),  # type: ignore[arg-type]
     (MASTER, APP, CancelRequest("other-2.3-0", "wc-1"), "names other-2.3-0"),

@@ -6,16 +6,18 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from drivetrain.actor import Actor, ActorRef, Message
+from drivetrain.actor import Actor, ActorRef, ActorSystem, Message, PoisonPill
 from drivetrain.api import Application, agg, sinks, sources
-from drivetrain.cluster.app_master.own_messages import Call
+from drivetrain.cluster.app_master.own_messages import Call, Setup
 from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
     CheckpointNews,
 )
+from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
 from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
@@ -25,7 +27,11 @@ from drivetrain.runtime.actor_thread import ActorThread
 from drivetrain.runtime.checkpoints.savepoint_manifest import verified
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.simulator import Simulation, simulate
+
+ME = Preparer("app-1", 1, "me")
 
 
 def chained() -> Application:
@@ -48,16 +54,19 @@ class Host(Actor):
         self.snapshots = Snapshots(CheckpointFiles(rundir.home).snapshots)
         self.rundir = rundir
         self.commands: list[tuple[str, Command]] = []
+        self.failures: list[str] = []
+        self.asked = 0
         self.is_published = threading.Event()
 
     def pre_start(self) -> None:
         self.checkpoints = ApplicationCheckpoints(
-            self.context, self.planned, self.plan, self.config, lambda: 77, self._tell
+            self.context, self.planned, self.plan, self.config, ME, lambda: 77, self._tell
         )
 
     def receive(self, message: Message) -> None:
         match message:
             case CheckpointNews():
+                self.failures += [message.failed] if message.failed is not None else []
                 self.checkpoints.take(message)
             case CheckpointAnswered():
                 self.checkpoints.answered(message)
@@ -68,6 +77,7 @@ class Host(Actor):
                 self.checkpoints.save(message, self.context.sender)
 
     def conclude(self) -> None:
+        self.asked += 1
         if self.checkpoints.is_all_published(self.conclude):
             self.is_published.set()
 
@@ -94,6 +104,7 @@ def rundir(tmp_path: Path) -> RunDirectory:
     made = RunDirectory(str(tmp_path / "state"), "app", {})
     made.acquire()
     made.begin(make_plan(chained().graph()))
+    made.preparation.note(ME, {})
     return made
 
 
@@ -164,3 +175,44 @@ def test_a_savepoint_is_made_where_the_state_is(host_of: HostOf, tmp_path: Path,
     error = host.save(place).error
     assert error is not None
     assert error.code == "output"
+
+
+def test_an_application_master_that_another_one_has_replaced_changes_no_record(
+    host_of: HostOf, rundir: RunDirectory, tmp_path: Path
+) -> None:
+    host = host_of("on")
+    host.do(host.actor.conclude)
+    assert host.actor.is_published.wait(20)
+    before = CheckpointFiles(rundir.home).transaction()
+    rundir.preparation.note(ME._replace(epoch=2), {})
+    error = host.thread.ask(
+        host.ref, MakeSavepoint(str(tmp_path / "saved"), 200), SavepointMade, timeout_ms=20_000
+    ).error
+    assert error is not None
+    assert CheckpointFiles(rundir.home).transaction() == before
+    assert "another application master" in host.actor.failures[0]
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+def test_finished_fragments_may_owe_output_before_there_are_checkpoints(host_of: HostOf, mode: str) -> None:
+    actor = host_of(mode).actor
+    nothing: Any = None
+    setup = Setup("app-1", 1, nothing, (), actor.config, "", lambda: 0)
+    traffic = CheckpointTraffic(actor.context, setup, actor.config, nothing)
+    assert traffic.owes(actor.planned) is (mode == "on")
+
+
+@simulate(seeds=1)
+async def test_a_coordinator_that_has_ended_is_asked_now_and_then(
+    simulation: Simulation, rundir: RunDirectory
+) -> None:
+    config = Config.load(None, {}, {"state.dir": str(rundir.path.parent), "checkpoint.mode": "on"})
+    system = ActorSystem("one", config=config)
+    actor = Host(config, rundir)
+    ref = system.spawn(lambda: actor, "host")
+    await simulation.sleep(1)
+    actor.checkpoints._actor.tell(PoisonPill())
+    await simulation.sleep(1)
+    ref.tell(Call(actor.conclude))
+    await simulation.sleep(60)
+    assert 2 < actor.asked < 30

@@ -8,12 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from drivetrain.errors import UnavailableError
 from drivetrain.runtime.fragment_lock import FragmentLock
 
 HOLDER = """
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from drivetrain.runtime.fragment_lock import FragmentLock
 lock = FragmentLock(Path(sys.argv[1]), "app/f")
-lock.acquire(0, int(sys.argv[2]))
+assert lock.take(int(sys.argv[2])) is not None
 print("locked", flush=True)
 sys.stdin.read()
 """
@@ -38,25 +38,33 @@ def java() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_held_lock_is_waited_for_and_named_and_free_once_released(tmp_path: Path) -> None:
     first, second = (FragmentLock(tmp_path / "lock", "app/f") for _ in range(2))
-    assert first.acquire(0) == ""
+    assert first.take() == ""
     held = first.mark
-    with pytest.raises(UnavailableError, match="still runs this fragment") as caught:
-        second.acquire(0.1)
-    assert str(os.getpid()) in str(caught.value)
+    assert second.take() is None
+    assert "still runs this fragment" in str(second.refusal())
+    assert str(os.getpid()) in str(second.refusal())
+    second.release()
+    assert second.mark == held, "whoever only waits does not write that it ran"
     first.release()
     first.release()
     assert second.mark != held, "who runs it, and that nobody does any more, are two marks"
     before = second.mark
-    assert second.acquire(0) == before
+    assert second.take() == before
     assert second.mark != before
 
 
-def test_waiting_ends_when_it_is_given_up(tmp_path: Path) -> None:
-    first, second = (FragmentLock(tmp_path / "lock", "app/f") for _ in range(2))
-    first.acquire(0)
-    asked = iter([False, True])
-    with pytest.raises(UnavailableError):
-        second.acquire(1_000_000, given_up=lambda: next(asked))
+def test_whoever_gives_up_waiting_for_a_java_process_leaves_the_lock_to_others(
+    tmp_path: Path, java: subprocess.Popen[bytes]
+) -> None:
+    first, second, third = (FragmentLock(tmp_path / "lock", "app/f") for _ in range(3))
+    assert first.take(java.pid) == ""
+    mark = first.mark
+    first._lock.release()  # its process is killed, and its Java process ends later
+    assert second.take() is None
+    second.release()
+    java.kill()
+    java.wait(30)
+    assert third.take() == mark
 
 
 def test_a_killed_holder_has_the_lock_until_its_java_process_has_ended(
@@ -73,10 +81,12 @@ def test_a_killed_holder_has_the_lock_until_its_java_process_has_ended(
         holder.send_signal(signal.SIGKILL)
         holder.wait(10)
         lock = FragmentLock(tmp_path / "lock", "app/f")
-        with pytest.raises(UnavailableError):
-            lock.acquire(0.2)
+        assert lock.take() is None
         java.kill()  # not waited for: it is a zombie, which writes nothing any more
-        lock.acquire(30)
+        deadline = time.monotonic() + 30
+        while lock.take() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     finally:
         holder.kill()
         holder.communicate(timeout=60)
@@ -94,4 +104,4 @@ def test_whoever_cannot_be_alive_here_is_not_waited_for(
         del told["java"]
     text = json.dumps(told)
     path.write_text(text[:-9] if change == "torn" else text)
-    FragmentLock(path, "app/f").acquire(0)
+    assert FragmentLock(path, "app/f").take() is not None

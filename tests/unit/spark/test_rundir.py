@@ -19,6 +19,7 @@ from drivetrain.core.change.graph_version import state_shape
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DiskFullError, InputError, OutputError, UnavailableError, UserError
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 
 HOLDER = """
@@ -29,6 +30,9 @@ held.acquire()
 print("locked", flush=True)
 sys.stdin.read()
 """
+
+
+FIRST, SECOND = Preparer("app-1", 1, "one"), Preparer("app-1", 2, "two")
 
 
 def directory(tmp_path: Path, **settings: Any) -> RunDirectory:
@@ -226,7 +230,7 @@ def test_damaged_notes_are_a_clear_error_and_fresh_begins_anew(
     assert "--fresh" in str(raised.value)
     assert raised.value.exit_code == 2
     with pytest.raises(InputError):
-        after.acquire_or_share("app-1/1", 0)
+        after.acquire_or_share(FIRST, 0)
     assert (after.path / "fragments" / "f").is_dir(), "nothing was deleted"
     after.acquire(fresh=True)
     after.clear()
@@ -236,10 +240,10 @@ def test_damaged_notes_are_a_clear_error_and_fresh_begins_anew(
 
 
 def test_a_damaged_preparation_is_a_clear_error(held: RunDirectory) -> None:
-    held.note_prepared("app-1/1", {})
+    held.preparation.note(FIRST, {})
     (held.path / "prepared.json").write_bytes(b"")
     with pytest.raises(InputError, match="what executors have prepared") as raised:
-        held.prepared_schemas()
+        _ = held.preparation.schemas
     assert "delete the file" in str(raised.value)
 
 
@@ -278,38 +282,65 @@ def test_places_are_inside_the_directory_and_only_fragments_are_made_at_once(hel
 
 def test_one_executor_prepares_and_the_others_share_while_nobody_else_gets_in(tmp_path: Path) -> None:
     first, second, stranger = (directory(tmp_path) for _ in range(3))
-    assert first.acquire_or_share("app-1/1", 0)
+    assert first.acquire_or_share(FIRST, 0)
     with pytest.raises(UnavailableError):
-        second.acquire_or_share("app-1/1", 0.1)
-    first.note_prepared("app-1/1", {"c": {"type": "struct", "fields": []}})
+        second.acquire_or_share(FIRST, 0.1)
+    first.preparation.note(FIRST, {"c": {"type": "struct", "fields": []}})
     first.share()
-    assert not second.acquire_or_share("app-1/1", 0)
-    assert second.prepared_schemas() == {"c": {"type": "struct", "fields": []}}
+    assert not second.acquire_or_share(FIRST, 0)
+    assert second.preparation.schemas == {"c": {"type": "struct", "fields": []}}
     with pytest.raises(UnavailableError, match="already running"):
         stranger.acquire()
     with pytest.raises(UnavailableError, match="already running"):
-        stranger.acquire_or_share("app-1/2", 0.1)
+        stranger.acquire_or_share(SECOND, 0.1)
     first.release()
     second.release()
-    assert stranger.acquire_or_share("app-1/2", 0), "another life of the application master prepares anew"
+    assert stranger.acquire_or_share(SECOND, 0), "another life of the application master prepares anew"
+
+
+def test_an_executor_of_an_earlier_epoch_that_is_late_does_not_prepare_again(tmp_path: Path) -> None:
+    newest, late, other = (directory(tmp_path) for _ in range(3))
+    newest.acquire_or_share(SECOND, 0)
+    newest.preparation.note(SECOND, {})
+    newest.release()
+    with pytest.raises(UnavailableError, match="another application master"):
+        late.acquire_or_share(FIRST, 0)
+    assert other.acquire_or_share(Preparer("app-2", 1, "x"), 0), "what is submitted again begins at epoch 1"
+
+
+def test_only_the_newest_preparer_decides(tmp_path: Path) -> None:
+    held = directory(tmp_path)
+    held.acquire_or_share(FIRST, 0)
+    held.preparation.note(FIRST, {})
+    decided = []
+    with held.preparation.while_prepared_by(FIRST):
+        decided.append(1)
+    held.preparation.note(SECOND, {})
+    for refused in (FIRST, Preparer("app-1", 2, "another process")):
+        with (
+            pytest.raises(UnavailableError, match="another application master"),
+            held.preparation.while_prepared_by(refused),
+        ):
+            decided.append(2)
+    assert decided == [1]
 
 
 def test_who_asks_again_joins_even_when_all_others_have_gone(tmp_path: Path) -> None:
     first, second = directory(tmp_path), directory(tmp_path)
-    first.acquire_or_share("app-1/1", 0)
-    first.note_prepared("app-1/1", {})
+    first.acquire_or_share(FIRST, 0)
+    first.preparation.note(FIRST, {})
     first.release()
-    assert not second.acquire_or_share("app-1/1", 0)
+    assert not second.acquire_or_share(FIRST, 0)
     with pytest.raises(UnavailableError):
         first.acquire()
 
 
 def test_half_a_directory_is_no_prepared_one(tmp_path: Path) -> None:
     first, second = directory(tmp_path), directory(tmp_path)
-    first.acquire_or_share("app-1/1", 0)
-    first.note_prepared("app-1/1", {})
+    first.acquire_or_share(FIRST, 0)
+    first.preparation.note(FIRST, {})
     (first.path / "clearing").touch()
-    assert first.prepared_by is None
+    assert first.preparation.by is None
     first.release()
-    assert second.acquire_or_share("app-1/1", 0)
+    assert second.acquire_or_share(FIRST, 0)
     assert not (second.path / "clearing").exists()

@@ -126,6 +126,7 @@ _OF_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
         resources.RequestSlots,
         resources.CancelRequest,
         applications.GetWorkers,
+        applications.Restart,
     }
 )
 _TO_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
@@ -135,6 +136,7 @@ _TO_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
         resources.SlotsAllocated,
         resources.SlotsRefused,
         following.StopApplication,
+        applications.FoundApplication,
         applications.Workers,
         *_LEADER,
     }
@@ -335,13 +337,16 @@ def _application_refusal(peer: ProcessName, message: Message) -> str | None:
     assert peer.app_id is not None
     assert peer.epoch is not None
     kind = type(message)
-    app_id = getattr(message, "app_id", peer.app_id)
+    app_id = message.app if isinstance(message, applications.Restart) else None
+    app_id = app_id or getattr(message, "app_id", peer.app_id)
     epoch = getattr(message, "epoch", peer.epoch)
     if kind.__module__.startswith("drivetrain.") and (app_id, epoch) != (peer.app_id, peer.epoch):
         return f"{kind.__name__} is about {str(app_id)[:120]}, epoch {epoch}"
     request = getattr(message, "launch_id", None) or getattr(message, "request_id", None)
     if request is not None and not str(request).startswith(f"{request_prefix(peer.app_id, peer.epoch)}-"):
         return f"{kind.__name__} names {str(request)[:120]}, which is not of {peer.app_id}"
+    if isinstance(message, applications.Restart) and message.replay_from_ms is not None:
+        return "applications do not replay their messages by themselves"
     if isinstance(message, launching.Launch) and message.kind is not launching.ProcessKind.EXECUTOR:
         return "applications launch executors only"
     if isinstance(message, _OF_A_LAUNCH) and not peer.is_launch(message.executor_id):

@@ -73,6 +73,7 @@ def _settle(launch: LaunchFile) -> None:
 async def _serve(launch: LaunchFile) -> int:
     from drivetrain.cluster.executor.executor import EndNow, Executor
     from drivetrain.cluster.executor.spark_work import Work, executor_config
+    from drivetrain.runtime.preparation import Preparer
 
     if launch.app_master is None:
         raise PeerViolationError(
@@ -85,7 +86,7 @@ async def _serve(launch: LaunchFile) -> int:
     system = ActorSystem(launch.system, config=config, supervision=escalate)
     await attach_remote(system, settings)
     app_master = system.reference(ActorPath.parse(launch.app_master))
-    work = Work(launch, config, f"{launch.app_id}/{launch.epoch}/{launch.app_master}")
+    work = Work(launch, config, Preparer(launch.app_id, launch.epoch, launch.app_master))
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 

@@ -28,6 +28,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.executor.attempt_thread import run_in_thread
 from drivetrain.cluster.executor.executor_registration import register
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
@@ -96,15 +97,24 @@ class EndNow(Message, frozen=True, tag="dt.local.executor-end-now"):
 
 
 class Executor(GuardedActor):
-    """`/user/executor`. `end` is called once with the exit code, when all of its attempts are over."""
+    """`/user/executor`. `end` is called once with the exit code, when all of its attempts are over.
+
+    `start` has the steps of an attempt taken, by default in a thread.
+    """
 
     def __init__(
-        self, launch: LaunchFile, work: Work, app_master: ActorRef, end: Callable[[int], None]
+        self,
+        launch: LaunchFile,
+        work: Work,
+        app_master: ActorRef,
+        end: Callable[[int], None],
+        start: Callable[[Attempt], None] = run_in_thread,
     ) -> None:
         self._launch = launch
         self._work = work
         self._app_master = app_master
         self._end = end
+        self._start = start
         self._attempts: dict[str, Attempt] = {}
         self._waiting: dict[str, Deploy] = {}
         self._cancelled: dict[str, int] = {}  # by fragment, the newest attempt that must not start
@@ -264,7 +274,7 @@ class Executor(GuardedActor):
             before,
         )
         self._attempts[message.fragment] = attempt
-        attempt.start()
+        self._start(attempt)
 
     def _cancel(self, message: CancelFragment) -> None:
         attempt, number = self._attempts.get(message.fragment), message.attempt

@@ -1,9 +1,12 @@
-"""One attempt of one fragment, in its own thread.
+"""One attempt of one fragment, step by step.
 
 Steps of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has finished,
 has failed or is cancelled; stop the query, and only then release the lock. When a query ends because messages
-of a channel were lost, they are repaired and another query follows, in the same attempt. This thread passes
-each outcome to `tell`, as `AttemptChanged`.
+of a channel were lost, they are repaired and another query follows, in the same attempt. Each outcome is
+passed to `tell`, as `AttemptChanged`.
+
+`step` returns when the attempt has to wait, for its predecessor, the lock, a batch or an order of its
+executor. In production `attempt_thread` calls it, in a simulation the test.
 
 Invariants:
 1. `RUNNING` is sent at most once and first; then exactly one of `FINISHED`, `CANCELED`, `FAILED`, last.
@@ -11,7 +14,7 @@ Invariants:
 2. When the last outcome is sent, the query is stopped and the lock is free, unless `lost` is set because
    Spark has ended: then the process must end.
 
-Called by `executor`.
+Called by `executor` and `attempt_thread`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ import contextlib
 import logging
 import shutil
 import threading
-import time
 from collections.abc import Callable
 
 from drivetrain.actor import Message
@@ -37,8 +39,9 @@ from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.checkpoints.restoring import is_lost, mark_damaged
 from drivetrain.spark.repair.recovery import Recovery
+from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.execution import Execution
-from drivetrain.spark.run.fragment_driver import DRAIN_S, POLL_S, FragmentDriver
+from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
 from drivetrain.spark.session import lost_java
 
 log = logging.getLogger(__name__)
@@ -78,27 +81,46 @@ class Attempt:
         self._work = work
         self._tell = tell
         self._before = before
+        self.has_ended = False
+        """Whether there is no further step."""
         self._cancelled = threading.Event()
         self._retired = threading.Event()
+        self._has_orders = threading.Event()
         self._drained = True
         self._is_running = False
         self._driver: FragmentDriver | None = None
         self._progress: FragmentProgress | None = None
         self._progress_s = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"attempt-{fragment}", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread; returns at once."""
-        self._thread.start()
+        self._now_s = 0.0
+        self._steps = self._run()
 
     def cancel(self, *, drain: bool) -> None:
         """End at the next batch boundary (`drain`) or now; may be repeated, from any thread."""
         self._drained = drain and (self._drained or not self._cancelled.is_set())
         self._cancelled.set()
+        self._has_orders.set()
 
     def retire(self) -> None:
         """Leave checkpoints, after the attempt has finished; returns at once. From any thread."""
         self._retired.set()
+        self._has_orders.set()
+
+    def wait_orders(self, wait_s: float) -> None:
+        """Wait until it is cancelled or retired, at most `wait_s`; for the caller of `step`."""
+        self._has_orders.wait(wait_s)
+        self._has_orders.clear()
+
+    def step(self, now_s: float) -> None:
+        """Do what can be done without waiting; to be repeated until `has_ended`. `now_s` is monotonic."""
+        self._now_s = now_s
+        is_waiting = False
+        try:
+            next(self._steps)
+            is_waiting = True
+        except StopIteration:
+            return
+        finally:
+            self.has_ended = not is_waiting
 
     @property
     def progress(self) -> FragmentProgress | None:
@@ -109,12 +131,12 @@ class Attempt:
         """The user's counters since the attempt began. From any thread."""
         return {} if self._driver is None else self._driver.query.counts.user.values()
 
-    # -- in its thread ---------------------------------------------------------------------------------
+    # -- its steps -------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self) -> Steps[None]:
         outcome, error, lost = FragmentOutcome.FAILED, None, False
         try:
-            outcome = self._until_over()
+            outcome = yield from self._until_over()
         except BaseException as raised:  # noqa: BLE001 - the application master gets every error
             if self._cancelled.is_set():
                 outcome = FragmentOutcome.CANCELED
@@ -124,44 +146,56 @@ class Attempt:
             error, lost = _lost(error), True
         self._announce(outcome, error, lost)
         if outcome is FragmentOutcome.FINISHED and self._driver is not None:
-            self._serve_checkpoints(self._driver.query)
+            yield from self._serve_checkpoints(self._driver.query)
 
     def _announce(self, outcome: FragmentOutcome, error: DrivetrainError | None, lost: bool = False) -> None:
         view = None if error is None else error_view(error)
         retryable = error is None or is_retryable(error, running=True)
         self._tell(AttemptChanged(self.fragment, self.number, outcome, view, retryable, lost))
 
-    def _serve_checkpoints(self, query: FragmentQuery) -> None:
+    def _serve_checkpoints(self, query: FragmentQuery) -> Steps[None]:
         """Keep the finished query for checkpoints, in which its sinks may publish, until it is retired."""
         query.forget_error()
-        while not self._retired.wait(POLL_S) and not query.has_failed:
-            pass
+        while not self._retired.is_set() and not query.has_failed:
+            yield
         failure = query.error
         query.stop()
         if failure is not None and not self._retired.is_set():
             self._announce(FragmentOutcome.FAILED, error_of(failure, f"fragment {self.fragment}"))
 
-    def _until_over(self) -> FragmentOutcome:
+    def _until_over(self) -> Steps[FragmentOutcome]:
         if self._before is not None:
             self._before.retire()
-            self._before._thread.join()
+            while not self._before.has_ended:
+                yield
             self._before = None
         execution = self._work.execution()
         lock = execution.rundir.fragment_lock(self.fragment)
-        java = lost_java.java_process()
-        mark = lock.acquire(PREDECESSOR_S, None if java is None else java.pid, self._cancelled.is_set)
         outcome = None
         try:
+            mark = yield from self._locked(lock)
             self._require_state(execution)
             self._work.flow.attempted(self.fragment, self.number)
             with self._work.compiling:
                 query = execution.fragment(self.fragment, mark)
             recovery = Recovery(execution, log.info, self._work.compiling)
-            driver = self._driver = FragmentDriver(query, recovery, lambda: self._can_restore(execution))
-            outcome = self._drive(driver)
+            driver = self._driver = FragmentDriver(
+                query, recovery, lambda: self._can_restore(execution), self._work.begin_recovery
+            )
+            outcome = yield from self._drive(driver)
             return outcome
         finally:
             self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
+
+    def _locked(self, lock: FragmentLock) -> Steps[str]:
+        """Wait for the fragment's lock; returns the last holder's mark."""
+        java = lost_java.java_process()
+        deadline_s = self._now_s + PREDECESSOR_S
+        while (mark := lock.take(None if java is None else java.pid)) is None:
+            if self._cancelled.is_set() or self._now_s > deadline_s:
+                raise lock.refusal()
+            yield
+        return mark
 
     def _require_state(self, execution: Execution) -> None:
         """Raise RestoreNeededError if the state of an earlier attempt is lost."""
@@ -179,7 +213,7 @@ class Attempt:
         """Mark the fragment's state as damaged; returns whether a checkpoint can replace it."""
         return execution.context.transactional and mark_damaged(execution.rundir, self.fragment)
 
-    def _drive(self, driver: FragmentDriver) -> FragmentOutcome:
+    def _drive(self, driver: FragmentDriver) -> Steps[FragmentOutcome]:
         if self._cancelled.is_set():
             return FragmentOutcome.CANCELED
         driver.start()
@@ -188,10 +222,12 @@ class Attempt:
             driver.step(lambda query: self._note_progress(query, final=query.state is FragmentState.FINISHED))
             if driver.is_finished:
                 return FragmentOutcome.FINISHED
-            self._cancelled.wait(POLL_S)
+            yield
         if self._drained:
             driver.drain()
-            driver.wait_drained(time.monotonic() + DRAIN_S, lambda: self._drained)
+            deadline_s = self._now_s + DRAIN_S
+            while self._drained and driver.is_draining and self._now_s < deadline_s:
+                yield
         return FragmentOutcome.CANCELED
 
     def _announce_running(self, driver: FragmentDriver) -> None:
@@ -207,9 +243,8 @@ class Attempt:
         lock.release()
 
     def _note_progress(self, query: FragmentQuery, *, final: bool = False) -> None:
-        now = time.monotonic()
         known = self._progress
-        if not final and known is not None and now - self._progress_s < _PROGRESS_S:
+        if not final and known is not None and self._now_s - self._progress_s < _PROGRESS_S:
             return
         out, into, late, dead = query.counts.copied()
         taken, total = 0, 0 if query.trunk.sources else None
@@ -218,7 +253,7 @@ class Attempt:
             taken += position.done
             total = None if position.total is None or total is None else total + position.total
         progress = query.progressed()
-        self._progress_s = now
+        self._progress_s = self._now_s
         with contextlib.suppress(OSError):  # the figure is missing then; what runs finds out by itself
             disk = shutil.disk_usage(query.directory)
             # Some file systems have no size (0), or one that no report can hold.

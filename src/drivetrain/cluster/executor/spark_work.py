@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from drivetrain.api import Application
@@ -36,12 +37,17 @@ from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.private_files import Writers
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participants import Answer, Send
 from drivetrain.spark.flow.flow_book import FlowBook
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
+from drivetrain.spark.repair.recovery import Recovering, Underway
+from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import execution as spark_execution
 from drivetrain.spark.run.execution import Execution
+from drivetrain.spark.run.host import SPARK, Host
 from drivetrain.spark.run.results import is_source, outputs
 from drivetrain.spark.session import spark_session as spark_session
 
@@ -62,10 +68,22 @@ def executor_config(launch: LaunchFile) -> Config:
 
 
 class Work:
-    """The application of one executor. `preparer` identifies one application master process."""
+    """The application of one executor, on `host`. `preparer` identifies one application master process.
 
-    def __init__(self, launch: LaunchFile, config: Config, preparer: str) -> None:
+    `begin_recovery` begins a recovery, whose steps it takes, by default in a thread.
+    """
+
+    def __init__(
+        self,
+        launch: LaunchFile,
+        config: Config,
+        preparer: Preparer,
+        host: Host = SPARK,
+        begin_recovery: Callable[[str, Steps[FragmentQuery]], Underway] = Recovering,
+    ) -> None:
         self.config = config
+        self.begin_recovery = begin_recovery
+        """For the drivers of this executor's attempts."""
         self.compiling = threading.Lock()
         """Held while a fragment is compiled, as fragments share objects that compiling creates."""
         self.flow = FlowBook(config, epoch=launch.epoch)
@@ -74,6 +92,7 @@ class Work:
         """Functions that send to fragments of other processes, and to the coordinator of checkpoints."""
         self._launch = launch
         self._preparer = preparer
+        self._host = host
         self._lock = threading.RLock()
         self._application: Application | None = None
         self._plan: Plan | None = None
@@ -125,20 +144,21 @@ class Work:
         resumed = not begins and rundir.started
         if finished:
             if first:
-                rundir.note_prepared(self._preparer, rundir.prepared_schemas())
+                rundir.preparation.note(self._preparer, rundir.preparation.schemas)
         elif first:
             self._execution = spark_execution.prepare(
                 plan,
                 rundir,
                 self.config,
                 flow=self.flow,
+                host=self._host,
                 fresh=fresh,
                 replay_from_ms=replay_from_ms,
                 savepoint=savepoint,
             )
-            rundir.note_prepared(self._preparer, self._execution.schemas())
+            rundir.preparation.note(self._preparer, self._execution.schemas())
         else:
-            self._execution = spark_execution.join(plan, rundir, self.config, self.flow)
+            self._execution = spark_execution.join(plan, rundir, self.config, self.flow, self._host)
         if first:
             rundir.share()
         views = tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))
@@ -169,7 +189,7 @@ class Work:
             if self._execution is None:
                 rundir = self._joined()
                 _, plan, _ = self._load()
-                execution = spark_execution.join(plan, rundir, self.config, self.flow)
+                execution = spark_execution.join(plan, rundir, self.config, self.flow, self._host)
                 self._bind(execution)
                 self._execution = execution
             return self._execution

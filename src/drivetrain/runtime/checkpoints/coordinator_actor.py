@@ -50,7 +50,7 @@ from drivetrain.core.checkpoint.transaction import (
     Transaction,
 )
 from drivetrain.core.waiting.purgatory import DelayedOperation
-from drivetrain.errors import DiskFullError, OutputError, PeerViolationError
+from drivetrain.errors import DiskFullError, OutputError, PeerViolationError, UnavailableError
 
 if TYPE_CHECKING:
     from drivetrain.config import Config
@@ -169,7 +169,7 @@ class CheckpointActor(Actor):
         try:
             for effect in effects:
                 await self._perform(effect)
-        except (OutputError, DiskFullError) as error:
+        except (OutputError, DiskFullError, UnavailableError) as error:
             self._core = None  # it is ahead of the persisted state, from which a new one continues
             self._has_news = True
             if self._last_error != str(error):

@@ -136,7 +136,6 @@ class Participation:
         self._stateful: Final = None if stateful is None else query.plan.graph.nodes[stateful].operation
         self._logs: Final = [*query.readers.values(), *(s.store for s in query.trunk.stored.values())]
         self._released: Final = query.directory / RELEASED
-        (query.directory / ANEW).unlink(missing_ok=True)
         inputs = [*query.readers, *([COORDINATOR] if query.trunk.sources else [])]
         # Its files are of the current life and complete: lost ones were restored before a query was created.
         query.figures.publishes_later = lambda: bool(self._own_sinks())
@@ -158,6 +157,8 @@ class Participation:
 
     def start(self) -> None:
         """Take part from now on."""
+        # Not when it is compiled: an attempt that has not started its query yet has no state to lose.
+        (self._query.directory / ANEW).unlink(missing_ok=True)
         if self._is_transactional:
             if self._files.life(self.fragment) == NO_LIFE:
                 # Noted before its first batch can be lost: it has begun once others can have its output.

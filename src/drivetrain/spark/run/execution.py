@@ -328,10 +328,10 @@ def _validate_sources(plan: Plan) -> None:
             check_source(node.operation.any_source)
 
 
-def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook) -> Execution:
-    """An application that another process has prepared (`rundir.note_prepared`); `rundir` is shared."""
-    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config), flow)
-    for id, schema in rundir.prepared_schemas().items():
+def join(plan: Plan, rundir: RunDirectory, config: Config, flow: FlowBook, host: Host = SPARK) -> Execution:
+    """An application that another process has prepared (`rundir.preparation`); `rundir` is shared."""
+    execution = _started(plan, rundir, config, open_sinks(plan, rundir, config), flow, host)
+    for id, schema in rundir.preparation.schemas.items():
         execution.context.schemas[id] = StructType.fromJson(schema)
     return execution
 

@@ -25,7 +25,6 @@ Called by `embedded` and by the cluster's executor.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from drivetrain.core.job.run_progress import FragmentState
@@ -158,11 +157,6 @@ class FragmentDriver:
     def is_draining(self) -> bool:
         """Whether the batch that was running at the request to drain still runs."""
         return self.query.active and self.query.busy
-
-    def wait_drained(self, deadline_s: float, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Wait until no batch runs, until `deadline_s` (monotonic), or until `goes_on()` is false."""
-        while goes_on() and self.is_draining and time.monotonic() < deadline_s:
-            time.sleep(POLL_S)
 
     def stop(self) -> None:
         """Stop the query, and a recovery; the next attempt runs the uncommitted batch again."""

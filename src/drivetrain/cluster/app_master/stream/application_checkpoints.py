@@ -14,6 +14,7 @@ If this process dies at any point, the next application master recovers from the
 Invariants:
 
 1. The job is not concluded before everything is published (`is_all_published`).
+2. An application master that another one has replaced changes no record.
 
 Called by `checkpoint_relay`. Imports neither pyspark nor pyarrow.
 """
@@ -42,6 +43,7 @@ from drivetrain.core.checkpoint.transaction import (
     CheckpointRecord,
     Command,
     ParticipantEvent,
+    Transaction,
 )
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UnavailableError
@@ -56,9 +58,11 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
 )
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 
 _LAST_MS: Final = 60_000
+_AGAIN_MS: Final = 5_000
 _ANSWER_MS: Final = 10_000
 """How much longer than its own timeout a request may take."""
 
@@ -74,6 +78,7 @@ class CheckpointNews(Message, frozen=True, tag="dt.local.app.checkpoint-news"):
 class ApplicationCheckpoints:
     """The checkpoints of the planned application; `clock_ms` returns the application's clock.
 
+    `me` is the application master as the state directory notes it; another one's decisions are not replaced.
     `tell(fragment, input, command)` sends a command to a fragment, by one of its inputs.
     """
 
@@ -83,6 +88,7 @@ class ApplicationCheckpoints:
         planned: Planned,
         plan: Plan,
         config: Config,
+        me: Preparer,
         clock_ms: Callable[[], int | None],
         tell: Callable[[str, str, Command], None],
     ) -> None:
@@ -104,13 +110,18 @@ class ApplicationCheckpoints:
         self._is_all_published = not self.are_made
         self._is_last_wanted = False
         files = CheckpointFiles(self._rundir.home)
-        me = context.me
+        owner = context.me
+
+        def persist(transaction: Transaction) -> None:
+            with self._rundir.preparation.while_prepared_by(me):
+                files.persist(transaction)
+
         host = CheckpointHost(
             files.transaction,
-            files.persist,
-            lambda effect: self._take(effect, me),
-            lambda figures: me.tell(CheckpointNews(figures=figures)),
-            lambda error: me.tell(CheckpointNews(failed=str(error))),
+            persist,
+            lambda effect: self._take(effect, owner),
+            lambda figures: owner.tell(CheckpointNews(figures=figures)),
+            lambda error: owner.tell(CheckpointNews(failed=str(error))),
         )
         fragments = [f.id for f in plan.fragments]
         self._actor: Final = context.spawn(
@@ -156,7 +167,7 @@ class ApplicationCheckpoints:
             self._context.pipe_to_self(
                 self._actor.ask(WantCheckpoint(_LAST_MS), CheckpointMade, timeout_ms=_LAST_MS + _ANSWER_MS),
                 lambda made: Call(functools.partial(self._made_last, made.record, then)),
-                lambda _: Call(functools.partial(self._made_last, None, then)),
+                lambda _: Call(functools.partial(self._ask_later, then)),
             )
         return self._is_all_published
 
@@ -164,6 +175,11 @@ class ApplicationCheckpoints:
         self._is_last_wanted = False
         self._is_all_published = record is not None
         then()  # without a record `then` requests another; the figures show what delays it
+
+    def _ask_later(self, then: Callable[[], None]) -> None:
+        """The coordinator does not answer, or has failed too often: then it would refuse at once for ever."""
+        again = Call(functools.partial(self._made_last, None, then))
+        self._context.timers.start_once("last checkpoint", again, delay_ms=_AGAIN_MS)
 
     def save(self, message: MakeSavepoint, asker: ActorRef) -> None:
         """Make a savepoint; the asker gets `SavepointMade` when it is complete or has failed."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivetrain.actor import ActorRef, Context, Message
+from drivetrain.cluster.app_master.own_messages import Setup
 from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
     CheckpointNews,
@@ -37,6 +38,8 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config import Config
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Command
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.runtime.preparation import Preparer
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,10 @@ class CheckpointPort:
 class CheckpointTraffic:
     """The checkpoints of one application, for its application master of this epoch."""
 
-    def __init__(self, context: Context, epoch: int, config: Config, port: CheckpointPort) -> None:
+    def __init__(self, context: Context, setup: Setup, config: Config, port: CheckpointPort) -> None:
         self._context: Final = context
-        self._epoch: Final = epoch
+        self._epoch: Final = setup.epoch
+        self._me: Final = Preparer(setup.app_id, setup.epoch, str(context.me.path))
         self._config: Final = config
         self._port: Final = port
         self._made: ApplicationCheckpoints | None = None
@@ -76,7 +80,13 @@ class CheckpointTraffic:
                 self._made.failed(fragment, "it has started again")
         elif do_all_run and planned is not None and planned.plan is not None:
             self._made = ApplicationCheckpoints(
-                self._context, planned, planned.plan, self._config, self._port.clock_ms, self._tell_command
+                self._context,
+                planned,
+                planned.plan,
+                self._config,
+                self._me,
+                self._port.clock_ms,
+                self._tell_command,
             )
 
     def moved(self, fragment: str, attempt: int, executor: str) -> None:
@@ -125,10 +135,14 @@ class CheckpointTraffic:
         """The figures for users; None before the first."""
         return None if self._made is None else self._made.figures
 
-    @property
-    def owes(self) -> bool:
-        """Whether finished fragments may have prepared output that is not published yet."""
-        return self._made is not None and self._made.owes
+    def owes(self, planned: Planned) -> bool:
+        """Whether finished fragments may have prepared output that is not published yet.
+
+        They may before there are checkpoints, too: a fragment may finish before another one runs.
+        """
+        if self._made is None:
+            return planned.plan is not None and makes_checkpoints(planned.plan, self._config)
+        return self._made.owes
 
     def is_all_published(self, then: Callable[[], None]) -> bool:
         """Whether all output of finished fragments is published; if not, calls `then` once it may be."""

@@ -114,7 +114,7 @@ class RunningJob:
         for execution in before:
             self.progress.close(execution.fragment, execution.attempt)
         self.perform(effects)
-        if had_finished and self._checkpoints.owes:
+        if had_finished and self._checkpoints.owes(self._planned):
             self._fail_finished(error, retryable=True)
 
     def take_report(self, report: ExecutorReport) -> None:

@@ -37,7 +37,7 @@ from drivetrain.cluster.app_master.stream.running_job import FRAGMENT, JOB, Runn
 from drivetrain.cluster.app_master.stream.stream_status import moment_of, status_of, waiting_for
 from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.messages.applications import ApplicationState
-from drivetrain.cluster.messages.executing import ExecutorReport, FragmentChanged, Known
+from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
 from drivetrain.cluster.messages.registration import AppMasterRegistered
@@ -79,7 +79,7 @@ class StreamAppMaster(ApplicationMaster):
             self.clock,
             lambda: self.end_state is not None,
         )
-        self._checkpoints = CheckpointTraffic(self.context, self.setup.epoch, self.config, port)
+        self._checkpoints = CheckpointTraffic(self.context, self.setup, self.config, port)
         self._way_back = GoingBack(
             self.setup, lambda: self.link.leader, self.ask, lambda ms: self.wake(GO_BACK, 0, ms)
         )
@@ -142,7 +142,9 @@ class StreamAppMaster(ApplicationMaster):
                 known = loaded is not None and loaded.running.fragment_changed(message)
                 self.context.reply(Known(known))
             case ExecutorReport() if message.epoch == self.setup.epoch:
-                if loaded is not None:
+                if self.pool.find(message.executor_id) is None:
+                    self._end_lost(message)
+                elif loaded is not None:
                     loaded.running.take_report(message)
             case ClockNews(effect) if loaded is not None:
                 if loaded.running.clock.take(effect):
@@ -156,6 +158,15 @@ class StreamAppMaster(ApplicationMaster):
             case _:
                 if not self._checkpoints.received(message):
                     self.context.unhandled(message)
+
+    def _end_lost(self, report: ExecutorReport) -> None:
+        """End an executor that was given up, because its worker is out of reach, and that lives nevertheless.
+
+        It holds the locks of its fragments, for which their next attempts wait.
+        """
+        if self.context.sender is not None:
+            why = f"{report.executor_id} was given up and replaced"
+            self.context.sender.tell(EndExecutor(self.setup.epoch, why), self.context.me)
 
     def answered(self, answer: Answered) -> None:
         """Handle an executor's answer to an errand, or the leader's to a restart request."""

@@ -1,0 +1,105 @@
+"""The note of who has prepared an application for executors, and the fence that follows from it.
+
+Problem: an application master that was given up may only be frozen. When it continues, it still believes that
+it decides on checkpoints, and would replace what its successor has decided.
+
+Design: one durable file, written by the executor that prepares the application, after all executors of the
+predecessor have ended. A process that decides for the application does so in `while_prepared_by`, which
+refuses all but the newest preparer. A file lock spans the look and the decision, so one that freezes between
+holds up its successor, which cannot prepare before that process continues or ends. An executor of the
+predecessor that is late does not prepare the application once more (`require_newest`).
+
+Invariants:
+
+1. After `note` nobody is in `while_prepared_by` of another preparer, or enters it.
+2. The preparers of one application have ascending epochs.
+
+Called by `run_directory`; application masters reach it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.file_lock import FileLock
+from drivetrain.runtime.run_notes import durable_notes, read_notes, write_notes
+
+LOCK: Final = "prepared.lock"
+"""The file of the lock; never deleted."""
+
+
+class Preparer(NamedTuple):
+    """One application master process: its application, its epoch, and its actor's path with incarnation."""
+
+    app_id: str
+    epoch: int
+    app_master: str
+
+
+class Preparation:
+    """The note in the state directory `directory` of one application."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory: Final = directory
+        self._notes: Final = durable_notes(
+            directory / "prepared.json",
+            "what executors have prepared",
+            "delete the file and start the application again: it is made anew",
+        )
+
+    @property
+    def by(self) -> Preparer | None:
+        """The newest preparer; None if there is none, or the directory is being cleared."""
+        noted = self._read().get("by")
+        return None if noted is None else Preparer(*noted)
+
+    def require_newest(self, preparer: Preparer) -> None:
+        """Raise UnavailableError if a later epoch of the same application has prepared it."""
+        by = self.by
+        if by is not None and by.app_id == preparer.app_id and by.epoch > preparer.epoch:
+            raise self._replaced(preparer, by)
+
+    @property
+    def schemas(self) -> Mapping[str, Any]:
+        """The schemas of all channels, as Spark's JSON."""
+        return dict(self._read().get("schemas", {}))
+
+    def note(self, preparer: Preparer, schemas: Mapping[str, Any]) -> None:
+        """Record the preparer and the schemas; waits for a decision of an earlier one that is being made."""
+        with self._locked():
+            write_notes(self._notes, {"by": preparer, "schemas": dict(schemas)})
+
+    @contextmanager
+    def while_prepared_by(self, preparer: Preparer) -> Iterator[None]:
+        """Decide something for the application; raises UnavailableError unless `preparer` is the newest."""
+        with self._locked():
+            by = self.by
+            if by != preparer:
+                raise self._replaced(preparer, by)
+            yield
+
+    def _replaced(self, preparer: Preparer, by: Preparer | None) -> UnavailableError:
+        return UnavailableError(
+            "another application master has this application",
+            where=str(self._directory),
+            expected=f"{preparer.app_id}, epoch {preparer.epoch}",
+            got="nobody has prepared it" if by is None else f"{by.app_id}, epoch {by.epoch}",
+            remedy="none is needed: that one continues, and this one ends",
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = FileLock(self._directory / LOCK)
+        try:
+            lock.wait()
+            yield
+        finally:
+            lock.release()
+
+    def _read(self) -> dict[str, Any]:
+        # An incomplete directory is not a prepared one.
+        return {} if (self._directory / "clearing").exists() else read_notes(self._notes)

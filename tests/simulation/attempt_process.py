@@ -1,0 +1,235 @@
+"""The process of an executor in a simulated cluster: real actor, real attempts, an engine without Spark.
+
+What runs is real: `Executor`, `Work`, `Attempt` and all that they drive. `ExecutorProcess.run` takes the
+steps that threads take in production, in an order that it draws. When the process is killed its Java process
+may live on for a moment, and go on with what it has: commit a batch that has run, plan the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shell_engine import StandInEngine, StandInQuery
+from shell_process import SteppedPart, SteppedRecovery
+
+from drivetrain.actor import Actor, ActorPath, ActorSystem, Message
+from drivetrain.cluster.executor.executor import Executor
+from drivetrain.cluster.executor.fragment_attempt import Attempt
+from drivetrain.cluster.executor.spark_work import Work
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
+from drivetrain.cluster.messages.executing import CancelFragment, Deploy, FragmentChanged
+from drivetrain.cluster.messages.flow import RelayedWord
+from drivetrain.cluster.messages.launching import Launch, ProcessKind
+from drivetrain.runtime.preparation import Preparer
+from drivetrain.simulator import Node
+from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.spark.batch.fragment_query import FragmentQuery
+from drivetrain.spark.checkpoints.participation import Participation
+from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.repair.steps import Steps
+from drivetrain.spark.run.host import Host
+
+if TYPE_CHECKING:
+    from attempt_world import AttemptWorld
+
+
+TO_EXECUTORS = (Deploy, CancelFragment, RelayedWord, CheckpointCommand)
+TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedWord, CheckpointCommand)
+"""What its senders repeat, so that it may arrive twice."""
+REPEATED = 0.1
+"""How likely that is."""
+
+
+class Java:
+    """The Java process of an executor, as `subprocess` shows it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.is_alive = True
+
+    def poll(self) -> int | None:
+        return None if self.is_alive else 137
+
+    def wait(self, _timeout: float) -> int:
+        return 137
+
+
+class ExecutorEngine(StandInEngine):
+    """The engine of one executor; `others` are the queries that run in other processes."""
+
+    others: Callable[[], list[StandInQuery]]
+
+    def start(self, trunk: Any, name: str, checkpoint: Any, on_batch: Any) -> StandInQuery:
+        twins = [query for query in self.others() if query.checkpoint == checkpoint]
+        assert not twins, f"two executors run {name}"
+        return super().start(trunk, name, checkpoint, on_batch)
+
+
+class RepeatingExecutor(Executor):
+    """Gets some messages twice, the second time later."""
+
+    draw: Callable[[], float]
+
+    def act(self, message: Message) -> None:
+        super().act(message)
+        if isinstance(message, TO_EXECUTORS) and self.draw() < REPEATED:
+            repeat(self, message, self.draw())
+
+
+def repeat(actor: Actor, message: Message, after_s: float) -> None:
+    """Send an actor a message again that it has just got."""
+    context = actor.context
+    context.system.loop.call_later(after_s, context.me.tell, message, context.sender)
+
+
+class ExecutorProcess:
+    """One executor, from its launch to its death."""
+
+    def __init__(self, world: AttemptWorld, node: Node, launch: Launch, java: Java) -> None:
+        self.world = world
+        self.node = node
+        self.launch = launch
+        self.java = java
+        self.parts: list[Participation] = []
+        self.recoveries: list[SteppedRecovery] = []
+        self.attempts: list[Attempt] = []
+        self.left_over: list[StandInQuery] = []
+        """The queries of a dead process, with which its Java process may go on."""
+        self.is_nested = False
+        self.engine = ExecutorEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
+        self.engine.others = lambda: world.queries_beside(self)
+        host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
+        assert launch.app_master is not None
+        preparer = Preparer(launch.app_id, launch.epoch, launch.app_master)
+        self.work = Work(self.launch_file(), world.config, preparer, host, self.begin_recovery)
+        self.work.flow = FlowBook(
+            world.config, epoch=launch.epoch, monotonic_s=world.monotonic_s, wall_s=world.monotonic_s
+        )
+        application = world.drawn.built(0)
+        self.work._application, self.work._plan = application, world.drawn.plan  # instead of a user's file
+
+    def launch_file(self) -> LaunchFile:
+        launch = self.launch
+        return LaunchFile(
+            kind=ProcessKind.EXECUTOR,
+            launch_id=launch.launch_id,
+            app_id=launch.app_id,
+            epoch=launch.epoch,
+            spec=launch.spec,
+            slots=launch.slots,
+            owner=str(launch.owner.path),
+            app_master=launch.app_master,
+            code_directory="",
+            work_directory="",
+            worker_id="w",
+            worker_name="w",
+            worker="",
+            masters=[],
+            host=self.node.name,
+        )
+
+    def start(self, system: ActorSystem, end: Callable[[int], None]) -> None:
+        """Start the actor, and taking steps."""
+        assert self.launch.app_master is not None
+        app_master = system.reference(ActorPath.parse(self.launch.app_master))
+
+        def make() -> Executor:
+            made = RepeatingExecutor(self.launch_file(), self.work, app_master, end, self.attempts.append)
+            made.draw = self.node.random.random
+            return made
+
+        system.spawn(make, "executor")
+
+    def source(self, id: str) -> Any:
+        return self.world.drawn.source(id, lambda: self.node.random.randrange(0, 4))
+
+    def begin_recovery(self, _fragment: str, steps: Steps[FragmentQuery]) -> SteppedRecovery:
+        self.recoveries.append(SteppedRecovery(steps))
+        return self.recoveries[-1]
+
+    # -- its threads -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Whose turn it is does a little, until the process ends."""
+        draw = self.node.random
+        while True:
+            await asyncio.sleep(self.world.pace * draw.choice((0.001, 0.01, 0.03)))
+            now_s = self.world.monotonic_s()
+            self.attempts[:] = [attempt for attempt in self.attempts if not attempt.has_ended]
+            turns = self.turns_beside_attempts(now_s)
+            turns += [partial(attempt.step, now_s) for attempt in self.attempts]
+            if turns:
+                draw.choice(turns)()
+
+    def turns_beside_attempts(self, now_s: float) -> list[Callable[[], object]]:
+        queries = [query.step for query in self.engine.queries if query.is_active]
+        return [
+            *queries,
+            *queries,
+            *(recovery.step for recovery in self.recoveries if recovery.is_alive()),
+            *(partial(part.step, int(now_s * 1000)) for part in self.parts),
+        ]
+
+    def interrupt(self) -> None:
+        """In the middle of a step, others may have their turn: a batch and a checkpoint are two threads."""
+        if self.is_nested:
+            return
+        self.is_nested = True
+        try:
+            turns = [query.step for query in self.engine.queries if query.is_active]
+            turns += [partial(part.step, int(self.world.monotonic_s() * 1000)) for part in self.parts]
+            if turns:
+                self.node.random.choice(turns)()
+        finally:
+            self.is_nested = False
+
+    def is_blocked(self, query: StandInQuery) -> bool:
+        """Whether the batch of a query would wait, for its subscribers or for a snapshot that is taken."""
+        for attempt in self.attempts:
+            own = None if attempt._driver is None else attempt._driver.query
+            if own is not None and own.checkpoint == query.checkpoint:
+                return own.turn.locked() or self.work.flow.full(own.branches.stores) is not None
+        return False
+
+    # -- its end ---------------------------------------------------------------------------------------
+
+    def dies(self) -> None:
+        """The process is killed: from now on only its Java process does anything."""
+        self.left_over = [q for q in self.engine.queries if q.is_active and not q._is_running]
+
+    def bury(self, life: Life) -> None:
+        """Close what the dead process has left suspended; it can change nothing."""
+        context = Context()
+        context.run(CURRENT_LIFE.set, life)
+        for steps in [*(a._steps for a in self.attempts), *(r.steps for r in self.recoveries)]:
+            with contextlib.suppress(BaseException):
+                context.run(steps.close)
+
+    def go_on_without_python(self) -> None:
+        """A query that had run a batch commits it; one that had committed plans the next."""
+        if not self.left_over or not self.java.is_alive:
+            return
+        query = self.node.random.choice(self.left_over)
+        with contextlib.suppress(Exception):  # as a query of Spark that fails
+            if query._planned is None:
+                query._plan()
+            elif query._has_run:
+                query._commit(query._planned)
+
+
+def java_of(life: Life | None, processes: dict[str, ExecutorProcess]) -> Any:
+    """What `lost_java.java_process` returns in a process."""
+    process = None if life is None else processes.get(life.name)
+    return None if process is None else process.java
+
+
+def started(pid: int, processes: dict[str, ExecutorProcess]) -> str | None:
+    """What `fragment_lock` finds in /proc about a Java process."""
+    is_alive = any(p.java.pid == pid and p.java.is_alive for p in processes.values())
+    return str(pid) if is_alive else None

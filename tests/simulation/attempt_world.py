@@ -1,0 +1,365 @@
+"""A cluster whose executors run real attempts of fragments on one state directory, and all that befalls it.
+
+Masters and workers are those of `app_master_world`; the application master and its executors are real. A kill
+is an exception that nothing catches for good; from then on the process can change no file and send nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextvars import Context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_master_world import APP, PORT, SETTINGS, World
+from attempt_masters import RepeatingAppMaster, RestartingMaster
+from attempt_process import ExecutorProcess, Java, java_of, started
+from shell_application import DrawnApplication
+from shell_disk import Killed, StandInSink, Target, watching
+from shell_engine import StandInQuery
+
+from drivetrain.cluster.access.system_names import app_master_name, executor_name
+from drivetrain.cluster.app_master.own_messages import Setup
+from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
+from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
+from drivetrain.cluster.executor import spark_work
+from drivetrain.cluster.messages.launching import Launch
+from drivetrain.config import Config
+from drivetrain.core.checkpoint.transaction import Transaction
+from drivetrain.crash_points import CrashPoint, armed
+from drivetrain.runtime import fragment_lock
+from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.file_lock import FileLock
+from drivetrain.simulator import Node, Simulation
+from drivetrain.simulator.loop import SimulatedLoop
+from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.spark.prepare import opened_sinks
+from drivetrain.spark.session import lost_java
+
+MANY = {
+    "restart.attempts": "100000",
+    "restart.job-attempts": "100000",
+    "checkpoint.timeout": "20 s",
+}
+"""What befalls the application must not end it."""
+
+
+class AttemptWorld(World):
+    """The cluster, the state directory of the application below `place`, and the target of its sinks.
+
+    With `deaths` the process that comes to each of these points, one after the other, dies there, and nothing
+    else befalls anybody.
+    """
+
+    def __init__(
+        self, simulation: Simulation, place: Path, deaths: Sequence[CrashPoint] | None = None
+    ) -> None:
+        super().__init__(simulation, failures=0, refusals=simulation.random.choice((0, 0, 2)))
+        random = self.random
+        self.is_calm = False
+        self.place = place
+        self.target = Target(place / "target")
+        self.target.directory.mkdir()
+        self.drawn = DrawnApplication(random)
+        self.kills_left = random.choice((0, 2, 6, 20))
+        self.harms_left = random.choice((0, 0, 1, 3))
+        self.risk = random.choice((0.0005, 0.002, 0.01))
+        self.pace = random.choice((1, 3, 6))
+        """How long steps take: whether the application lasts longer than a failure is noticed."""
+        self.deaths = None if deaths is None else deque(deaths)
+        if deaths is not None:
+            self.kills_left = self.harms_left = 0
+        self.kills = self.zombies = self.java_left = self.harms = 0
+        self.is_one_machine = random.random() < 0.5
+        """Only there a Java process that outlives its executor is known, and waited for."""
+        self.processes: dict[str, ExecutorProcess] = {}  # by node
+        self.lives: dict[str, Life] = {}
+        self.locks_of: dict[Life, list[FileLock]] = {}
+        self.slept_s = 0.0
+        self.are_made = random.random() < 0.7 or deaths is not None
+        self.settings = MANY | {
+            "state.dir": str(place / "state"),
+            "checkpoint.mode": "on" if self.are_made else "off",
+            "checkpoint.interval": f"{random.choice((100, 300, 1000))} ms",
+            "channel.window-batches": str(random.choice((2, 4, 50))),
+            "app.executors": str(random.choice((1, 2, 2, 3))),
+            "app.executor-slots": "4",
+        }
+        self.config = Config.load(None, None, SETTINGS | self.settings)
+        self.newest_transaction = (-1, -1, -1)
+        """Life, round, and the checkpoint that is decided."""
+        self.broken: Exception | None = None
+        """What a step raised that must not raise anything."""
+
+    def monotonic_s(self) -> float:
+        """The clock of all processes; blocking waits make it run ahead of the loop's."""
+        return self.simulation.loop.time() + self.slept_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.slept_s += duration_s
+
+    # -- processes -------------------------------------------------------------------------------------
+
+    async def _master(self, node: Node) -> None:
+        system = await self.system(node, "master")
+        self.paths[node.name] = str(system.spawn(lambda: RestartingMaster(self, node), "master").path)
+
+    async def _app_master(self, node: Node) -> None:
+        self._born(node)
+        system = await self.system(node, app_master_name(APP, self.epoch))
+        masters = [f"m1:{PORT}", f"m2:{PORT}"]
+        setup = Setup(
+            APP, self.epoch, self.spec, masters, system.config, "", node.clock_ms, self.simulation.record
+        )
+        application, plan = self.drawn.built(0), self.drawn.plan
+        planned = Planned(vertices_of(plan), plan.graph, plan, application.name, application.naming_settings)
+
+        def make() -> StreamAppMaster:
+            self.actor = RepeatingAppMaster(setup, lambda: planned)
+            self.actor.draw = node.random.random
+            return self.actor
+
+        self.paths["am"] = str(system.spawn(make, "app-master").path)
+        self.app_system = system
+
+    async def _executor(self, node: Node, launch: Launch) -> None:
+        self._born(node)
+        process = ExecutorProcess(self, node, launch, Java(1_000 + len(self.processes)))
+        self.processes[node.name] = process
+        system = await self.system(node, executor_name(launch.app_id, launch.epoch, launch.launch_id))
+        process.start(system, lambda _: self.ending.add(launch.launch_id))
+        try:
+            await process.run()
+        except Exception as error:  # noqa: BLE001 - raised by `check`
+            self.broken = error
+
+    def _born(self, node: Node) -> None:
+        life = CURRENT_LIFE.get()
+        assert life is not None
+        self.lives[node.name] = life
+
+    def kill(self, launch_id: str) -> None:
+        """End an executor's process."""
+        node = self.executors[launch_id]
+        was_alive = node.is_alive
+        super().kill(launch_id)
+        if was_alive:
+            self._died(node.name)
+
+    def kill_executors(self) -> None:
+        """End all executors, with their Java processes."""
+        for launch_id in self.living():
+            self.kill(launch_id)
+        for process in self.processes.values():
+            process.java.is_alive = False
+
+    def kill_app_master(self) -> None:
+        """End the application master's process; a leader that notices starts the next."""
+        if self.app_master.is_alive:
+            self.app_master.crash()
+
+    def _died(self, name: str) -> None:
+        """What the kernel does for an executor's process that has ended."""
+        life = self.lives[name]
+        for lock in self.locks_of.pop(life, []):
+            lock.release()
+        process = self.processes.get(name)
+        if process is None:
+            return
+        process.dies()
+        lives_on = self.is_one_machine and self.random.random() < 0.7
+        process.java.is_alive = lives_on
+        self.java_left += lives_on
+
+        async def after() -> None:
+            process.bury(life)
+            for _ in range(self.random.randrange(1, 5) if lives_on else 0):
+                await self.simulation.sleep(self.random.choice((0.001, 0.3, 1.5)))
+                process.go_on_without_python()
+            process.java.is_alive = False
+            process.left_over = []
+
+        self.simulation.loop.create_task(after(), context=Context(), name=f"after {name}")
+
+    def host_name(self) -> str:
+        """The machine of the process that asks."""
+        life = CURRENT_LIFE.get()
+        process = None if life is None else self.processes.get(life.name)
+        if process is None or self.is_one_machine:
+            return "here"
+        return self.owner_worker[process.launch.launch_id].name
+
+    def queries_beside(self, process: ExecutorProcess) -> list[StandInQuery]:
+        """The queries that run in all other executors, and in what is left of their Java processes."""
+        found: list[StandInQuery] = []
+        for name, other in self.processes.items():
+            if other is process:
+                continue
+            if self.lives[name].is_alive:
+                found += [query for query in other.engine.queries if query.is_active]
+            elif other.java.is_alive:
+                found += other.left_over
+        return found
+
+    async def lead(self) -> None:
+        """The leader starts another application master when there is none; each executor has a process."""
+        while True:
+            await self.simulation.sleep(0.3)
+            if not self.app_master.is_alive and not self.is_over():
+                await self.simulation.sleep(self.random.uniform(0.0, 1.0))
+                await self.start_app_master()
+
+    # -- what happens to it ----------------------------------------------------------------------------
+
+    def before_change(self, path: str) -> None:
+        """A file is to be changed: the process may end here; one that has ended changes nothing."""
+        life = CURRENT_LIFE.get()
+        if life is None or not path.startswith(str(self.place)):
+            return
+        if not life.is_alive:
+            raise Killed
+        self.may_die(life, self.risk)
+
+    def reached(self, point: CrashPoint) -> None:
+        """At a point between two effects: the process may end here, or another of its threads go on."""
+        life = CURRENT_LIFE.get()
+        if life is None:
+            return
+        if not life.is_alive:
+            raise Killed
+        if self.deaths and self.deaths[0] is point:
+            self.deaths.popleft()
+            self.die(life)
+        self.may_die(life, self.risk * 10)
+        process = self.processes.get(life.name)
+        if process is not None and self.random.random() < 0.1:
+            process.interrupt()
+
+    def may_die(self, life: Life, chance: float) -> None:
+        if self.kills_left > 0 and self.random.random() < chance:
+            self.kills_left -= 1
+            self.die(life)
+
+    def die(self, life: Life) -> None:
+        """The process that is running ends here."""
+        self.kills += 1
+        if life.name in self.processes:
+            self.kill(self.processes[life.name].launch.launch_id)
+        else:
+            self.simulation.node(life.name).crash()  # an application master, perhaps one that was replaced
+        raise Killed
+
+    def harm(self) -> None:
+        """Damage a channel; or a fragment's state, when nothing runs, which would not look at it."""
+        state = next((self.place / "state").glob("shells-*"), None)
+        if state is None or self.harms_left <= 0:
+            return
+        self.harms_left -= 1
+        if self.are_made and self.random.random() < 0.5:
+            self.kill_executors()
+            self.harms += self.drawn.harm_state(state, self.random)
+        else:
+            self.harms += self.drawn.harm_channel(state, self.random)
+
+    # -- what must hold --------------------------------------------------------------------------------
+
+    def take_clock(self, clock_ms: int | None) -> None:
+        """A report's clock, which the registry keeps."""
+        if clock_ms is None:
+            return
+        self.clock_ms = max(clock_ms, self.clock_ms or clock_ms)
+
+    def hear_clock(self, clock_ms: int | None) -> None:
+        """What an application master that leads says its clock is: the next must not say less."""
+        if clock_ms is None:
+            return
+        assert clock_ms >= self.told_ms, f"the clock goes back from {self.told_ms} to {clock_ms}"
+        self.told_ms = clock_ms
+        if not self.harms:  # which may take fragments back, but not the clock
+            bound_ms = self.drawn.clock_bound_ms(next((self.place / "state").glob("shells-*")))
+            assert clock_ms <= bound_ms, f"the clock is {clock_ms}, and {bound_ms} are committed"
+
+    def persisted(self, transaction: Transaction) -> None:
+        """A transaction was persisted: what is decided is never taken back."""
+        record = -1 if transaction.record is None else transaction.record.txid
+        new = (transaction.life, transaction.round, record)
+        if any(now < before for now, before in zip(new, self.newest_transaction, strict=True)):
+            self.records.violations.append(f"checkpoints go back from {self.newest_transaction} to {new}")
+        self.newest_transaction = new
+
+    def check(self) -> None:
+        """What must hold at any time."""
+        if self.broken is not None:
+            raise self.broken
+        self.reap()
+        job = getattr(self.actor, "job", None) if self.app_master.is_alive else None
+        if self.actor is not None and job is not None:
+            job.check()
+            self.actor.pool.check()
+            self.hear_clock(self.actor.clock())
+        self.drawn.check_shown(self.target, together=self.are_made)
+        assert not self.records.violations, "; ".join(self.records.violations)
+
+
+@contextlib.contextmanager
+def attempt_world(
+    simulation: Simulation, deaths: Sequence[CrashPoint] | None = None
+) -> Iterator[AttemptWorld]:
+    """A world whose processes have its clock, its disk and its engine."""
+    memory = Path("/dev/shm")
+    with (
+        tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        world = AttemptWorld(simulation, Path(place), deaths)
+        _patch(patched, world)
+        with watching(world.before_change), armed(world.reached):
+            try:
+                yield world
+            finally:
+                simulation.loop._forget_done_tasks()  # while the failures of killed ones are ignored
+                for locks in world.locks_of.values():
+                    for lock in locks:
+                        lock.release()
+
+
+def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
+    opened, persist, keep = FileLock._opened, CheckpointFiles.persist, SimulatedLoop._keep_failure
+
+    def note_lock(lock: FileLock) -> int:
+        life = CURRENT_LIFE.get()
+        if life is not None and not lock.is_open:
+            world.locks_of.setdefault(life, []).append(lock)
+        return opened(lock)
+
+    def note_transaction(files: CheckpointFiles, transaction: Transaction) -> None:
+        persist(files, transaction)
+        world.persisted(transaction)
+
+    def keep_failure(loop: SimulatedLoop, task: Any, life: Life | None) -> None:
+        if task.done() and not task.cancelled() and isinstance(task.exception(), Killed):
+            return
+        keep(loop, task, life)
+
+    def failed(loop: Any, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), Killed):
+            loop.default_exception_handler(context)
+
+    world.simulation.loop.set_exception_handler(failed)
+    patched.setattr(FileLock, "_opened", note_lock)
+    patched.setattr(CheckpointFiles, "persist", note_transaction)
+    patched.setattr(SimulatedLoop, "_keep_failure", keep_failure)
+    patched.setattr(time, "monotonic", world.monotonic_s)
+    patched.setattr(time, "monotonic_ns", lambda: int(world.monotonic_s() * 1e9))
+    patched.setattr(time, "sleep", world.sleep)
+    patched.setattr(spark_work, "PREDECESSOR_S", 0.2)  # it blocks, and nobody else goes on meanwhile
+    patched.setattr(lost_java, "java_process", lambda: java_of(CURRENT_LIFE.get(), world.processes))
+    patched.setattr(socket, "gethostname", world.host_name)
+    patched.setattr(fragment_lock, "_started", lambda pid: started(pid, world.processes))
+    patched.setattr(opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target))

@@ -1,0 +1,164 @@
+"""The application that the simulations of shells run, drawn at random, and what its sinks have to show."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from shell_disk import Target
+from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, time_of_ms
+
+from drivetrain.api import Application, sinks, sources
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
+from drivetrain.core.plan.plan import Plan
+from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after, read_offsets
+
+
+class DrawnApplication:
+    """A chain, a fork, or a join, of two to four fragments, as the user has changed it so often.
+
+    The branches of some fragments differ from change to change; every third change is to code that fails.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._shape, self._seed = random.choice(("chain", "fork", "join")), random.getrandbits(64)
+        self.counts: dict[str, int] = {}
+        """How many messages each source has."""
+        self.plan: Plan = make_plan(self.built(0).graph())
+
+    def built(self, change: int) -> Application:
+        drawn, app = Random(self._seed), Application("shells")
+        differs = Random(self._seed + change)
+
+        def kept() -> str:
+            """The condition of a filter, which says what the branches are to do."""
+            shown = change if change and differs.random() < 0.8 else 0
+            return f"v >= -{shown}"
+
+        def read(name: str) -> Any:
+            self.counts[name] = drawn.randrange(0, 60)
+            made = app.read(sources.generate(rows=1), name=name).select(ts="timestamp_millis(id)", v="id")
+            return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()
+
+        stream = read("first")
+        if self._shape == "chain":
+            last = stream.filter(kept(), name="middle").cut().filter(kept(), name="last")
+            last.sink(sinks.none(), name="out")
+            last.sink(sinks.none(), name="also")
+        elif self._shape == "fork":
+            left = stream.filter(kept(), name="left").cut()
+            left.filter(kept(), name="behind").sink(sinks.none(), name="out")
+            stream.filter(kept(), name="right").sink(sinks.none(), name="other")
+        else:
+            both = stream.union(read("second"), name="both").filter(kept(), name="all")
+            both.sink(sinks.none(), name="out")
+            both.sink(sinks.none(), name="also")
+        return app
+
+    def source(self, id: str, draw: Callable[[], int]) -> StandInSource:
+        """A source, by its processor's id; `draw` says how many messages a batch takes."""
+        return StandInSource(self.first(id), self.counts[id], draw)
+
+    def first(self, source: str) -> int:
+        """The first message of a source."""
+        return 1_000 * (1 + list(self.counts).index(source))
+
+    def wanted(self) -> dict[str, Counter[int]]:
+        """What every sink must have shown in the end."""
+        found = Counter(
+            value
+            for id, count in self.counts.items()
+            for value in range(self.first(id), self.first(id) + count)
+        )
+        return {n.id: found for n in self.plan.graph.nodes.values() if n.operation.target is not None}
+
+    # -- what must hold ------------------------------------------------------------------------------
+
+    def check_shown(self, target: Target, *, together: bool) -> int:
+        """Nothing is shown twice, nothing that is unknown; `together`: all sinks show the same.
+
+        Returns how many rows are shown.
+        """
+        shown, wanted = shown_by(target), self.wanted()
+        for id, rows in shown.items():
+            assert max(Counter(rows).values(), default=1) == 1, f"{id} shows a message twice: {rows}"
+            assert set(rows) <= set(wanted[id]), f"{id} shows what nobody sent"
+        if together:
+            sets = {id: frozenset(shown.get(id, [])) for id in wanted}
+            assert len(set(sets.values())) == 1, f"the sinks show different cuts: {sets}"
+        return sum(map(len, shown.values()))
+
+    def check_end(self, target: Target) -> None:
+        """Every message is shown, once."""
+        shown = {id: Counter(rows) for id, rows in shown_by(target).items()}
+        assert {id: shown.get(id, Counter()) for id in self.wanted()} == self.wanted()
+
+    def clock_bound_ms(self, state: Path) -> int:
+        """The largest clock that is true of what every source's fragment has committed."""
+        bounds = []
+        for fragment in self.plan.fragments:
+            for id in [id for id in fragment.processors if id in self.counts]:
+                checkpoint = state / "fragments" / fragment.id / "checkpoint"
+                batch = committed(checkpoint)
+                _, offsets = read_offsets(checkpoint / "offsets" / str(batch)) if batch >= 0 else ({}, [])
+                taken = sum(json.loads(offset or "{}").get("n", 0) for offset in offsets)
+                newest = max((time_of_ms(self.first(id) + n) for n in range(taken)), default=NO_CLOCK_MS)
+                bounds.append(FINAL_CLOCK_MS if taken == self.counts[id] else newest - DISORDER_MS)
+        return min(bounds)
+
+    # -- damage --------------------------------------------------------------------------------------
+
+    def harm_state(self, state: Path, random: Random) -> bool:
+        """Lose a fragment's checkpoint, or the end of it; returns whether there was something to lose."""
+        fragment = random.choice([f.id for f in self.plan.fragments])
+        checkpoint = state / "fragments" / fragment / "checkpoint"
+        known = sorted(batch_numbers(checkpoint / "commits"))
+        if not known:
+            return False
+        if random.random() < 0.5:
+            shutil.rmtree(checkpoint)
+        else:
+            (checkpoint / "offsets" / str(known[-1])).unlink(missing_ok=True)
+        return True
+
+    def harm_channel(self, state: Path, random: Random) -> bool:
+        """Damage a segment or an entry that was not read yet; returns whether there was one."""
+        channel = random.choice(self.plan.channels)
+        store = ChannelStore(str(state / "channels" / channel.id))
+        numbers = store.numbers()
+        # What was taken and is not trimmed yet nobody repairs.
+        consumer = next(f for f in self.plan.fragments if f.id == channel.consumer_fragment)
+        checkpoint = state / "fragments" / consumer.id / "checkpoint"
+        newest = committed(checkpoint)
+        if newest >= 0 and not (checkpoint / "offsets" / str(newest)).exists():
+            return False
+        position = entries_after(checkpoint, newest, consumer.inputs).get(channel.id, 0)
+        unread = [n for n in numbers if n >= position]
+        if not unread:
+            return False
+        try:
+            entry = store.read_entry(random.choice(unread))
+        except DrivetrainError:
+            return False
+        paths = [segment.path for segment in entry.segments] or [f"log/{entry.number:020d}.json"]
+        file = state / "channels" / channel.id / random.choice(paths)
+        if not file.exists():
+            return False
+        if random.random() < 0.5:
+            file.unlink()
+        else:
+            file.write_bytes(file.read_bytes()[:-3])
+        return True
+
+
+def shown_by(target: Target) -> dict[str, list[int]]:
+    """What the sinks show, without the versions."""
+    return {id: [row % OF_A_VERSION for row in rows] for id, (_, rows) in target.shown().items()}
