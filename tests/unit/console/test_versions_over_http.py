@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from console_in_thread import ConsoleInThread
-from test_dead_letters import shop_state
+from test_dead_letters_over_http import shop_state
 from test_reading import HOSTILE
 
 from drivetrain import Application, agg, sinks, sources, windows
