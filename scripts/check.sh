@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the checks, cheapest first, and stops at the first stage that fails. Ends with the slowest tests, the time of
-# each stage and the number of tests. Lint, types and layers run side by side; tests run in two processes.
+# each stage and the number of tests. Lint, types and layers run side by side; tests run in two processes, integration
+# tests in three.
 #
 #   scripts/check.sh                 every check (make test)
 #   scripts/check.sh --quick         without integration and browser tests (make check)
@@ -76,7 +77,8 @@ case $kind in
     side_by_side "lint, types, layers" "ruff check ." "ruff format --check ." "mypy" "lint-imports"
     tests "unit and simulation" tests/simulation tests/unit
     if [ "$kind" = all ]; then
-      tests "integration" tests/integration
+      # Integration tests wait for Java, Kafka and each other: two of them leave a core idle a third of the time.
+      tests "integration" tests/integration --numprocesses 3
       tests "browser" tests/browser --numprocesses 0
     fi
     ;;
