@@ -17,6 +17,8 @@ from drivetrain.api.location import caller
 from drivetrain.api.operations import EventTime, Function
 from drivetrain.errors import GraphError
 
+_CONSTANTS = ("true", "false", "null")
+
 
 def event_time(
     column: Column | str,
@@ -65,10 +67,10 @@ def require_names_of_columns(operator: str, names: Iterable[object], expected: s
 
 
 def as_column(value: Column | str) -> Column:
-    """The column for a `Column`, a column's name, or SQL text."""
+    """The column for a `Column`, a column's name, or SQL text. The words true, false and null are SQL."""
     if isinstance(value, Column):
         return value
-    if value.isidentifier():
+    if value.isidentifier() and value.lower() not in _CONSTANTS:
         return col(value)
     words = value.split()
     if len(words) == 2 and words[0].lower() != "not" and all(word.isidentifier() for word in words):

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drivetrain import Application, F, agg, expr, sources
+from drivetrain.api.column_arguments import as_column
 from drivetrain.api.sql.check import fault_of
 from drivetrain.api.stream import Stream
 from drivetrain.errors import GraphError
@@ -168,3 +169,9 @@ def test_a_long_text_is_shown_around_the_place() -> None:
     assert shown[mark.index("^")] == ")"
     assert shown.startswith("  got: …")
     assert shown.endswith("…")
+
+
+@pytest.mark.parametrize("word", ["true", "FALSE", "null"])
+def test_true_false_and_null_are_sql_and_no_columns(word: str) -> None:
+    assert as_column(word).op == "function:expr"
+    assert as_column(f"{word}_").op == "function:col"
