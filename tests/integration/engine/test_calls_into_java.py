@@ -16,7 +16,7 @@ from drivetrain import Application, sinks, sources
 from drivetrain.config import Config
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 
-MOST_CALLS = 75
+MOST_CALLS = 45
 BATCHES = 4
 
 

@@ -40,6 +40,7 @@ from drivetrain.runtime.usable_cores import usable_cores
 from drivetrain.spark.session import local_files
 from drivetrain.spark.session.class_archive import java_options
 from drivetrain.spark.session.java import java_program
+from drivetrain.spark.session.java_classes import java_class, remember_classes
 from drivetrain.spark.session.kafka_connector import connector_jars, require_connector
 from drivetrain.spark.session.lost_java import filter_lost_java
 from drivetrain.spark.session.python_launcher import worker_python
@@ -58,6 +59,14 @@ _EXCLUDED = "spark.sql.optimizer.excludedRules"
 _MASTER_S = 5.0
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers that print its errors as JSON before they can be caught."""
+
+_SILENT = (
+    "org.apache.spark.sql.execution.streaming",
+    "org.apache.spark.sql.execution.datasources.v2.python",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+)
+"""Spark's loggers of errors that we report ourselves, and of each clean stop of a query."""
 
 
 _RUNNER_ENVIRONMENT = {
@@ -170,19 +179,11 @@ def session(config: Config, app_name: str = "drivetrain", *, kafka: bool = False
     for variable, value in _RUNNER_ENVIRONMENT.items():
         spark.sparkContext.environment.setdefault(variable, value)
     spark.sparkContext.setLogLevel("ERROR")
-    # Spark logs "query ... has been stopped" as an error for every clean stop: that is noise here.
-    jvm = spark._jvm
-    for name in (
-        "org.apache.spark.sql.execution.streaming",
-        "org.apache.spark.sql.execution.datasources.v2.python",
-    ):
-        jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(
-            name, jvm.org.apache.logging.log4j.Level.OFF
-        )
-    for name in ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager"):
-        jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(
-            name, jvm.org.apache.logging.log4j.Level.OFF
-        )
+    remember_classes(spark._jvm)
+    configurator = java_class(spark._jvm, "org.apache.logging.log4j.core.config.Configurator")
+    off = java_class(spark._jvm, "org.apache.logging.log4j.Level").OFF
+    for name in _SILENT:
+        configurator.setLevel(name, off)
     return spark
 
 
