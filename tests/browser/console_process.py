@@ -22,6 +22,8 @@ class RecordedConsole:
         self.directory: Final = directory
         self.entrance = ""
         """The address with the token that signs a browser in."""
+        self.is_entered = False
+        """Whether the browser of the tests is signed in."""
         self._port: Final = free_port()
         self._process: subprocess.Popen[str] | None = None
 
@@ -32,6 +34,7 @@ class RecordedConsole:
 
     def start(self) -> None:
         """Start it and wait for its address."""
+        self.is_entered = False
         self._process = subprocess.Popen(
             [sys.executable, str(PROGRAM), str(self._port), str(self.directory)],
             stdout=subprocess.PIPE,

@@ -49,15 +49,14 @@ class Dashboard:
             )
             return element
 
-        return WebDriverWait(self.browser, self.patience_s).until(
-            found, f"{selector} with {text!r}: {self.text()[:800]}"
-        )
+        return self._wait().until(found, f"{selector} with {text!r}: {self.text()[:800]}")
 
     def wait_until(self, expression: str, *arguments: Any) -> Any:
         """The value of an expression in JavaScript, once it is true."""
-        return WebDriverWait(self.browser, self.patience_s).until(
-            lambda _: self.script(f"return {expression}", *arguments), expression
-        )
+        return self._wait().until(lambda _: self.script(f"return {expression}", *arguments), expression)
+
+    def _wait(self) -> WebDriverWait[Chrome]:
+        return WebDriverWait(self.browser, self.patience_s, poll_frequency=0.05)
 
     def script(self, text: str, *arguments: Any) -> Any:
         """What a script returns."""

@@ -38,7 +38,7 @@ from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, CheckpointFailure, CheckpointFigures
 from drivetrain.core.checkpoint.transaction import Action, Phase
 from drivetrain.core.job.fragment_figures import Counters, FragmentFigures, LastBatch, Phases
-from drivetrain.core.job.history import SPAN_MS, STEP_MS, History
+from drivetrain.core.job.history import SPAN_MS, STEP_MS, History, Moment
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 
@@ -384,13 +384,23 @@ def _figures(one: Recorded, number: int, phases: Phases, elapsed_s: float) -> Fr
     )
 
 
-@functools.cache
 def history_of(app_id: str, now_ms: int) -> History:
     """The quarter of an hour before `now_ms`."""
-    one = next(each for each in recorded() if each.app_id == app_id)
-    times = range(now_ms - SPAN_MS, now_ms, STEP_MS)
-    statuses = [status_of(one, at_ms) for at_ms in times] if not one.state.is_over else []
-    return History(tuple(moment_of(status) for status in statuses if status is not None))
+    last_ms = now_ms - now_ms % STEP_MS
+    moments = (_moment(app_id, at_ms) for at_ms in range(last_ms - SPAN_MS, last_ms + 1, STEP_MS))
+    return History(tuple(moment for moment in moments if moment is not None))
+
+
+@functools.cache
+def _moment(app_id: str, at_ms: int) -> Moment | None:
+    one = _as_they_began()[app_id]
+    status = None if one.state.is_over else status_of(one, at_ms)
+    return None if status is None else moment_of(status)
+
+
+@functools.cache
+def _as_they_began() -> dict[str, Recorded]:
+    return {one.app_id: one for one in recorded()}
 
 
 def _channel(one: Recorded, id: str, rate: float, elapsed_s: float) -> ChannelProgress:
