@@ -34,6 +34,8 @@ _STATUSES: Final = {
     "application-over": 409,
     "key-reused": 409,
     "no-rollback": 409,
+    "only-in-cluster": 409,
+    "does-not-run": 409,
     "too-many": 429,
     "still-under-way": 504,
     "peer-violation": 502,

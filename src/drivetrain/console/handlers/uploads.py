@@ -87,6 +87,7 @@ async def plan(call: Call) -> PlannedUpload:
 
 async def submit(call: Call) -> Reply:
     """Submit an upload: 201 once the cluster has accepted it, 200 if it had accepted it before."""
+    call.services.require_cluster("take applications", "start it with drivetrain run")
     asked, key = _asked(call), call.request.headers.get(_KEY)
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:
         raise RequestError(

@@ -9,7 +9,6 @@ import asyncio
 
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.versions import Version, VersionGraph, VersionProcessor, Versions
-from drivetrain.console.kept_state import state_of
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call, Reply
 from drivetrain.core.change.graph_version import GraphVersion
@@ -60,7 +59,7 @@ async def roll_back(call: Call) -> Reply:
 
 async def _kept(call: Call) -> tuple[ApplicationView, GraphVersions]:
     view = await call.services.client.application(call.path["app"])
-    return view, (await state_of(call.services.planning, view)).versions
+    return view, (await call.services.state_of(view)).versions
 
 
 def _known(kept: GraphVersions, is_running: bool) -> list[KnownVersion]:

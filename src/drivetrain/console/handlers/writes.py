@@ -31,6 +31,7 @@ async def kill(call: Call) -> Reply:
 
 async def restart(call: Call) -> Reply:
     """Start an application again, with its state."""
+    call.services.require_cluster("start an application again", "start it with drivetrain run")
     client, view = call.services.client, await _view(call)
 
     async def doing() -> Mapping[str, str]:
@@ -41,6 +42,7 @@ async def restart(call: Call) -> Reply:
 
 async def replay(call: Call) -> Reply:
     """Have an application process messages again, from a moment on."""
+    call.services.require_cluster("begin a replay", "stop it, and give drivetrain run --replay-from")
     client, view, body = call.services.client, await _view(call), call.body
     assert isinstance(body, Replay)
 

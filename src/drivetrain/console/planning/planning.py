@@ -23,15 +23,14 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from drivetrain.cluster.client import Client
 from drivetrain.cluster.code_transfer import fetch
 from drivetrain.cluster.leader import LeaderSearch
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.code.cache import CodeCache
-from drivetrain.console.answers.graph import Graph
 from drivetrain.console.planning import processes
 from drivetrain.console.planning.requests import Outcome, PlanCode, PrepareUpload, StateName
 from drivetrain.console.problems import RequestError
+from drivetrain.core.picture.placed_graph import Graph
 from drivetrain.errors import InternalError, UserError
 from drivetrain.runtime.temporary_folders import make_temporary_folder
 
@@ -46,10 +45,11 @@ _USER: Final = "console"
 
 
 class Planning:
-    """Plans for the cluster of `client`, whose masters are HOST:PORT; each takes `timeout_ms` at most."""
+    """Plans, each of which takes `timeout_ms` at most; `search` finds the leader of the cluster that has the
+    applications' code (None: there is no cluster)."""
 
-    def __init__(self, client: Client, masters: list[str], timeout_ms: int) -> None:
-        self._search: Final = LeaderSearch(client.system, masters)
+    def __init__(self, search: LeaderSearch | None, timeout_ms: int) -> None:
+        self._search: Final = search
         self._timeout_s: Final = timeout_ms / 1000
         self.directory: Final = make_temporary_folder("drivetrain-console-")
         self._cache: Final = CodeCache(self.directory / "code")
@@ -108,6 +108,8 @@ class Planning:
         self._cache.use(spec.code, _USER)
         try:
             if self._cache.path(spec.code) is None:
+                if self._search is None:
+                    raise InternalError("code was asked for, and no cluster has it", where=spec.name)
                 await fetch(self._search, spec.code, self._cache, asyncio.to_thread, timeout_ms=FETCH_MS)
             directory = await asyncio.to_thread(self._cache.install, spec.code)
             with tempfile.TemporaryDirectory(dir=self.directory, prefix="plan-") as place:

@@ -17,7 +17,7 @@ from drivetrain.code.application_file import load_application
 from drivetrain.code.archive import unpack_upload
 from drivetrain.config import Config
 from drivetrain.console.answers.graph import PlannedUpload
-from drivetrain.console.planning.answers import graph_of, settings_of
+from drivetrain.console.planning.answers import settings_of
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     ARCHIVE,
@@ -28,6 +28,7 @@ from drivetrain.console.planning.requests import (
     PrepareUpload,
     StateName,
 )
+from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.private_files import private
 

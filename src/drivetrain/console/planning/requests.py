@@ -12,8 +12,9 @@ from msgspec import Meta
 
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView
-from drivetrain.console.answers.graph import Graph, PlannedUpload
+from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.states import KeptStates
+from drivetrain.core.picture.placed_graph import Graph
 
 REQUEST: Final = "request.json"
 OUTCOME: Final = "outcome.json"

@@ -13,7 +13,7 @@ from drivetrain.console.answers.cluster import Cluster, Configuration, Masters, 
 from drivetrain.console.answers.dead_letters import DeadLetters
 from drivetrain.console.answers.diagnosis import Diagnosis
 from drivetrain.console.answers.figures import History
-from drivetrain.console.answers.graph import Graph, PlannedUpload
+from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.operations import Logs, Operation, Operations, Replay, Savepoint, Submitted
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
@@ -35,6 +35,7 @@ from drivetrain.console.handlers import (
     writes,
 )
 from drivetrain.console.routes.route import V1, Route
+from drivetrain.core.picture.placed_graph import Graph
 
 _APP: Final = f"{V1}/applications/{{app}}"
 _GUEST: Final = Role.GUEST

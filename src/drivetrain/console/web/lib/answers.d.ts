@@ -56,6 +56,7 @@ export interface Workers {
 
 export interface Cluster {
   version: string;
+  shows: "cluster" | "runs";
   now_ms: number;
   leader: string | null;
   term: number;
@@ -221,77 +222,6 @@ export interface History {
   dead_letters: number[];
   disk_free_bytes: (number | null)[];
   fragments: Record<string, FragmentHistory>;
-}
-
-export interface Box {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}
-
-export interface GraphFragment {
-  fragment: string;
-  heading: string;
-  box: Box;
-  panels: Record<string, Box>;
-  stateful: string | null;
-  is_realtime: boolean;
-  obstacles: string[];
-}
-
-export interface GraphProcessor {
-  processor: string;
-  fragment: string;
-  kind: string;
-  how: string;
-  why: string;
-  text: string;
-  line: string;
-  place: string;
-  columns: string | null;
-  label: string;
-  details: string[];
-  box: Box;
-}
-
-export interface GraphChannel {
-  channel: string;
-  producer: string;
-  producer_fragment: string;
-  subscriber_fragment: string;
-  why: string;
-  label: string;
-  box: Box;
-}
-
-export interface GraphLine {
-  source: string | null;
-  target: string | null;
-  channel: string | null;
-  path: string;
-}
-
-export interface GraphSink {
-  processor: string;
-  target: string;
-  guarantee: string;
-  why: string;
-}
-
-export interface Graph {
-  application: string;
-  guarantee: string;
-  delivery: string;
-  latency: string;
-  is_bounded: boolean;
-  width: number;
-  height: number;
-  fragments: GraphFragment[];
-  processors: GraphProcessor[];
-  channels: GraphChannel[];
-  lines: GraphLine[];
-  sinks: GraphSink[];
 }
 
 export interface ApplicationSetting {
@@ -591,4 +521,75 @@ export interface VersionProcessor {
 export interface VersionGraph {
   number: number;
   processors: VersionProcessor[];
+}
+
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+export interface GraphFragment {
+  fragment: string;
+  heading: string;
+  box: Box;
+  panels: Record<string, Box>;
+  stateful: string | null;
+  is_realtime: boolean;
+  obstacles: string[];
+}
+
+export interface GraphProcessor {
+  processor: string;
+  fragment: string;
+  kind: string;
+  how: string;
+  why: string;
+  text: string;
+  line: string;
+  place: string;
+  columns: string | null;
+  label: string;
+  details: string[];
+  box: Box;
+}
+
+export interface GraphChannel {
+  channel: string;
+  producer: string;
+  producer_fragment: string;
+  subscriber_fragment: string;
+  why: string;
+  label: string;
+  box: Box;
+}
+
+export interface GraphLine {
+  source: string | null;
+  target: string | null;
+  channel: string | null;
+  path: string;
+}
+
+export interface GraphSink {
+  processor: string;
+  target: string;
+  guarantee: string;
+  why: string;
+}
+
+export interface Graph {
+  application: string;
+  guarantee: string;
+  delivery: string;
+  latency: string;
+  is_bounded: boolean;
+  width: number;
+  height: number;
+  fragments: GraphFragment[];
+  processors: GraphProcessor[];
+  channels: GraphChannel[];
+  lines: GraphLine[];
+  sinks: GraphSink[];
 }
