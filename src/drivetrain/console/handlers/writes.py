@@ -26,7 +26,7 @@ async def kill(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"state": (await client.kill(view.app_id)).state.value}
 
-    return _begun(call, "kill", view, doing())
+    return begun(call, "kill", view, doing())
 
 
 async def restart(call: Call) -> Reply:
@@ -37,7 +37,7 @@ async def restart(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"epoch": str((await client.restart(view.app_id)).epoch)}
 
-    return _begun(call, "restart", view, doing())
+    return begun(call, "restart", view, doing())
 
 
 async def replay(call: Call) -> Reply:
@@ -49,7 +49,7 @@ async def replay(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"epoch": str((await client.replay(view.app_id, body.replay_from)).epoch)}
 
-    return _begun(call, "replay", view, doing())
+    return begun(call, "replay", view, doing())
 
 
 async def savepoint(call: Call) -> Reply:
@@ -64,7 +64,7 @@ async def savepoint(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"place": str(await client.savepoint(view.app_id, place, body.timeout))}
 
-    return _begun(call, "savepoint", view, doing())
+    return begun(call, "savepoint", view, doing())
 
 
 async def operation(call: Call) -> Operation:
@@ -82,8 +82,9 @@ async def _view(call: Call) -> ApplicationView:
     return await call.services.client.application(call.path["app"])
 
 
-def _begun(call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]) -> Reply:
+def begun(call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]) -> Reply:
+    """The reply to a request that has begun an operation."""
     path = call.request.url.path
-    begun = call.services.operations.begin(kind, view.app_id, call.caller.name, doing, path)
+    operation = call.services.operations.begin(kind, view.app_id, call.caller.name, doing, path)
     root = call.request.scope.get("root_path", "")
-    return Reply(begun, 202, {"Location": f"{root}{V1}/operations/{begun.operation_id}"})
+    return Reply(operation, 202, {"Location": f"{root}{V1}/operations/{operation.operation_id}"})

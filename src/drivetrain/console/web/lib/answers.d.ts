@@ -27,6 +27,22 @@ export interface ApplicationSnapshot {
   job: Job | null;
 }
 
+export interface ProcessorChange {
+  processor: string;
+  fate: string;
+  why: string;
+  before: string | null;
+  after: string | null;
+}
+
+export interface PlannedChange {
+  against: number;
+  can_be_made: boolean;
+  verdict: string;
+  changes: ProcessorChange[];
+  graph: Graph;
+}
+
 export interface Master {
   address: string;
   leads: boolean;
@@ -240,7 +256,7 @@ export interface PlannedUpload {
 
 export interface Operation {
   operation_id: string;
-  kind: "kill" | "restart" | "replay" | "savepoint";
+  kind: "kill" | "restart" | "replay" | "savepoint" | "change" | "rollback";
   app_id: string;
   state: "running" | "succeeded" | "failed";
   asked_by: string;

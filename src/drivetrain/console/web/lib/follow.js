@@ -72,9 +72,10 @@ function take(event, data) {
 function takeSnapshot(data) {
   const { app_id, name } = data.application;
   if (app_id !== followed && name !== followed) return;
-  const isNew = store.snapshot.peek() == null;
+  const before = store.snapshot.peek()?.application;
   store.take(data);
-  if (isNew) void Promise.all([fetchGraph(app_id), beginCurves(app_id)]);
+  if (before == null) void Promise.all([fetchGraph(app_id), beginCurves(app_id)]);
+  else if (before.graph_version !== data.application.graph_version) void fetchGraph(app_id);
 }
 
 /** The applications of an earlier stream stay until this one has had the time to name them. */

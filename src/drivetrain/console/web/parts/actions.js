@@ -18,6 +18,14 @@ const LOOK_MS = 700;
 const latest = signal(/** @type {Operation | null} */ (null));
 
 /**
+ * Another part of the page has begun an operation: what comes of it is shown.
+ * @param {Operation} operation
+ */
+export function begun(operation) {
+  latest.value = operation;
+}
+
+/**
  * What a run of this machine cannot do while it runs is left out of its page.
  * @type {{kind: Kind, label: string, danger?: boolean, whenOver: boolean, inRuns: boolean}[]}
  */
@@ -97,12 +105,16 @@ const DOING = {
   restart: "Restarting it",
   replay: "Beginning the replay",
   savepoint: "Making a savepoint",
+  change: "Changing it; the new version is on trial",
+  rollback: "Going back; the version is on trial",
 };
 const DONE = {
   kill: "It has been killed",
   restart: "It is being started again",
   replay: "The replay begins",
   savepoint: "The savepoint is complete",
+  change: "It has changed: the new version is in force",
+  rollback: "It has gone back",
 };
 
 /**
