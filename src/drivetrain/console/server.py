@@ -99,7 +99,8 @@ async def serve(
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if of_runs:  # the run that has ended before its console shall be seen to have
+        if made.runs is not None:  # open pages shall keep the end of the run that this console is beside
+            made.runs.look_anew()
             await made.watch.look_last(LAST_LOOK_S)
         server.should_exit = True
         await serving

@@ -41,8 +41,16 @@ scripted = _scripted_cluster()
 class ConsoleInThread:
     """A console that runs in a thread; `http` is signed in by the link, as an admin."""
 
-    def __init__(self, directory: Path, cluster: scripted.ScriptedCluster, sets: dict[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cluster: scripted.ScriptedCluster,
+        sets: dict[str, str],
+        *,
+        of_runs: bool = False,
+    ) -> None:
         self.cluster = cluster
+        self._of_runs = of_runs
         self.world = cluster.world
         self.directory = directory / "console"
         self.access = AccessFile(self.directory)
@@ -89,7 +97,7 @@ class ConsoleInThread:
     def _run(self) -> None:
         async def run() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            await serve(self.config, self._stop, self._is_ready)
+            await serve(self.config, self._stop, self._is_ready, of_runs=self._of_runs)
 
         try:
             asyncio.run(run())

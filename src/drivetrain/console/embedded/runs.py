@@ -79,6 +79,10 @@ class EmbeddedRuns:
         """Look no more; the runs go on."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def look_anew(self) -> None:
+        """Have the next question answered from a new look, however fresh the last one is."""
+        self._looks.clear()
+
     # ---- reading
 
     async def applications(self) -> tuple[ApplicationLine, ...]:
