@@ -12,6 +12,7 @@ process then polls the state of the change, so that neither side keeps a connect
 
     {"ask":"status"}                          how the application is, with the version in force
     {"ask":"history"}, {"ask":"graph"}        its last quarter of an hour; what runs, with coordinates
+    {"ask":"threads"}                         the stacks of its threads, as text
     {"ask":"stop"}                            finish the running batches and end, as the first Ctrl-C
     {"ask":"change","proposal":"<32 hexadecimal digits>","against":1,"how":"update"}
     {"ask":"state"}, {"ask":"give-up","number":2}
@@ -55,7 +56,7 @@ _LOOK_S: Final = 0.1
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request; all fields but the first belong to changes."""
 
-    ask: Literal["change", "state", "give-up", "status", "history", "graph", "stop"]
+    ask: Literal["change", "state", "give-up", "status", "history", "graph", "threads", "stop"]
     proposal: str = ""
     against: int = 0
     how: Made = "update"
@@ -71,6 +72,7 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     status: JobStatus | None = None
     history: History | None = None
     graph: Graph | None = None
+    threads: dict[str, str] | None = None
 
 
 def ask_change(

@@ -156,6 +156,9 @@ def test_a_run_is_shown_with_the_figures_of_an_application_of_a_cluster(run: Run
     graph = run.get("/graph")
     assert {one["processor"]: one["how"] for one in graph["processors"]}["mark"] == "arrow"
     assert run.get("/history")["fragments"]["read"]["messages"][-1] >= 0
+    stacks = run.get("/threads")
+    assert "in _until_the_end" in stacks["python"], "the loop of the run"
+    assert "MicroBatchExecution" in stacks["java"], stacks["java"][:2_000]
     metrics = run.http.get(str(run.http.base_url).replace("api/v1/", "metrics")).text
     assert re.search(r'drivetrain_processor_dead_letters_total\{.*processor="mark".*\} 3', metrics), metrics
 

@@ -77,3 +77,13 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
     """The ends of logs, or what follows an offset."""
 
     pieces: tuple[LogPiece, ...]
+
+
+class Threads(msgspec.Struct, frozen=True, kw_only=True):
+    """The stacks of all threads of a run at one moment, as text: of its Python process, and of Spark's Java.
+
+    Names in it are those of users' functions and files: show it as text.
+    """
+
+    python: str
+    java: str

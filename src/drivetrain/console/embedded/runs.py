@@ -137,6 +137,14 @@ class EmbeddedRuns:
             raise InternalError("a run does not say what it runs", where=view.app_id)
         return answer.graph
 
+    async def threads(self, view: ApplicationView) -> dict[str, str]:
+        """The stacks of the threads of a run, as text; raises NobodyListensError when it does not run."""
+        look = await self._look(view.app_id)
+        answer = await self.in_thread(lambda: ask(look.rundir, ControlRequest("threads")))
+        if answer.threads is None:
+            raise InternalError("a run does not say what its threads do", where=view.app_id)
+        return answer.threads
+
     async def workers(self) -> tuple[WorkerView, ...]:
         """None: this is no cluster."""
         return ()

@@ -13,7 +13,7 @@ from drivetrain.console.answers.cluster import Cluster, Configuration, Masters, 
 from drivetrain.console.answers.dead_letters import DeadLetters
 from drivetrain.console.answers.diagnosis import Diagnosis
 from drivetrain.console.answers.figures import History
-from drivetrain.console.answers.operations import Logs
+from drivetrain.console.answers.operations import Logs, Threads
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
 from drivetrain.console.answers.states import KeptStates, StatefulProcessors
@@ -279,6 +279,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         MEDIA_TYPE,
         query=logs.FollowQuery,
         problems=(404, 429),
+    ),
+    Route(
+        "GET",
+        f"{_APP}/threads",
+        "getThreads",
+        "The stacks of the threads of a run of this machine.",
+        _USER,
+        logs.threads,
+        Threads,
+        problems=(404, 409),
     ),
     *WRITES,
 )

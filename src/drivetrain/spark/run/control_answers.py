@@ -41,6 +41,7 @@ class ControlAnswers:
             "status": lambda _: ControlAnswer(changes.state, status=reporter.status()),
             "history": lambda _: ControlAnswer(history=reporter.history()),
             "graph": lambda _: ControlAnswer(graph=reporter.graph()),
+            "threads": lambda _: ControlAnswer(threads=reporter.threads()),
             "stop": self._stop,
         }
 

@@ -49,6 +49,7 @@ from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.last_run import LastRun, forget_last_run, write_last_run
 from drivetrain.spark.batch.message_counts import together
 from drivetrain.spark.run.results import as_compiled, outputs
+from drivetrain.spark.run.thread_dump import threads_of
 
 if TYPE_CHECKING:
     from drivetrain.spark.run.application_versions import LoadedVersion
@@ -187,6 +188,10 @@ class RunReporter:
             if self._drawn is None or self._drawn[0] is not version:
                 self._drawn = version, graph_of(as_compiled(version.context))
             return self._drawn[1]
+
+    def threads(self) -> dict[str, str]:
+        """The stacks of its threads, in Python and in Java."""
+        return threads_of(self._execution.engine.spark)
 
     # -- parts -----------------------------------------------------------------------------------------
 

@@ -295,6 +295,11 @@ export interface Logs {
   pieces: LogPiece[];
 }
 
+export interface Threads {
+  python: string;
+  java: string;
+}
+
 export interface Problem {
   type: string;
   title: string;

@@ -13,6 +13,7 @@ import { ErrorsPage } from "./errors.js";
 import { GraphPage } from "./graph.js";
 import { LogsPage } from "./logs.js";
 import { StatesPage } from "./states.js";
+import { ThreadsPage } from "./threads.js";
 import { VersionsPage } from "./versions.js";
 
 /**
@@ -64,6 +65,13 @@ export const PAGES = [
     bad: () => true,
   },
   { id: "versions", label: "Versions", key: "v", page: VersionsPage, isThere: () => may("user") },
+  {
+    id: "threads",
+    label: "Threads",
+    key: "r",
+    page: ThreadsPage,
+    isThere: () => may("user") && isOfRuns.value && !isOver.value,
+  },
   { id: "logs", label: "Logs", key: "o", page: LogsPage, isThere: () => may("user") && !isOfRuns.value },
 ];
 
