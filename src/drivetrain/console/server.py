@@ -21,7 +21,6 @@ import uvicorn
 from drivetrain.actor.remote.remote_settings import is_loopback
 from drivetrain.cluster.client import Client, open_client
 from drivetrain.cluster.connection import masters_of
-from drivetrain.cluster.leader import LeaderSearch
 from drivetrain.config import Config
 from drivetrain.config.catalog import console as keys
 from drivetrain.console.access.access import Access
@@ -102,6 +101,7 @@ async def serve(
         if made.runs is not None:  # open pages shall keep the end of the run that this console is beside
             made.runs.look_anew()
             await made.watch.look_last(LAST_LOOK_S)
+        made.watch.end_streams()
         server.should_exit = True
         await serving
 
@@ -111,7 +111,8 @@ async def services(
     config: Config, link: str | None, port: int, *, of_runs: bool = False
 ) -> AsyncIterator[Services]:
     """What the console works with, for as long as this is entered."""
-    client, watched, search = _shown_runs(config) if of_runs else await _shown_cluster(config)
+    masters = [] if of_runs else masters_of(config)
+    client, watched = _shown_runs(config) if of_runs else await _shown_cluster(config, masters)
     planning: Planning | None = None
     made: Services | None = None
     directory = Path(config[keys.DIRECTORY])
@@ -119,7 +120,9 @@ async def services(
     recorder = Recorder(watched, directory)
     watch = Watch(watched, recorder)
     try:
-        planning = Planning(search, config[keys.PLANNING_TIMEOUT])
+        planning = Planning(
+            None if isinstance(client, EmbeddedRuns) else client, masters, config[keys.PLANNING_TIMEOUT]
+        )
         states = StateReading(planning.directory, config[keys.PLANNING_TIMEOUT])
         await recorder.open()
         access = Access(AccessFile(directory), link, port=port, prefix=prefix, is_secure=is_secure)
@@ -147,15 +150,15 @@ async def services(
         await client.close()
 
 
-async def _shown_cluster(config: Config) -> tuple[Client, Client, LeaderSearch]:
-    """The client of requests, that of looks, which take less time, and the search for code."""
-    client, masters = await open_client(config), masters_of(config)
-    return client, Client(client.system, masters, LOOK_MS), LeaderSearch(client.system, masters)
+async def _shown_cluster(config: Config, masters: list[str]) -> tuple[Client, Client]:
+    """The client of requests, and that of looks, which take less time."""
+    client = await open_client(config)
+    return client, Client(client.system, masters, LOOK_MS)
 
 
-def _shown_runs(config: Config) -> tuple[EmbeddedRuns, EmbeddedRuns, None]:
+def _shown_runs(config: Config) -> tuple[EmbeddedRuns, EmbeddedRuns]:
     runs = EmbeddedRuns(config)
-    return runs, runs, None
+    return runs, runs
 
 
 def _load(settings: uvicorn.Config) -> None:

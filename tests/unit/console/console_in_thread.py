@@ -86,11 +86,16 @@ class ConsoleInThread:
         """A client that has a token of this role."""
         return self.client(self.access.add_token(f"a-{role.shown}", role))
 
-    def close(self) -> None:
-        self.http.close()
+    def stop(self) -> None:
+        """Ask it to end, as a signal does."""
         assert self._loop is not None
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
+
+    def close(self) -> None:
+        self.http.close()
+        if self._thread.is_alive():
+            self.stop()
         self._thread.join(SLOW_S)
         assert not self._thread.is_alive()
 

@@ -26,6 +26,7 @@ from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.change_state import ChangeState
 from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
+from drivetrain.runtime.control_socket import NAME as CONTROL
 from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.last_run import NAME, LastRun, write_last_run
 from drivetrain.runtime.run_directory import RunDirectory
@@ -202,3 +203,20 @@ def test_what_only_a_cluster_can_do_is_refused(console: ConsoleInThread, request
     answer = console.http.request(method, f"{V1}{path}", content=None if method == "GET" else b"x = 1")
     assert (answer.status_code, answer.json()["code"]) == (409, "only-in-cluster")
     assert answer.json()["remedy"]
+
+
+def test_a_console_that_ends_sends_the_end_of_the_run_first(
+    console: ConsoleInThread, state: RunDirectory
+) -> None:
+    with running(state), console.http.stream("GET", f"{V1}/events", params={"app": "shop"}) as answer:
+        lines = answer.iter_lines()
+        next(line for line in lines if line.startswith("event: snapshot"))
+        status = msgspec.structs.replace(STATUS, state=JobState.FINISHED)
+        ended = msgspec.structs.replace(LAST, status=status)
+        write_last_run(state.path, ended)
+        (state.path / CONTROL).unlink()  # nobody listens any more
+        console.stop()
+        rest = list(lines)
+    snapshots = [line for line in rest if line.startswith('data: {"now_ms"') and '"diagnosis"' in line]
+    assert '"state":"succeeded"' in snapshots[-1]
+    assert rest[-3:-1] == ["event: end", 'data: {"problem":null,"remedy":null}']

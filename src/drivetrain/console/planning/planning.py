@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from drivetrain.cluster.client import Client
 from drivetrain.cluster.code_transfer import fetch
 from drivetrain.cluster.leader import LeaderSearch
 from drivetrain.cluster.messages.applications import ApplicationSpec
@@ -53,11 +54,13 @@ _USER: Final = "console"
 
 
 class Planning:
-    """Plans, each of which takes `timeout_ms` at most; `search` finds the leader of the cluster that has the
-    applications' code (None: there is no cluster)."""
+    """Plans for the cluster of `client`, whose masters are HOST:PORT; each takes `timeout_ms` at most.
 
-    def __init__(self, search: LeaderSearch | None, timeout_ms: int) -> None:
-        self._search: Final = search
+    Without a client there is no cluster that has the code of applications.
+    """
+
+    def __init__(self, client: Client | None, masters: list[str], timeout_ms: int) -> None:
+        self._search: Final = None if client is None else LeaderSearch(client.system, masters)
         self._timeout_s: Final = timeout_ms / 1000
         self.directory: Final = make_temporary_folder("drivetrain-console-")
         self._cache: Final = CodeCache(self.directory / "code")

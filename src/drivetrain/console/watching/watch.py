@@ -84,6 +84,8 @@ class Watch:
         self, client: Client | EmbeddedRuns, recorder: Recorder, *, every_s: float = EVERY_S
     ) -> None:
         self.board: Final = Board()
+        self.is_ending = False
+        """Whether the console ends: streams send what there is, and end."""
         self.boot: Final = secrets.token_hex(4)
         """Makes the numbers of this console's events differ from those of the one before."""
         self._client: Final = client
@@ -107,6 +109,11 @@ class Watch:
             if task is not None:
                 task.cancel()
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+
+    def end_streams(self) -> None:
+        """The console ends: have those who listen read what there is, and go."""
+        self.is_ending = True
+        self._ring()
 
     async def look_last(self, timeout_s: float) -> None:
         """Look once more at all that is watched: those who listen get how it was at the end."""
@@ -138,7 +145,7 @@ class Watch:
 
     async def wait_after(self, number: int, timeout_s: float) -> None:
         """Wait until the board has something newer than `number`, at most `timeout_s`."""
-        if self.board.newest <= number:
+        if self.board.newest <= number and not self.is_ending:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bell.wait(), timeout_s)
 

@@ -54,6 +54,8 @@ function onRefused(problem) {
  * @param {any} data
  */
 function take(event, data) {
+  // The console of a run ends with it, and comes back with another address if at all: the end stays on the page.
+  if (event === "end") return store.isOfRuns.peek();
   if (event === "begin" || event === "tick") setConsoleTime(data.now_ms);
   if (event === "begin" && !data.continues) beginList();
   else if (event === "snapshot") takeSnapshot(data);
@@ -66,6 +68,7 @@ function take(event, data) {
     keepApplications((id) => id !== data.app_id);
     if (data.app_id === followed) store.isGone.value = true;
   } else if (event === "tick") store.tick(data.now_ms);
+  return false;
 }
 
 /** @param {import("./store.js").Snapshot} data */
