@@ -36,12 +36,11 @@ def written() -> str:
 
 
 def structs() -> list[type[msgspec.Struct]]:
-    """The structs of `console.answers`, in the order of modules and lines."""
+    """The structs of `console.answers` and of the graph in them, in the order of modules and lines."""
     package = importlib.import_module("drivetrain.console.answers")
+    modules = pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
     found = []
-    for _, name, _ in sorted(
-        pkgutil.iter_modules(package.__path__, f"{package.__name__}."), key=lambda m: m.name
-    ):
+    for name in (*sorted(module.name for module in modules), "drivetrain.core.picture.placed_graph"):
         members = vars(importlib.import_module(name)).values()
         found += [
             m

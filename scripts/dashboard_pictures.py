@@ -49,7 +49,7 @@ def main() -> int:
         try:
             assert console.stdout is not None
             entrance = console.stdout.readline().strip()
-            browser = _browser(place)
+            browser = start_browser(place)
             try:
                 take(Dashboard(browser, entrance.partition("?")[0], entrance, patience_s=60))
             finally:
@@ -75,7 +75,8 @@ def take(dashboard: Dashboard) -> None:
         sys.stdout.write(f"{target.relative_to(ROOT)}: {target.stat().st_size // 1000} kB\n")
 
 
-def _browser(place: str) -> webdriver.Chrome:
+def start_browser(place: str) -> webdriver.Chrome:
+    """A browser without a window, with an empty profile."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
     for argument in ("--headless", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={place}/profile"):

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from drivetrain.api import Application, Task, agg, sinks, sources, windows
-from drivetrain.cluster.app_master.stream.stream_status import moment_of
 from drivetrain.cluster.messages.applications import (
     ApplicationLine,
     ApplicationSpec,
@@ -39,6 +38,7 @@ from drivetrain.core.checkpoint.checkpoint_figures import CheckpointDone, Checkp
 from drivetrain.core.checkpoint.transaction import Action, Phase
 from drivetrain.core.job.fragment_figures import Counters, FragmentFigures, LastBatch, Phases
 from drivetrain.core.job.history import SPAN_MS, STEP_MS, History, Moment
+from drivetrain.core.job.job_status import moment_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan
 

@@ -35,14 +35,13 @@ from drivetrain.config.catalog import console as keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.console import server
 from drivetrain.console.addresses import ConsoleAddress
-from drivetrain.console.answers.graph import Graph
 from drivetrain.console.answers.states import KeptStates
 from drivetrain.console.past import recorder
-from drivetrain.console.planning.answers import graph_of
 from drivetrain.console.planning.planning import Planning
 from drivetrain.console.planning.requests import ReadStates, StateName
 from drivetrain.console.state_reading import StateReading
 from drivetrain.core.job.history import NO_HISTORY, History
+from drivetrain.core.picture.placed_graph import Graph, graph_of
 from drivetrain.runtime.run_directory import RunDirectory
 
 NO_LEADER: Final = "no-leader"

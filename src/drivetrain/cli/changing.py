@@ -20,8 +20,8 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, print_line
 
 if TYPE_CHECKING:
+    from drivetrain.runtime.change_state import ChangeState
     from drivetrain.runtime.run_directory import RunDirectory
-    from drivetrain.spark.run.change_state import ChangeState
 
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TimeoutOption: TypeAlias = Annotated[
@@ -70,7 +70,7 @@ def perform(
 
 
 def _is_on_trial(rundir: RunDirectory, number: int) -> bool:
-    from drivetrain.spark.run.change_requests import asked_state
+    from drivetrain.runtime.control_requests import asked_state
 
     state = asked_state(rundir)
     return (state.number, state.stage) == (number, Stage.ON_TRIAL)
@@ -78,7 +78,7 @@ def _is_on_trial(rundir: RunDirectory, number: int) -> bool:
 
 def _give_up(rundir: RunDirectory, compared: Comparison, wait_s: float, *, yes: bool, as_json: bool) -> None:
     """Go back from the version in force, which is on trial: no other change is possible meanwhile."""
-    from drivetrain.spark.run.change_requests import ask_to_give_up, asked_state, wait_ended
+    from drivetrain.runtime.control_requests import ask_to_give_up, asked_state, wait_ended
 
     number = compared.old.number
     if not yes:
@@ -123,7 +123,7 @@ def _changed(
     as_json: bool,
 ) -> ChangeState:
     """The state of the change when it has ended, or after `wait_s` seconds if it has not."""
-    from drivetrain.spark.run.change_requests import ask_change, asked_state, wait_ended
+    from drivetrain.runtime.control_requests import ask_change, asked_state, wait_ended
 
     number = ask_change(rundir, version, code, compared.old.number, how)
     if not as_json:

@@ -74,7 +74,7 @@ def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -
 
 def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
     """Where an application has its state, and the version in force; raises UserError when there is none."""
-    from drivetrain.spark.run.find_application import directory_of
+    from drivetrain.runtime.find_application import directory_of
 
     rundir = directory_of(app, config)
     version = rundir.versions.in_force()

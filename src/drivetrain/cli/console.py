@@ -1,4 +1,4 @@
-"""`drivetrain console`: the console of a cluster, for browsers and programs, until Ctrl-C.
+"""`drivetrain console`: the console of a cluster, or of the runs of this machine, until Ctrl-C.
 
 Called by `cli.main`.
 """
@@ -17,8 +17,10 @@ from drivetrain.cli.until_signal import serve_until_signal
 from drivetrain.config import split_sets
 from drivetrain.config.catalog import console as keys
 from drivetrain.config.catalog import log as log_keys
+from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.console.addresses import ConsoleAddress
+from drivetrain.errors import UserError
 from drivetrain.terminal import print_line
 
 TOKEN_VARIABLE: Final = "_DRIVETRAIN_CONSOLE_TOKEN"  # noqa: S105 - the name of the variable
@@ -27,6 +29,14 @@ TOKEN_VARIABLE: Final = "_DRIVETRAIN_CONSOLE_TOKEN"  # noqa: S105 - the name of 
 
 def console_command(
     masters: MastersOption = None,
+    state_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--state-dir",
+            metavar="DIR",
+            help="Show what drivetrain run runs with its state in DIR, and no cluster; sets state.dir.",
+        ),
+    ] = None,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen at; sets console.host.")
     ] = None,
@@ -39,11 +49,19 @@ def console_command(
     config_file: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the console of a cluster: pages, REST, events and metrics; its address is printed."""
+    """Run the console of a cluster, or of the runs of this machine: pages, REST, events and metrics."""
     from drivetrain.console.requirements import require_packages
 
     require_packages()
+    if state_dir is not None and masters is not None:
+        raise UserError(
+            "a console shows a cluster or the runs of this machine",
+            got="--masters and --state-dir",
+            remedy="start one for each",
+        )
     given = cluster_sets(sets, masters)
+    if state_dir is not None:
+        given[run_keys.STATE_DIR.name] = state_dir
     if host is not None:
         given[keys.HOST.name] = host
     if port is not None:
@@ -58,7 +76,7 @@ def console_command(
     log_to_standard_error(config, process="console")
     from drivetrain.console.server import serve
 
-    # Of `drivetrain local`, which prints the address itself; then the token is in no log.
+    # Of the command that starts a console and prints its address: then the token is in no log.
     token = os.environ.pop(TOKEN_VARIABLE, None)
 
     def ready(console: ConsoleAddress) -> None:
@@ -67,4 +85,5 @@ def console_command(
         else:
             print_line(json.dumps(console.as_data) if as_json else f"console: {console.entry}", flush=True)
 
-    serve_until_signal(lambda stop: serve(config, stop, ready, token))
+    of_runs = state_dir is not None
+    serve_until_signal(lambda stop: serve(config, stop, ready, token, of_runs=of_runs))

@@ -24,7 +24,8 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.cluster_access import quiet_actors
-from drivetrain.cli.local_cluster import HOST, Box, LocalCluster, listens, require_alive
+from drivetrain.cli.console_port import HOST, listens
+from drivetrain.cli.local_cluster import Box, LocalCluster, require_alive
 from drivetrain.config import Config, split_sets
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.console.addresses import ConsoleAddress

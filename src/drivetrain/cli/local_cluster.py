@@ -30,10 +30,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from drivetrain.cli.arguments import LOCAL_CLUSTER_FILE
 from drivetrain.cli.console import TOKEN_VARIABLE
+from drivetrain.cli.console_port import HOST, free_port
 from drivetrain.cli.local_log import RotatedLog, follow_output
 from drivetrain.cli.local_secret import make_secret, needs_secret
 from drivetrain.cluster.parent import PARENT_VARIABLE
@@ -44,7 +44,6 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
 from drivetrain.runtime.usable_cores import usable_cores
 
-HOST: Final = "127.0.0.1"
 _END_S: Final = 25.0
 _DRAIN: Final = "5 s"
 _LOG_S: Final = 5.0
@@ -132,7 +131,7 @@ class LocalCluster:
 
     def start_console(self) -> ConsoleAddress:
         """Start a console of this cluster at its port, or at a free one when that is taken."""
-        port = _free_port(self._config[console.PORT])
+        port = free_port(self._config[console.PORT])
         address, token = address_of(self._config, HOST, port), secrets.token_urlsafe(24)
         own = {
             console.HOST.name: HOST,
@@ -211,13 +210,6 @@ class LocalCluster:
         )
 
 
-def listens(console: ConsoleAddress) -> bool:
-    """Whether the console takes connections."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((HOST, urlsplit(console.address).port)) == 0
-
-
 def require_alive(box: Box) -> None:
     """Raise UnavailableError with the end of the box's log when its process has ended."""
     status = box.process.poll()
@@ -228,19 +220,6 @@ def require_alive(box: Box) -> None:
             got=f"exit code {status}; its log ends with\n{box.last_lines()}",
             remedy="correct the cause shown in the log, and start again",
         )
-
-
-def _free_port(wanted: int) -> int:
-    """The port `wanted` if it is free, else another one that is."""
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise UserError("there is no free port for a console", remedy="give --no-console")
 
 
 def _require_free(port: int) -> None:

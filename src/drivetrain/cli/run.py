@@ -75,9 +75,47 @@ def run_command(
             help="Run until stopped, and restart with the state when a file of the application changes.",
         ),
     ] = False,
+    with_console: Annotated[
+        bool,
+        typer.Option("--console", help="Show the run in a browser; the address is printed."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run an application here until its input ends. Ctrl-C stops it cleanly; the same command resumes it."""
+    with _shown(sets, config_file, state_dir) if with_console else contextlib.nullcontext():
+        _run(
+            file,
+            sets,
+            config_file,
+            state_dir,
+            fresh=fresh,
+            replay_from=replay_from,
+            savepoint=savepoint,
+            watch=watch,
+            as_json=as_json,
+        )
+
+
+def _shown(
+    sets: list[str] | None, config_file: Path | None, state_dir: str | None
+) -> contextlib.AbstractContextManager[None]:
+    from drivetrain.cli.run_console import console_beside
+
+    return console_beside(parse_sets(sets, state_dir), config_file)
+
+
+def _run(
+    file: str,
+    sets: list[str] | None,
+    config_file: Path | None,
+    state_dir: str | None,
+    *,
+    fresh: bool,
+    replay_from: str | None,
+    savepoint: str | None,
+    watch: bool,
+    as_json: bool,
+) -> None:
     if watch:
         first = [*(["--fresh"] if fresh else []), *_option("--replay-from", replay_from)]
         first += _option("--from", savepoint)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, TextIO
 
 from rich.console import Group, RenderableType
@@ -21,8 +21,11 @@ from rich.progress_bar import ProgressBar
 
 from drivetrain.cli.channel_view import attention, show_delay
 from drivetrain.cli.checkpoint_view import failed_checkpoint, last_checkpoint
-from drivetrain.cli.run_situation import findings_of
+from drivetrain.core.diagnosis.diagnosis import diagnose
+from drivetrain.core.diagnosis.situation import Situation
+from drivetrain.core.diagnosis.status_situation import with_status
 from drivetrain.core.figures import show_clock, show_count, show_counted, show_rate, show_share, show_span
+from drivetrain.core.job.job_status import JobState, JobStatus
 from drivetrain.core.job.run_progress import (
     CheckpointsProgressed,
     FragmentState,
@@ -32,6 +35,7 @@ from drivetrain.core.job.run_progress import (
     RunStarted,
 )
 from drivetrain.core.job.run_state import FragmentView, RunState
+from drivetrain.core.job.run_status import fragments_of
 from drivetrain.terminal import Console, Table, Text, print_line
 
 _STOPPING: Final = "stopping after the batches in progress (Ctrl-C again stops at once)"
@@ -241,6 +245,14 @@ def _cells(view: FragmentView) -> list[RenderableType]:
         show_clock(progress.clock_ms),
         show_delay(progress),
     ]
+
+
+def findings_of(state: RunState) -> list[str]:
+    """The problems of a run, one line each, the worst first, worded as in `drivetrain explain`."""
+    begun = replace(state, fragments=tuple(view for view in state.fragments if view.progress is not None))
+    status = JobStatus(state.application, 1, JobState.RUNNING, 0, 0, fragments=fragments_of(begun))
+    situation = with_status(Situation(state.application), status)
+    return [f"{found.subject}: {found.what}" for found in diagnose(situation)]
 
 
 def _notes(state: RunState) -> list[str]:

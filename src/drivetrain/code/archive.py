@@ -191,6 +191,22 @@ class _Members:
         )
 
 
+def unpack_upload_or_file(upload: Path, code: Path, file: str) -> bool:
+    """Unpack an upload to the directory `code`, if it is a zip; else move it there as `file`. Says which.
+
+    `file` may be FILE.py:NAME. Raises as `unpack_upload`.
+    """
+    with open(upload, "rb") as begun:
+        is_archive = begun.read(2) == b"PK"
+    if is_archive:
+        unpack_upload(upload, code)
+    else:
+        path = code / file.partition(":")[0]
+        path.parent.mkdir(parents=True)
+        upload.rename(path)
+    return is_archive
+
+
 def _beside(file: Path) -> Iterator[Path]:
     folder = file.parent
     for path in sorted(folder.iterdir()):

@@ -7,7 +7,7 @@ Design: the planning process that makes the graph also returns what names the st
 kept with the graph. The directory is that of the application's configuration, relative to where it was
 submitted; the console reads it if it is mounted here too, as it must be for the workers.
 
-Called by `console.handlers.dead_letters`, `console.handlers.states` and `console.handlers.versions`.
+Called by `console.services`, for the handlers of dead letters, states and versions.
 """
 
 from __future__ import annotations

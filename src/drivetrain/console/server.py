@@ -27,6 +27,7 @@ from drivetrain.console.access.access import Access
 from drivetrain.console.access.access_file import AccessFile
 from drivetrain.console.access.audit import Audit
 from drivetrain.console.addresses import ConsoleAddress, address_of, prefix_of
+from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.endpoints import web_application
 from drivetrain.console.front import Front
 from drivetrain.console.metrics.collector import Metrics
@@ -43,6 +44,8 @@ LOOK_MS: Final = 4_000
 """How long one look at the cluster may take before it counts as out of reach."""
 MOST_REQUESTS: Final = 1_000
 """Connections and requests at once, streams included; beyond that the answer is 503."""
+LAST_LOOK_S: Final = 2.0
+"""How long the last look at what is watched may take when the console of a run ends."""
 _STOP_S: Final = 3
 
 
@@ -56,10 +59,16 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    config: Config, stop: asyncio.Event, ready: Callable[[ConsoleAddress], None], token: str | None = None
+    config: Config,
+    stop: asyncio.Event,
+    ready: Callable[[ConsoleAddress], None],
+    token: str | None = None,
+    *,
+    of_runs: bool = False,
 ) -> None:
     """Serve until `stop`; `ready` is called with the console's address once it listens. On loopback that has
-    a token to sign in with: `token`, or a random one.
+    a token to sign in with: `token`, or a random one. It shows a cluster, or the runs of this machine
+    (`of_runs`).
 
     Raises UserError when the address cannot be used, and what `open_client` raises.
     """
@@ -67,7 +76,7 @@ async def serve(
     listener = _listener(config)
     host, port = listener.getsockname()[:2]
     link = (token or secrets.token_urlsafe(24)) if is_loopback(host) else None
-    async with services(config, link, port) as made:
+    async with services(config, link, port, of_runs=of_runs) as made:
         hosts = frozenset(name.strip().lower() for name in config[keys.HOSTS].split(",") if name.strip())
         settings = uvicorn.Config(
             Front(web_application(made), made.access, hosts, prefix_of(config)),
@@ -89,24 +98,31 @@ async def serve(
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        if made.runs is not None:  # open pages shall keep the end of the run that this console is beside
+            made.runs.look_anew()
+            await made.watch.look_last(LAST_LOOK_S)
+        made.watch.end_streams()
         server.should_exit = True
         await serving
 
 
 @contextlib.asynccontextmanager
-async def services(config: Config, link: str | None, port: int) -> AsyncIterator[Services]:
+async def services(
+    config: Config, link: str | None, port: int, *, of_runs: bool = False
+) -> AsyncIterator[Services]:
     """What the console works with, for as long as this is entered."""
-    client = await open_client(config)
+    masters = [] if of_runs else masters_of(config)
+    client, watched = _shown_runs(config) if of_runs else await _shown_cluster(config, masters)
     planning: Planning | None = None
     made: Services | None = None
     directory = Path(config[keys.DIRECTORY])
     prefix, is_secure = prefix_of(config), bool(config[keys.TLS_CERTIFICATE])
-    masters = masters_of(config)
-    watched = Client(client.system, masters, LOOK_MS)
     recorder = Recorder(watched, directory)
     watch = Watch(watched, recorder)
     try:
-        planning = Planning(client, masters, config[keys.PLANNING_TIMEOUT])
+        planning = Planning(
+            None if isinstance(client, EmbeddedRuns) else client, masters, config[keys.PLANNING_TIMEOUT]
+        )
         states = StateReading(planning.directory, config[keys.PLANNING_TIMEOUT])
         await recorder.open()
         access = Access(AccessFile(directory), link, port=port, prefix=prefix, is_secure=is_secure)
@@ -132,6 +148,17 @@ async def services(config: Config, link: str | None, port: int) -> AsyncIterator
         if planning is not None:
             planning.close()
         await client.close()
+
+
+async def _shown_cluster(config: Config, masters: list[str]) -> tuple[Client, Client]:
+    """The client of requests, and that of looks, which take less time."""
+    client = await open_client(config)
+    return client, Client(client.system, masters, LOOK_MS)
+
+
+def _shown_runs(config: Config) -> tuple[EmbeddedRuns, EmbeddedRuns]:
+    runs = EmbeddedRuns(config)
+    return runs, runs
 
 
 def _load(settings: uvicorn.Config) -> None:

@@ -1,5 +1,7 @@
 """What the handlers of the console work with.
 
+A console shows a cluster, through its client, or the runs of this machine; both answer the same questions.
+
 Called by `console.server`, which makes it; read by `console.handlers`.
 """
 
@@ -7,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from drivetrain.cluster.client import Client
+from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.config import Config
 from drivetrain.console.access.access import Access
 from drivetrain.console.access.audit import Audit
+from drivetrain.console.embedded.runs import EmbeddedRuns, only_in_cluster
+from drivetrain.console.kept_state import state_of
 from drivetrain.console.metrics.collector import Metrics
 from drivetrain.console.operations import OperationBook
 from drivetrain.console.past.recorder import Recorder
@@ -20,8 +25,12 @@ from drivetrain.console.planning.planning import Planning
 from drivetrain.console.state_reading import StateReading
 from drivetrain.console.submissions import Submissions
 from drivetrain.console.watching.watch import Watch
+from drivetrain.core.picture.placed_graph import Graph
+from drivetrain.runtime.run_directory import RunDirectory
 
 MOST_READERS: Final = 2
+
+Shown: TypeAlias = Client | EmbeddedRuns
 
 
 class Open:
@@ -38,7 +47,7 @@ class Services:
     """
 
     config: Config
-    client: Client
+    client: Shown
     watch: Watch
     recorder: Recorder
     planning: Planning
@@ -54,3 +63,21 @@ class Services:
     uploads: Open = field(default_factory=Open)
     readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READERS))
     """Held while a thread reads the state directory of an application."""
+
+    @property
+    def runs(self) -> EmbeddedRuns | None:
+        """The runs of this machine, if it is those that the console shows."""
+        return self.client if isinstance(self.client, EmbeddedRuns) else None
+
+    def require_cluster(self, what: str, remedy: str) -> None:
+        """Raise OnlyInClusterError unless the console shows a cluster; `what` follows "cannot"."""
+        if self.runs is not None:
+            raise only_in_cluster(what, remedy)
+
+    async def state_of(self, view: ApplicationView) -> RunDirectory:
+        """The state directory of an application; raises as `kept_state.state_of`."""
+        return await (state_of(self.planning, view) if self.runs is None else self.runs.rundir(view))
+
+    async def graph_of(self, view: ApplicationView) -> Graph:
+        """The graph of an application with coordinates; raises as `Planning.graph`."""
+        return await (self.planning.graph(view.spec) if self.runs is None else self.runs.graph(view))

@@ -15,7 +15,7 @@ Invariants:
 1. Whatever a client sends, it gets an answer or its connection is closed; nothing is raised to the run.
 2. A client that sends or reads nothing holds one of few threads, for a few seconds at most.
 
-Called by `embedded`, which opens it, and by whatever asks (`spark.run.change_requests`).
+Called by `embedded`, which opens it, and by whatever asks (`runtime.control_requests`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,20 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "control"
 LARGEST_BYTES: Final = 1 << 20
-"""The longest request and answer."""
+"""The longest request."""
+LARGEST_ANSWER_BYTES: Final = 64 << 20
+"""The longest answer: the figures of very many fragments over a quarter of an hour."""
 _LONGEST_PATH: Final = 100
 _PATIENCE_S: Final = 5.0
 """How long a client may take to send its request, and to read its answer."""
 _MOST_CLIENTS: Final = 16
 _CREDENTIALS: Final = struct.Struct("3i")
+
+
+class NobodyListensError(UnavailableError):
+    """No process runs the application embedded: it has ended, or was killed."""
+
+    code = "does-not-run"
 
 
 class ControlSocket:
@@ -89,7 +97,7 @@ class ControlSocket:
         try:
             with connection:
                 if _may_ask(connection):
-                    line = _read_line(connection, time.monotonic() + _PATIENCE_S)
+                    line = _read_line(connection, time.monotonic() + _PATIENCE_S, LARGEST_BYTES)
                     answer = self._answer(line)
                     connection.settimeout(_PATIENCE_S)
                     connection.sendall(answer + b"\n")
@@ -104,16 +112,16 @@ class ControlSocket:
 def asked(home: Path, request: bytes, timeout_s: float) -> bytes:
     """The answer of the application that runs in the state directory `home` to a request, both one line.
 
-    Raises UnavailableError when nobody listens there, or no answer comes in time.
+    Raises NobodyListensError when nobody listens there, UnavailableError when no answer comes in time.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection, _short(home) as short:
             connection.settimeout(timeout_s)
             connection.connect(str(short / NAME))
             connection.sendall(request + b"\n")
-            return _read_line(connection, time.monotonic() + timeout_s)
+            return _read_line(connection, time.monotonic() + timeout_s, LARGEST_ANSWER_BYTES)
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise UnavailableError(
+        raise NobodyListensError(
             "the application does not run embedded here",
             where=str(home),
             got="nobody listens at its control socket",
@@ -171,7 +179,7 @@ def _may_ask(connection: socket.socket) -> bool:
     return uid in (os.geteuid(), 0)
 
 
-def _read_line(connection: socket.socket, deadline_s: float) -> bytes:
+def _read_line(connection: socket.socket, deadline_s: float, most_bytes: int) -> bytes:
     """A line without its end; raises UnavailableError when it is too long, late or cut off."""
     parts: list[bytes] = []
     length = 0
@@ -182,7 +190,7 @@ def _read_line(connection: socket.socket, deadline_s: float) -> bytes:
         connection.settimeout(left_s)
         part = connection.recv(65_536)
         length += len(part)
-        if not part or length > LARGEST_BYTES:
+        if not part or length > most_bytes:
             raise UnavailableError("a message over the control socket was cut off or too long")
         line, end, _ = part.partition(b"\n")
         parts.append(line)

@@ -1,6 +1,6 @@
 """Converts an error to a record and back, so that another process can raise it as if it were its own.
 
-Called by `spark.run.change_requests` and `spark.checkpoints.savepoint_requests`: a running application
+Called by `spark.run.control_answers` and `runtime.checkpoints.savepoint_requests`: a running application
 answers a request with the record of an error, and the command that asked raises the error.
 """
 

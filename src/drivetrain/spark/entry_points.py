@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from drivetrain.api.application import Application
     from drivetrain.config import Config
     from drivetrain.core.job.run_progress import RunListener, RunResult
@@ -127,7 +129,7 @@ def savepoint(
     """
     from pathlib import Path
 
-    from drivetrain.spark.checkpoints.savepoint_requests import make_savepoint_of
+    from drivetrain.runtime.checkpoints.savepoint_requests import make_savepoint_of
 
     return make_savepoint_of(application, None if place is None else Path(place), config, timeout)
 
@@ -157,9 +159,19 @@ def state(application: Application | str, processor: str, config: Config | None 
     >>> def at_noon(word: str) -> int:
     ...     return state("wordcount", "counts").get(word, at="2024-01-01T12:00")
     """
-    from drivetrain.spark.run.find_application import asked
+    from drivetrain.config import Config
+    from drivetrain.runtime.find_application import directory_of
 
-    return asked(application, processor, config)
+    known = config or Config.load(None, {}, {})
+    rundir = directory_of(application, known)
+    from drivetrain.spark.state.state_query import states_of
+
+    def spark() -> SparkSession:
+        from drivetrain.spark.session.spark_session import session
+
+        return session(known, "drivetrain-state")
+
+    return states_of(rundir.home, processor, spark)
 
 
 def plan(application: Application, config: Config | None = None) -> Plan:

@@ -22,10 +22,10 @@ from drivetrain.core.plan.planner import plan
 from drivetrain.crash_points import VARIABLE, CrashPoint
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.change_state import ChangeUnderwayError, RolledBackError
+from drivetrain.runtime.control_requests import ask_change, asked_state
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.prepare.graph_code import graph_as_code
-from drivetrain.spark.run.change_requests import ask_change, asked_state
-from drivetrain.spark.run.change_state import ChangeUnderwayError, RolledBackError
 from drivetrain.spark.run.running_application import RunningApplication
 
 TIMEOUT = "5 min"

@@ -31,7 +31,7 @@ from drivetrain.core.state.state_keys import encoded_key
 from drivetrain.errors import OperatorError, UserError
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.durable_file import DurableFile
-from drivetrain.spark.run.find_application import directory_of
+from drivetrain.runtime.find_application import directory_of
 from drivetrain.spark.state.state_query import States
 
 if TYPE_CHECKING:

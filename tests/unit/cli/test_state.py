@@ -12,7 +12,7 @@ from drivetrain.cli.state import as_data, of_key, readings, show
 from drivetrain.config import Config
 from drivetrain.errors import UserError
 from drivetrain.runtime.durable_file import DurableFile
-from drivetrain.spark.run.find_application import asked
+from drivetrain.spark.entry_points import state
 from drivetrain.spark.state.state_query import KeptState, States
 from drivetrain.terminal import Console
 
@@ -64,6 +64,6 @@ def test_an_application_that_has_not_run_is_named_with_those_that_have(tmp_path:
     notes.write(b'{"application": "shop", "settings": {}}')
     config = Config.load(None, {}, {"state.dir": str(tmp_path)})
     with pytest.raises(UserError, match="one of shop-1234"):
-        asked("other", "counts", config)
+        state("other", "counts", config)
     with pytest.raises(UserError, match="that has run"):
-        asked("shop", "counts", Config.load(None, {}, {"state.dir": str(tmp_path / "nothing")}))
+        state("shop", "counts", Config.load(None, {}, {"state.dir": str(tmp_path / "nothing")}))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JError
 
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.spark_work import executor_config
 from drivetrain.cluster.launch_file import LaunchFile
@@ -25,6 +24,7 @@ from drivetrain.errors import (
     OperatorError,
     UserError,
 )
+from drivetrain.runtime.error_views import error_view
 
 OPERATOR = OperatorError("boom", operator="map (a.py:3)", message="7", user_traceback="Traceback: boom")
 

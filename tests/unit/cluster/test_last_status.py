@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from drivetrain.cluster.app_master.last_status import encode_within
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobState, JobStatus
+from drivetrain.runtime.error_views import error_view
 
 LIMIT = 100_000
 

@@ -41,8 +41,16 @@ scripted = _scripted_cluster()
 class ConsoleInThread:
     """A console that runs in a thread; `http` is signed in by the link, as an admin."""
 
-    def __init__(self, directory: Path, cluster: scripted.ScriptedCluster, sets: dict[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cluster: scripted.ScriptedCluster,
+        sets: dict[str, str],
+        *,
+        of_runs: bool = False,
+    ) -> None:
         self.cluster = cluster
+        self._of_runs = of_runs
         self.world = cluster.world
         self.directory = directory / "console"
         self.access = AccessFile(self.directory)
@@ -78,18 +86,23 @@ class ConsoleInThread:
         """A client that has a token of this role."""
         return self.client(self.access.add_token(f"a-{role.shown}", role))
 
-    def close(self) -> None:
-        self.http.close()
+    def stop(self) -> None:
+        """Ask it to end, as a signal does."""
         assert self._loop is not None
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
+
+    def close(self) -> None:
+        self.http.close()
+        if self._thread.is_alive():
+            self.stop()
         self._thread.join(SLOW_S)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
         async def run() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            await serve(self.config, self._stop, self._is_ready)
+            await serve(self.config, self._stop, self._is_ready, of_runs=self._of_runs)
 
         try:
             asyncio.run(run())

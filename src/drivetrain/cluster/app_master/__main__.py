@@ -30,13 +30,13 @@ from drivetrain.cluster.app_master.stream.planned_application import load
 from drivetrain.cluster.app_master.stream.restart_policy import policies
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.connection import SECRET_VARIABLE, remote_settings
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.registration import AppMasterRegistered
 from drivetrain.cluster.parent import wait_for_launch_file
 from drivetrain.config.process_log import log_to_standard_error
 from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.error_views import error_view
 from drivetrain.terminal import print_line
 
 log = logging.getLogger("drivetrain.app_master")

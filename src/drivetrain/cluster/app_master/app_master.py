@@ -42,7 +42,6 @@ from drivetrain.cluster.app_master.last_status import encode_within
 from drivetrain.cluster.app_master.message_boundary import MessageBoundary
 from drivetrain.cluster.app_master.own_messages import Answered, Beat, Call, Setup, Wake
 from drivetrain.cluster.app_master.registrar import Registrar
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import (
@@ -61,6 +60,7 @@ from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMas
 from drivetrain.config import Config
 from drivetrain.core.cluster.record_limits import RecordLimits
 from drivetrain.core.job.history import History
+from drivetrain.runtime.error_views import error_view
 
 BEAT_MS: Final = 1_000
 FOLLOW_MS: Final = 250

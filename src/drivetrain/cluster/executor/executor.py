@@ -27,7 +27,6 @@ from functools import partial
 from typing import Final
 
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.executor.attempt_thread import run_in_thread
 from drivetrain.cluster.executor.executor_registration import register
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
@@ -61,6 +60,7 @@ from drivetrain.core.checkpoint.transaction import (
 )
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.flow.flow import Word
+from drivetrain.runtime.error_views import error_view
 from drivetrain.spark.flow.flow_actor import FlowController, FlowWord
 from drivetrain.spark.session import lost_java
 

@@ -26,7 +26,6 @@ import threading
 from collections.abc import Callable
 
 from drivetrain.actor import Message
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
 from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, Work
 from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
@@ -34,6 +33,7 @@ from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.messages.numbers import LARGEST
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError

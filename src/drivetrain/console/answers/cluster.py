@@ -5,7 +5,11 @@ Called by `console.handlers.cluster` and `console.watching.watch`.
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
+
+Shows: TypeAlias = Literal["cluster", "runs"]
 
 
 class Master(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +55,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     Without a leader (`leader` null) nothing can be submitted or changed, applications keep running, and the
     figures about workers and applications are those that were known last. `applications` counts them by
-    state.
+    state. With `shows` "runs" there is no cluster: the applications are the runs of one machine.
     """
 
     version: str
+    shows: Shows
     now_ms: int
     leader: str | None
     term: int

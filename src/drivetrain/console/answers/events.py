@@ -37,7 +37,7 @@ class GoneEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """`end`, the last event of followed logs: null, or why they could not be read to their end."""
+    """`end`, the last event of a stream: null, or why logs could not be read to their end."""
 
     problem: str | None
     remedy: str | None

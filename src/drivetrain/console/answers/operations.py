@@ -12,14 +12,15 @@ from msgspec import Meta
 
 from drivetrain.console.answers.problem import Problem
 
-Kind = Literal["kill", "restart", "replay", "savepoint"]
+Kind = Literal["kill", "restart", "replay", "savepoint", "change", "rollback"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Something that takes a while, as it is now; its moments are those of the console's clock.
 
     `state` is running, succeeded or failed. `result` is what it gave: of a savepoint its `place`, of a
-    restart or a replay the application's new `epoch`. `problem` is why it failed.
+    restart or a replay the application's new `epoch`, of a change
+    or a rollback the `version` in force. `problem` is why it failed.
     """
 
     operation_id: str
@@ -76,3 +77,13 @@ class Logs(msgspec.Struct, frozen=True, kw_only=True):
     """The ends of logs, or what follows an offset."""
 
     pieces: tuple[LogPiece, ...]
+
+
+class Threads(msgspec.Struct, frozen=True, kw_only=True):
+    """The stacks of all threads of a run at one moment, as text: of its Python process, and of Spark's Java.
+
+    Names in it are those of users' functions and files: show it as text.
+    """
+
+    python: str
+    java: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 from starlette.responses import PlainTextResponse, Response
 
@@ -16,10 +17,13 @@ from drivetrain.console.answers.cluster import (
     Configuration,
     ConfigurationValue,
     Masters,
+    Shows,
     Workers,
 )
 from drivetrain.console.routes.route import Call
 from drivetrain.console.watching.snapshots import cluster_of, master_of, worker_of
+
+NO_CLUSTER: Final = "look at the applications: their processes have neither masters nor workers"
 
 
 async def cluster(call: Call) -> Cluster:
@@ -30,16 +34,19 @@ async def cluster(call: Call) -> Cluster:
         workers, lines = await asyncio.gather(client.workers(), client.applications())
     except NoLeaderError:
         workers, lines = (), ()
-    return cluster_of(masters, workers, lines, time.time_ns() // 1_000_000)
+    shows: Shows = "cluster" if call.services.runs is None else "runs"
+    return cluster_of(masters, workers, lines, time.time_ns() // 1_000_000, shows)
 
 
 async def masters(call: Call) -> Masters:
     """All masters."""
+    call.services.require_cluster("show masters", NO_CLUSTER)
     return Masters(masters=tuple(map(master_of, await call.services.client.masters())))
 
 
 async def workers(call: Call) -> Workers:
     """All workers."""
+    call.services.require_cluster("show workers", NO_CLUSTER)
     return Workers(workers=tuple(map(worker_of, await call.services.client.workers())))
 
 

@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from drivetrain.console import cursors
 from drivetrain.console.answers.dead_letters import DeadLetter, DeadLetters
-from drivetrain.console.kept_state import state_of
 from drivetrain.console.routes.route import Call
 from drivetrain.runtime.dead_letter_pages import LetterPage, page_of, stores_below
 from drivetrain.runtime.dead_letters import STORED
@@ -40,7 +39,7 @@ async def dead_letters(call: Call) -> DeadLetters:
     view = await call.services.client.application(call.path["app"])
     kind = f"dead-letters {view.app_id}"
     before = None if query.cursor is None else _position(cursors.read(query.cursor, kind))
-    rundir = await state_of(call.services.planning, view)
+    rundir = await call.services.state_of(view)
     status = await call.services.client.job_status(view)
     async with call.services.readers:
         page = await asyncio.to_thread(_read, rundir.path, query.limit, before)

@@ -7,11 +7,12 @@
     snapshot      all of an application that was asked for by `app`        `ApplicationSnapshot`
     gone          the cluster has no such application any more             `GoneEvent`
     tick          nothing else happened for `TICK_S` seconds               `TickEvent`
+    end           the last: the console ends                               `EndEvent`
 
-Each event but `begin` and `tick` has an id, which a browser sends back as `Last-Event-ID` when it connects
-again: it then gets what has changed since. Each carries a whole state, so a reader that is slow, or was away,
-misses states in between and never the last one; and the memory of the console does not depend on how slow
-readers are.
+Each event but `begin`, `tick` and `end` has an id, which a browser sends back as `Last-Event-ID` when it
+connects again: it then gets what has changed since. Each carries a whole state, so a reader that is slow, or
+was away, misses states in between and never the last one; and the memory of the console does not depend on
+how slow readers are.
 
 Invariants:
 
@@ -33,7 +34,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drivetrain.console.answers.events import BeginEvent, TickEvent
+from drivetrain.console.answers.events import BeginEvent, EndEvent, TickEvent
 from drivetrain.console.event_stream import EventStream, as_event, require_place
 from drivetrain.console.routes.route import Call
 from drivetrain.console.watching.board import Topic
@@ -77,6 +78,9 @@ async def _events(call: Call, ids: frozenset[str]) -> AsyncIterator[bytes]:
             await watch.wait_after(number, TICK_S)
             newest, notes = watch.board.newest, watch.board.after(number, wanted, PAGE)
             if not notes:
+                if watch.is_ending:
+                    yield as_event("end", msgspec.json.encode(EndEvent(problem=None, remedy=None)))
+                    return
                 number = newest
                 yield as_event("tick", msgspec.json.encode(TickEvent(now_ms=_now_ms())))
             for note in notes:

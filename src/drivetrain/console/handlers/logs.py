@@ -1,4 +1,4 @@
-"""Requests for the logs of an application.
+"""Requests for what the processes of an application write and do: logs, and stacks of threads.
 
 Called by `console.routes.table`.
 """
@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from drivetrain.cluster.client import Piece
 from drivetrain.console.answers.events import EndEvent
-from drivetrain.console.answers.operations import LogPiece, Logs
+from drivetrain.console.answers.operations import LogPiece, Logs, Threads
 from drivetrain.console.event_stream import EventStream, as_event, require_place
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call
@@ -55,6 +55,22 @@ async def logs(call: Call) -> Logs:
         call.path["app"], query.process, max_bytes=query.max_bytes, offset=query.offset
     )
     return Logs(pieces=tuple(_piece(piece, piece.data.decode(errors="replace")) for piece in pieces))
+
+
+async def threads(call: Call) -> Threads:
+    """What the threads of a run do at this moment."""
+    runs = call.services.runs
+    view = await call.services.client.application(call.path["app"])
+    if runs is None:
+        raise RequestError(
+            "a cluster does not tell what threads do",
+            code="only-in-runs",
+            where=view.app_id,
+            expected="an application that drivetrain run runs, in the console of that run",
+            remedy="look at the executor's page of Spark, or use py-spy and jstack on its worker",
+        )
+    found = await runs.threads(view)
+    return Threads(python=found["python"], java=found["java"])
 
 
 async def follow(call: Call) -> Response:

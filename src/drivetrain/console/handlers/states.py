@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Meta
 
 from drivetrain.console.answers.states import KeptStates, StatefulProcessors
-from drivetrain.console.kept_state import state_of
 from drivetrain.console.planning.requests import ReadStates
 from drivetrain.console.routes.route import Call
 from drivetrain.runtime.run_directory import RunDirectory
@@ -63,7 +62,7 @@ async def states(call: Call) -> KeptStates:
 
 async def _state(call: Call) -> RunDirectory:
     view = await call.services.client.application(call.path["app"])
-    return await state_of(call.services.planning, view)
+    return await call.services.state_of(view)
 
 
 def _with_states(rundir: RunDirectory) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ async def plan(call: Call) -> PlannedUpload:
     """How an upload would run; nothing is submitted."""
     asked = _asked(call)
     with tempfile.TemporaryDirectory(dir=call.services.planning.directory, prefix="upload-") as place:
-        await _take(call, Path(place))
+        await take_upload(call, Path(place))
         outcome = await call.services.planning.prepare(asked, Path(place))
         if outcome.planned is None:
             raise InternalError("a planning process gave neither a plan nor an error")
@@ -87,6 +87,7 @@ async def plan(call: Call) -> PlannedUpload:
 
 async def submit(call: Call) -> Reply:
     """Submit an upload: 201 once the cluster has accepted it, 200 if it had accepted it before."""
+    call.services.require_cluster("take applications", "start it with drivetrain run")
     asked, key = _asked(call), call.request.headers.get(_KEY)
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:
         raise RequestError(
@@ -95,7 +96,7 @@ async def submit(call: Call) -> Reply:
             remedy="shorten it",
         )
     with tempfile.TemporaryDirectory(dir=call.services.planning.directory, prefix="upload-") as place:
-        sha256 = await _take(call, Path(place))
+        sha256 = await take_upload(call, Path(place))
         if key is None:
             outcome = await call.services.planning.prepare(asked, Path(place))
             return _answer(call, await _submitted(call, outcome, Path(place), None), 201)
@@ -136,7 +137,7 @@ def _answer(call: Call, done: Submitted, status: int) -> Reply:
     return Reply(done, status, {"Location": f"{root}{V1}/applications/{done.app_id}"})
 
 
-async def _take(call: Call, place: Path) -> str:
+async def take_upload(call: Call, place: Path) -> str:
     """Write the body to disk; returns its hash. Raises RequestError when it is too large or slow."""
     most = call.services.config[keys.MAX_UPLOAD]
     announced = call.request.headers.get("content-length", "")
@@ -188,17 +189,22 @@ def _counted(uploads: Open) -> Iterator[None]:
         uploads.count -= 1
 
 
-def _asked(call: Call) -> PrepareUpload:
-    query = call.query
-    assert isinstance(query, UploadQuery)
-    if _FILE.fullmatch(query.file) is None:
+def require_file(file: str) -> None:
+    """Raise RequestError unless this can be the name of an application's file, or its path in a zip."""
+    if _FILE.fullmatch(file) is None:
         raise RequestError(
             "not the name of an application's file",
             where="file",
             expected="a name that ends in .py, without spaces; with directories only for a zip",
-            got=query.file[:200],
+            got=file[:200],
             remedy="give the name that the file has, or its path in the zip",
         )
+
+
+def _asked(call: Call) -> PrepareUpload:
+    query = call.query
+    assert isinstance(query, UploadQuery)
+    require_file(query.file)
     settings: dict[str, str] = {}
     configuration: dict[str, str] = {}
     for written in query.set:

@@ -9,7 +9,7 @@ import asyncio
 
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.versions import Version, VersionGraph, VersionProcessor, Versions
-from drivetrain.console.kept_state import state_of
+from drivetrain.console.handlers.changes import roll_back_run
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call, Reply
 from drivetrain.core.change.graph_version import GraphVersion
@@ -44,10 +44,12 @@ async def graph(call: Call) -> VersionGraph:
 
 
 async def roll_back(call: Call) -> Reply:
-    """Refuse to go back to a version: masters have no message for it."""
+    """Change a run back to a version; refused in a cluster: masters have no message for it."""
     view, kept = await _kept(call)
     async with call.services.readers:
         found = await asyncio.to_thread(_found, kept, call.path["number"])
+    if call.services.runs is not None:
+        return await roll_back_run(call, call.services.runs, view, found.number)
     raise RequestError(
         f"an application in a cluster cannot go back to version {found.number} while it runs",
         code="no-rollback",
@@ -60,7 +62,7 @@ async def roll_back(call: Call) -> Reply:
 
 async def _kept(call: Call) -> tuple[ApplicationView, GraphVersions]:
     view = await call.services.client.application(call.path["app"])
-    return view, (await state_of(call.services.planning, view)).versions
+    return view, (await call.services.state_of(view)).versions
 
 
 def _known(kept: GraphVersions, is_running: bool) -> list[KnownVersion]:

@@ -26,28 +26,30 @@ async def kill(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"state": (await client.kill(view.app_id)).state.value}
 
-    return _begun(call, "kill", view, doing())
+    return begun(call, "kill", view, doing())
 
 
 async def restart(call: Call) -> Reply:
     """Start an application again, with its state."""
+    call.services.require_cluster("start an application again", "start it with drivetrain run")
     client, view = call.services.client, await _view(call)
 
     async def doing() -> Mapping[str, str]:
         return {"epoch": str((await client.restart(view.app_id)).epoch)}
 
-    return _begun(call, "restart", view, doing())
+    return begun(call, "restart", view, doing())
 
 
 async def replay(call: Call) -> Reply:
     """Have an application process messages again, from a moment on."""
+    call.services.require_cluster("begin a replay", "stop it, and give drivetrain run --replay-from")
     client, view, body = call.services.client, await _view(call), call.body
     assert isinstance(body, Replay)
 
     async def doing() -> Mapping[str, str]:
         return {"epoch": str((await client.replay(view.app_id, body.replay_from)).epoch)}
 
-    return _begun(call, "replay", view, doing())
+    return begun(call, "replay", view, doing())
 
 
 async def savepoint(call: Call) -> Reply:
@@ -62,7 +64,7 @@ async def savepoint(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"place": str(await client.savepoint(view.app_id, place, body.timeout))}
 
-    return _begun(call, "savepoint", view, doing())
+    return begun(call, "savepoint", view, doing())
 
 
 async def operation(call: Call) -> Operation:
@@ -80,8 +82,9 @@ async def _view(call: Call) -> ApplicationView:
     return await call.services.client.application(call.path["app"])
 
 
-def _begun(call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]) -> Reply:
+def begun(call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]) -> Reply:
+    """The reply to a request that has begun an operation."""
     path = call.request.url.path
-    begun = call.services.operations.begin(kind, view.app_id, call.caller.name, doing, path)
+    operation = call.services.operations.begin(kind, view.app_id, call.caller.name, doing, path)
     root = call.request.scope.get("root_path", "")
-    return Reply(begun, 202, {"Location": f"{root}{V1}/operations/{begun.operation_id}"})
+    return Reply(operation, 202, {"Location": f"{root}{V1}/operations/{operation.operation_id}"})

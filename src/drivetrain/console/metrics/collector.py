@@ -31,6 +31,7 @@ from drivetrain.cluster.client import Client
 from drivetrain.cluster.client.situation import situation_of
 from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import FragmentView, JobStatus
+from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.metrics import families as f
 from drivetrain.console.metrics.counters import Counters
 from drivetrain.core.channel.channel_progress import ChannelProgress
@@ -59,7 +60,7 @@ class _Seen:
 class Metrics:
     """The metrics of the cluster of `client`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client | EmbeddedRuns) -> None:
         self._client: Final = client
         self._counters: Final = Counters()
         self._looking: Final = asyncio.Lock()

@@ -28,6 +28,7 @@ from typing import Final, TypeVar
 
 from drivetrain.cluster.client import Client
 from drivetrain.cluster.messages.applications import ApplicationState, ApplicationView
+from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.past.history_file import HistoryFile
 from drivetrain.core.job.history import STEP_MS, History, Moment
 from drivetrain.errors import DrivetrainError
@@ -45,7 +46,7 @@ log = logging.getLogger("drivetrain.console")
 class Recorder:
     """Records what `client` reports, in the directory of the console."""
 
-    def __init__(self, client: Client, directory: Path) -> None:
+    def __init__(self, client: Client | EmbeddedRuns, directory: Path) -> None:
         self._client: Final = client
         self._path: Final = directory / FILE
         self._thread: Final = ThreadPoolExecutor(1, "history")

@@ -8,7 +8,7 @@ the cluster has is kept: its code and settings never change under one id and ver
 
 Invariant: at most `MOST_PROCESSES` planning processes run; who comes beyond `MOST_WAITING` is refused.
 
-Called by `console.handlers.graphs`, `console.kept_state` and `console.server`.
+Called by `console.services`, `console.kept_state`, `console.server` and the handlers of uploads and changes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,17 @@ from drivetrain.cluster.code_transfer import fetch
 from drivetrain.cluster.leader import LeaderSearch
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.code.cache import CodeCache
-from drivetrain.console.answers.graph import Graph
+from drivetrain.console.answers.changes import PlannedChange
 from drivetrain.console.planning import processes
-from drivetrain.console.planning.requests import Outcome, PlanCode, PrepareUpload, StateName
+from drivetrain.console.planning.requests import (
+    Outcome,
+    PlanCode,
+    PrepareChange,
+    PrepareUpload,
+    StateName,
+)
 from drivetrain.console.problems import RequestError
+from drivetrain.core.picture.placed_graph import Graph
 from drivetrain.errors import InternalError, UserError
 from drivetrain.runtime.temporary_folders import make_temporary_folder
 
@@ -41,15 +48,19 @@ MOST_PLANS: Final = 200
 FETCH_MS: Final = 20_000
 KEPT_S: Final = 600.0
 PROGRAM: Final = "drivetrain.console.planning.program"
+CHANGE_PROGRAM: Final = "drivetrain.cli.change_process"
 
 _USER: Final = "console"
 
 
 class Planning:
-    """Plans for the cluster of `client`, whose masters are HOST:PORT; each takes `timeout_ms` at most."""
+    """Plans for the cluster of `client`, whose masters are HOST:PORT; each takes `timeout_ms` at most.
 
-    def __init__(self, client: Client, masters: list[str], timeout_ms: int) -> None:
-        self._search: Final = LeaderSearch(client.system, masters)
+    Without a client there is no cluster that has the code of applications.
+    """
+
+    def __init__(self, client: Client | None, masters: list[str], timeout_ms: int) -> None:
+        self._search: Final = None if client is None else LeaderSearch(client.system, masters)
         self._timeout_s: Final = timeout_ms / 1000
         self.directory: Final = make_temporary_folder("drivetrain-console-")
         self._cache: Final = CodeCache(self.directory / "code")
@@ -104,10 +115,19 @@ class Planning:
         """Plan and pack an upload; the archive is in `directory` then. Raises as `drivetrain submit`."""
         return await self._run(asked, directory)
 
+    async def prepare_change(self, asked: PrepareChange, directory: Path) -> PlannedChange:
+        """Plan the change of a run to an upload; if it can be made, the version is in `directory` then."""
+        change = (await self._run(asked, directory, CHANGE_PROGRAM)).change
+        if change is None:
+            raise InternalError("a process gave neither a change nor an error", where=asked.application)
+        return change
+
     async def _planned(self, spec: ApplicationSpec) -> Outcome:
         self._cache.use(spec.code, _USER)
         try:
             if self._cache.path(spec.code) is None:
+                if self._search is None:
+                    raise InternalError("code was asked for, and no cluster has it", where=spec.name)
                 await fetch(self._search, spec.code, self._cache, asyncio.to_thread, timeout_ms=FETCH_MS)
             directory = await asyncio.to_thread(self._cache.install, spec.code)
             with tempfile.TemporaryDirectory(dir=self.directory, prefix="plan-") as place:
@@ -127,13 +147,15 @@ class Planning:
                 remedy="try again in a moment",
             )
 
-    async def _run(self, asked: PlanCode | PrepareUpload, directory: Path) -> Outcome:
+    async def _run(
+        self, asked: PlanCode | PrepareUpload | PrepareChange, directory: Path, program: str = PROGRAM
+    ) -> Outcome:
         self.require_place()
         self._waiting += 1
         try:
             async with self._places:
                 return await processes.run(
-                    PROGRAM,
+                    program,
                     asked,
                     directory,
                     self._timeout_s,

@@ -31,11 +31,11 @@ from typing import Final
 import msgspec
 
 from drivetrain.cluster.client import error_of_view
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
 from drivetrain.console.planning.requests import OUTCOME, REQUEST, Outcome
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
+from drivetrain.runtime.error_views import error_view
 
 LARGEST_OUTCOME_BYTES: Final = 64 * 2**20
 CPU_S: Final = 120

@@ -14,10 +14,10 @@ import msgspec
 from drivetrain.cluster.client.submission import prepare_submission
 from drivetrain.cluster.messages.applications import Priority
 from drivetrain.code.application_file import load_application
-from drivetrain.code.archive import unpack_upload
+from drivetrain.code.archive import unpack_upload_or_file
 from drivetrain.config import Config
 from drivetrain.console.answers.graph import PlannedUpload
-from drivetrain.console.planning.answers import graph_of, settings_of
+from drivetrain.console.planning.answers import settings_of
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     ARCHIVE,
@@ -28,6 +28,7 @@ from drivetrain.console.planning.requests import (
     PrepareUpload,
     StateName,
 )
+from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.private_files import private
 
@@ -55,7 +56,7 @@ def _plan_code(asked: PlanCode) -> Outcome:
 def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
     config = Config.load(None, {}, asked.configuration)
     code = directory / CODE
-    is_archive = _unpack(directory / UPLOAD, code, asked.file)
+    is_archive = unpack_upload_or_file(directory / UPLOAD, code, asked.file)
     submission = prepare_submission(
         str(code / asked.file),
         {**asked.settings, **asked.configuration},
@@ -78,19 +79,6 @@ def _prepare(asked: PrepareUpload, directory: Path) -> Outcome:
         spec=submission.spec,
         sha256=submission.archive.sha256,
     )
-
-
-def _unpack(upload: Path, code: Path, file: str) -> bool:
-    """Unpack an upload to the directory `code`, if it is a zip; else put it there as the file. Says which."""
-    with open(upload, "rb") as begun:
-        is_archive = begun.read(2) == b"PK"
-    if is_archive:
-        unpack_upload(upload, code)
-    else:
-        path = code / file.partition(":")[0]
-        path.parent.mkdir(parents=True)
-        upload.rename(path)
-    return is_archive
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What the console asks of a process, and what it gets: files of JSON, in a directory of both.
 
-Called by `console.planning.planning`, `console.planning.program` and `cli.state_process`.
+Called by `console.planning.planning` and `console.planning.program`, `cli.state_process` and
+`cli.change_process`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from msgspec import Meta
 
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.following import ErrorView
-from drivetrain.console.answers.graph import Graph, PlannedUpload
+from drivetrain.console.answers.changes import PlannedChange
+from drivetrain.console.answers.graph import PlannedUpload
 from drivetrain.console.answers.states import KeptStates
+from drivetrain.core.picture.placed_graph import Graph
 
 REQUEST: Final = "request.json"
 OUTCOME: Final = "outcome.json"
 ARCHIVE: Final = "archive.zip"
 UPLOAD: Final = "upload"
 CODE: Final = "code"
+VERSION_RECORD: Final = "version.json"
+VERSION_CODE: Final = "version.graph"
 
 
 class PlanCode(msgspec.Struct, frozen=True, tag="code"):
@@ -62,6 +67,19 @@ class ReadStates(msgspec.Struct, frozen=True):
     longest: int
 
 
+class PrepareChange(msgspec.Struct, frozen=True):
+    """Plan the change of a run to an upload; `file` is as in `PrepareUpload`.
+
+    The run is that of `application` with these settings, its state is below `state_dir`.
+    """
+
+    file: str
+    application: str
+    settings: dict[str, str]
+    state_dir: str
+    writers: str
+
+
 class StateName(msgspec.Struct, frozen=True):
     """What names the state of an application: its own name, and its settings as text, without secrets."""
 
@@ -76,6 +94,7 @@ class Outcome(msgspec.Struct, frozen=True):
     state: StateName | None = None
     planned: PlannedUpload | None = None
     states: KeptStates | None = None
+    change: PlannedChange | None = None
     spec: ApplicationSpec | None = None
     sha256: str | None = None
     error: ErrorView | None = None

@@ -1,4 +1,4 @@
-"""The table of all routes.
+"""The table of all routes: those that read are here, those that write in `writes`.
 
 Called by `console.endpoints` and `console.openapi`.
 """
@@ -13,8 +13,7 @@ from drivetrain.console.answers.cluster import Cluster, Configuration, Masters, 
 from drivetrain.console.answers.dead_letters import DeadLetters
 from drivetrain.console.answers.diagnosis import Diagnosis
 from drivetrain.console.answers.figures import History
-from drivetrain.console.answers.graph import Graph, PlannedUpload
-from drivetrain.console.answers.operations import Logs, Operation, Operations, Replay, Savepoint, Submitted
+from drivetrain.console.answers.operations import Logs, Threads
 from drivetrain.console.answers.progress import Channels, CheckpointReport, Clocks, Errors, Fragments
 from drivetrain.console.answers.session import SessionState, SignIn
 from drivetrain.console.answers.states import KeptStates, StatefulProcessors
@@ -30,13 +29,13 @@ from drivetrain.console.handlers import (
     metrics,
     session,
     states,
-    uploads,
     versions,
-    writes,
 )
 from drivetrain.console.routes.route import V1, Route
+from drivetrain.console.routes.writes import APP as _APP
+from drivetrain.console.routes.writes import WRITES
+from drivetrain.core.picture.placed_graph import Graph
 
-_APP: Final = f"{V1}/applications/{{app}}"
 _GUEST: Final = Role.GUEST
 _USER: Final = Role.USER
 
@@ -281,106 +280,15 @@ ROUTES: Final[tuple[Route, ...]] = (
         query=logs.FollowQuery,
         problems=(404, 429),
     ),
-    # ---- writes
-    Route(
-        "POST",
-        f"{V1}/plans",
-        "planUpload",
-        "How an uploaded application would run.",
-        _USER,
-        uploads.plan,
-        PlannedUpload,
-        query=uploads.UploadQuery,
-        body=uploads.MEDIA,
-        problems=(400, 413, 429),
-    ),
-    Route(
-        "POST",
-        f"{V1}/applications",
-        "submitUpload",
-        "Submit an uploaded application.",
-        _USER,
-        uploads.submit,
-        Submitted,
-        query=uploads.UploadQuery,
-        body=uploads.MEDIA,
-        statuses=(201, 200),
-        problems=(400, 409, 413, 429),
-        headers={"Idempotency-Key": "The same key and upload again give the same application."},
-    ),
-    Route(
-        "POST",
-        f"{_APP}/kill",
-        "killApplication",
-        "End an application.",
-        _USER,
-        writes.kill,
-        Operation,
-        statuses=(202,),
-        problems=(404, 409),
-    ),
-    Route(
-        "POST",
-        f"{_APP}/restart",
-        "restartApplication",
-        "Start an application again, with its state.",
-        _USER,
-        writes.restart,
-        Operation,
-        statuses=(202,),
-        problems=(404,),
-    ),
-    Route(
-        "POST",
-        f"{_APP}/replay",
-        "replayApplication",
-        "Have an application process messages again, from a moment on.",
-        _USER,
-        writes.replay,
-        Operation,
-        body=Replay,
-        statuses=(202,),
-        problems=(404,),
-    ),
-    Route(
-        "POST",
-        f"{_APP}/savepoints",
-        "makeSavepoint",
-        "Have an application write a savepoint.",
-        _USER,
-        writes.savepoint,
-        Operation,
-        body=Savepoint,
-        statuses=(202,),
-        problems=(404, 409),
-    ),
-    Route(
-        "POST",
-        f"{_APP}/versions/{{number}}/rollback",
-        "rollBack",
-        "Change an application back to a version; a cluster cannot, and says how to do it.",
-        _USER,
-        versions.roll_back,
-        Operation,
-        statuses=(202,),
-        problems=(404, 409),
-    ),
     Route(
         "GET",
-        f"{V1}/operations",
-        "listOperations",
-        "The latest operations of this console.",
+        f"{_APP}/threads",
+        "getThreads",
+        "The stacks of the threads of a run of this machine.",
         _USER,
-        writes.operations,
-        Operations,
+        logs.threads,
+        Threads,
+        problems=(404, 409),
     ),
-    Route(
-        "GET",
-        f"{V1}/operations/{{operation}}",
-        "getOperation",
-        "An operation as it is now.",
-        _USER,
-        writes.operation,
-        Operation,
-    ),
+    *WRITES,
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, JobStatus
 from drivetrain.console.answers.applications import ApplicationLine, ApplicationSnapshot
-from drivetrain.console.answers.cluster import Cluster, Master, Worker
+from drivetrain.console.answers.cluster import Cluster, Master, Shows, Worker
 from drivetrain.console.answers.diagnosis import diagnosis_of
 from drivetrain.console.answers.progress import (
     Channel,
@@ -38,11 +38,13 @@ def cluster_of(
     workers: Sequence[messages.WorkerView],
     lines: Iterable[messages.ApplicationLine],
     now_ms: int,
+    shows: Shows = "cluster",
 ) -> Cluster:
-    """The cluster in short."""
+    """The cluster in short, or that the console shows the runs of one machine."""
     leader = next((master for master in masters if master.leads), None)
     return Cluster(
         version=VERSION,
+        shows=shows,
         now_ms=now_ms,
         leader=None if leader is None else leader.address,
         term=max((master.term for master in masters), default=0),

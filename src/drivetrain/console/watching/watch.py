@@ -35,7 +35,9 @@ from drivetrain.cluster.client import Client, UnknownApplicationError
 from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.console.answers.applications import ApplicationSnapshot
+from drivetrain.console.answers.cluster import Shows
 from drivetrain.console.answers.events import ConnectionEvent, GoneEvent
+from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.watching.board import Board, Topic
 from drivetrain.console.watching.guests import Snapshots, snapshots_of, without_texts
@@ -78,11 +80,16 @@ class _Watched:
 class Watch:
     """Looks through `client`, whose timeout is how long one look may take."""
 
-    def __init__(self, client: Client, recorder: Recorder, *, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, client: Client | EmbeddedRuns, recorder: Recorder, *, every_s: float = EVERY_S
+    ) -> None:
         self.board: Final = Board()
+        self.is_ending = False
+        """Whether the console ends: streams send what there is, and end."""
         self.boot: Final = secrets.token_hex(4)
         """Makes the numbers of this console's events differ from those of the one before."""
         self._client: Final = client
+        self._shows: Final[Shows] = "runs" if isinstance(client, EmbeddedRuns) else "cluster"
         self._recorder: Final = recorder
         self._every_s: Final = every_s
         self._watched: Final[dict[str, _Watched]] = {}
@@ -102,6 +109,20 @@ class Watch:
             if task is not None:
                 task.cancel()
         await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+
+    def end_streams(self) -> None:
+        """The console ends: have those who listen read what there is, and go."""
+        self.is_ending = True
+        self._ring()
+
+    async def look_last(self, timeout_s: float) -> None:
+        """Look once more at all that is watched: those who listen get how it was at the end."""
+        looks = [self._look_at(app_id, watched) for app_id, watched in self._watched.items()]
+        if self._listeners:
+            looks.append(self._look_at_cluster())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*looks, return_exceptions=True)
 
     @contextlib.asynccontextmanager
     async def listening(self, app_ids: Iterable[str] = ()) -> AsyncIterator[None]:
@@ -124,7 +145,7 @@ class Watch:
 
     async def wait_after(self, number: int, timeout_s: float) -> None:
         """Wait until the board has something newer than `number`, at most `timeout_s`."""
-        if self.board.newest <= number:
+        if self.board.newest <= number and not self.is_ending:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bell.wait(), timeout_s)
 
@@ -161,7 +182,7 @@ class Watch:
 
     async def _look_at_cluster(self) -> None:
         self._masters = await self._client.masters()
-        if not any(master.leads for master in self._masters):
+        if self._shows == "cluster" and not any(master.leads for master in self._masters):
             self._note_cluster()  # what follows needs a leader
         self._workers, self._lines = await asyncio.gather(self._client.workers(), self._client.applications())
         self._note_cluster()
@@ -180,7 +201,7 @@ class Watch:
         self._note_connection(None)
 
     def _note_cluster(self) -> None:
-        cluster = cluster_of(self._masters, self._workers, self._lines, _now_ms())
+        cluster = cluster_of(self._masters, self._workers, self._lines, _now_ms(), self._shows)
         still = tuple(
             msgspec.structs.replace(m, silent_ms=m.silent_ms and m.silent_ms // 1000) for m in cluster.masters
         )

@@ -74,10 +74,11 @@ function User() {
  * @returns {Place[]}
  */
 function topPlaces(first) {
+  const ofRuns = store.isOfRuns.value;
   return [
     { label: "Applications", href: link([]), current: first === "" || first === "apps", key: "l" },
-    { label: "Cluster", href: link(["cluster"]), current: first === "cluster", key: "w" },
-    ...(may("user") ? [{ label: "Submit", href: link(["submit"]), current: first === "submit", key: "s" }] : []),
+    ...(ofRuns ? [] : [{ label: "Cluster", href: link(["cluster"]), current: first === "cluster", key: "w" }]),
+    ...(may("user") && !ofRuns ? [{ label: "Submit", href: link(["submit"]), current: first === "submit", key: "s" }] : []),
   ];
 }
 
@@ -109,7 +110,7 @@ function TopPage({ first }) {
 function OfApplication({ app, page }) {
   const now = store.snapshot.value;
   if (store.isGone.value) {
-    return html`<${Panel} title="No such application"><${Empty}>The cluster has no application <${Said} of=${app} />: it was removed, or nobody submitted it. <a href=${link([])}>See all applications.</a><//><//>`;
+    return html`<${Panel} title="No such application"><${Empty}>There is no application <${Said} of=${app} />: it was removed, or never started. <a href=${link([])}>See all applications.</a><//><//>`;
   }
   if (!now) {
     const problem = live.problem.value;

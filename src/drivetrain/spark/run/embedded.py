@@ -39,6 +39,7 @@ from drivetrain.private_files import Writers
 from drivetrain.runtime.actor_thread import ActorThread
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.savepoint_manifest import Manifest
+from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.durable import disk_full, is_full
@@ -46,19 +47,19 @@ from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
-from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.flow.flow_actor import FlowController, nobody_else
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
-from drivetrain.spark.run.change_requests import ChangeRequests
+from drivetrain.spark.run.control_answers import ControlAnswers
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
 from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
-from drivetrain.spark.run.results import already_finished, result
+from drivetrain.spark.run.results import already_finished, as_compiled, result
 from drivetrain.spark.run.run_clock import RunClock
+from drivetrain.spark.run.run_reporter import RunReporter
 from drivetrain.spark.session.lost_java import java_lost
 
 
@@ -165,16 +166,26 @@ def _run(
     plan, rundir, config = execution.plan, execution.rundir, execution.context.config
     thread = ActorThread("drivetrain-run", config)
     control: ControlSocket | None = None
+    reporter = RunReporter(execution, listener)
     try:
-        loop = assembled(execution, listener, thread)
-        control = _listening(rundir, loop)
+        loop = assembled(execution, reporter, thread)
+        control = _listening(rundir, loop, reporter)
+        reporter.begin(loop)
         if on_start is not None:
             on_start(Running(loop.clock, loop.changes))
-        listener.on_event(RunStarted(plan.application, tuple(loop.drivers), resumed, *_life(rundir)))
+        reporter.on_event(RunStarted(plan.application, tuple(loop.drivers), resumed, *_life(rundir)))
         outcome = _until_the_end(loop)
         run_result = concluded(execution, loop, outcome, started_s)
         if outcome is RunOutcome.FINISHED:
             finish(rundir, run_result)
+    except RestoreNeededError:
+        reporter.interrupted()
+        raise
+    except BaseException as error:
+        reporter.end(None, error)
+        raise
+    else:
+        reporter.end(outcome, None)
         return run_result
     finally:
         if control is not None:
@@ -182,12 +193,13 @@ def _run(
         thread.close()
 
 
-def _listening(rundir: RunDirectory, loop: EmbeddedLoop) -> ControlSocket | None:
-    """The socket by which others change the application; without one, as on some file systems, it runs on."""
+def _listening(rundir: RunDirectory, loop: EmbeddedLoop, reporter: RunReporter) -> ControlSocket | None:
+    """The socket by which others see and change the application; without one, as on some file systems, it
+    runs on."""
     try:
-        return ControlSocket(rundir.path, ChangeRequests(rundir, loop.changes).answer)
+        return ControlSocket(rundir.path, ControlAnswers(rundir, loop.changes, reporter).answer)
     except DrivetrainError as error:
-        loop.changes.versions.notices.append(f"no command can change this run: {error}")
+        loop.changes.versions.notices.append(f"no command and no console can reach this run: {error}")
         return None
 
 
@@ -266,13 +278,4 @@ def analysed(application: Application, config: Config | None = None) -> Plan:
     refuse_shared_targets(plan)
     with tempfile.TemporaryDirectory(prefix="drivetrain-plan-") as scratch:
         context = look_at(plan, RunDirectory(scratch, application.name, {}), config)
-    operators = {
-        id: dataclasses.replace(
-            operator,
-            how=context.how.get(id, (operator.how, ""))[0],
-            why=context.how.get(id, ("", operator.why))[1],
-            columns=context.columns.get(id),
-        )
-        for id, operator in plan.operators.items()
-    }
-    return dataclasses.replace(plan, operators=operators)
+    return as_compiled(context)

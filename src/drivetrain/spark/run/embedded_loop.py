@@ -33,9 +33,9 @@ from drivetrain.core.job.run_progress import (
     RunListener,
     RunOutcome,
 )
+from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.run_checkpoints import RunCheckpoints
-from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests
 from drivetrain.spark.run.fragment_driver import DRAIN_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.run_clock import RunClock

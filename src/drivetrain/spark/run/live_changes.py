@@ -16,7 +16,7 @@ Invariants:
 1. A change that does not compile changes nothing.
 2. An application goes back only to a version that can be loaded.
 
-Called by `embedded_loop` (`step`, `goes_back`) and `change_requests` (`propose`, `state`).
+Called by `embedded_loop` (`step`, `goes_back`) and `control_answers` (`propose`, `state`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from drivetrain.core.change.live_change import (
 )
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.runtime.change_state import ChangeState, ChangeUnderwayError, show_end
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import Proposal, changing_query, checked
-from drivetrain.spark.run.change_state import ChangeState, ChangeUnderwayError, show_end
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""The result of a run."""
+"""The result of a run, and the plan that it has compiled."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 
@@ -11,6 +12,7 @@ from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import Life
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import together
+from drivetrain.spark.prepare.compile_context import CompileContext
 
 
 def result(
@@ -66,3 +68,18 @@ def is_source(plan: Plan, id: str) -> bool:
 def outputs(plan: Plan, written: Mapping[str, int]) -> tuple[OutputResult, ...]:
     """The messages that each sink wrote, in the order of the graph."""
     return tuple(OutputResult(s.id, s.target, written.get(s.id, 0), s.guarantee) for s in plan.sinks)
+
+
+def as_compiled(context: CompileContext) -> Plan:
+    """The plan that was compiled: every operator's columns, and how it really runs."""
+    plan = context.plan
+    operators = {
+        id: dataclasses.replace(
+            operator,
+            how=context.how.get(id, (operator.how, ""))[0],
+            why=context.how.get(id, ("", operator.why))[1],
+            columns=context.columns.get(id),
+        )
+        for id, operator in plan.operators.items()
+    }
+    return dataclasses.replace(plan, operators=operators)

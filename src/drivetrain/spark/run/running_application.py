@@ -23,10 +23,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
-from drivetrain.errors import UnavailableError
-from drivetrain.spark.run.change_requests import propose_application, wait_ended
+from drivetrain.core.plan.configured import configured_plan
+from drivetrain.errors import UnavailableError, UserError
+from drivetrain.runtime.control_requests import wait_ended
+from drivetrain.spark.prepare.code_shipping import ship
+from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.run.run_clock import RunClock, clock_is_behind
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivetrain.api.application import Application
-    from drivetrain.spark.run.change_state import ChangeState
+    from drivetrain.runtime.change_state import ChangeState
     from drivetrain.spark.run.embedded import Running
     from drivetrain.spark.run.live_changes import LiveChanges
     from drivetrain.spark.state.state_query import States
@@ -141,7 +146,7 @@ class RunningApplication:
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
-        from drivetrain.spark.run.change_state import require_done
+        from drivetrain.runtime.change_state import require_done
 
         wait_s = milliseconds(timeout, "timeout") / 1000
         self._clock_is_there.wait(wait_s)
@@ -149,7 +154,7 @@ class RunningApplication:
         changes = self._changes
         if changes is None:
             raise UnavailableError("the application has not begun", remedy="try again")
-        number = propose_application(changes, application)
+        number = _propose(changes, application)
         return require_done(wait_ended(self._state_of(changes), number, wait_s))
 
     def _state_of(self, changes: LiveChanges) -> Callable[[], ChangeState]:
@@ -237,3 +242,19 @@ class _Listener:
 
     def stop_requested(self) -> bool:
         return self.is_asked_to_stop or self._listener.stop_requested()
+
+
+def _propose(changes: LiveChanges, application: Application) -> int:
+    """Propose another graph of the application that this process runs; see `LiveChanges.propose`."""
+    versions = changes.versions
+    graph, own = application.graph(), versions.in_force.context
+    ship(graph)
+    record = version_of(configured_plan(graph, own.config), fingerprint)
+    if application.naming_settings != own.rundir.settings:
+        raise UserError(
+            "other settings make it another application",
+            expected=str(own.rundir.settings),
+            got=str(application.naming_settings),
+            remedy="build the application with the settings of the one that runs",
+        )
+    return changes.propose(record, graph, code_if_possible(graph), "update", versions.in_force.record.number)

@@ -31,13 +31,13 @@ from drivetrain.runtime.checkpoints.savepoint_manifest import (
     read_manifest,
     verified,
 )
+from drivetrain.runtime.checkpoints.savepoint_requests import SavepointRequests, make_savepoint
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.checkpoints.entries import note_entries
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint
-from drivetrain.spark.checkpoints.savepoint_requests import SavepointRequests, make_savepoint
 
 BARRIER = Command(Action.PREPARE, 4, 9, 1)
 

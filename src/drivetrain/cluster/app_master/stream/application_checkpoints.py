@@ -30,7 +30,6 @@ from typing import Final
 from drivetrain.actor import ActorRef, AskError, Context, Message
 from drivetrain.cluster.app_master.own_messages import Call
 from drivetrain.cluster.app_master.stream.planned_application import Planned
-from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
@@ -58,6 +57,7 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
 )
 from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 

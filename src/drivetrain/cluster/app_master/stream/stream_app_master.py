@@ -34,8 +34,7 @@ from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, GoingBack
 from drivetrain.cluster.app_master.stream.running_job import FRAGMENT, JOB, RunningJob
-from drivetrain.cluster.app_master.stream.stream_status import moment_of, status_of, waiting_for
-from drivetrain.cluster.error_views import error_view
+from drivetrain.cluster.app_master.stream.stream_status import status_of, waiting_for
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
 from drivetrain.cluster.messages.flow import RelayedWord
@@ -45,7 +44,9 @@ from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.history import History, HistoryKeeper
 from drivetrain.core.job.job import Job
+from drivetrain.core.job.job_status import moment_of
 from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
+from drivetrain.runtime.error_views import error_view
 
 LoadPlan = Callable[[], Planned]
 

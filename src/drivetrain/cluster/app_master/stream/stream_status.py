@@ -12,9 +12,8 @@ from drivetrain.cluster.app_master.app_master import ApplicationMaster
 from drivetrain.cluster.app_master.stream.application_duties import Duties
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
 from drivetrain.cluster.app_master.stream.running_job import RunningJob
-from drivetrain.cluster.messages.following import FragmentView, JobStatus
 from drivetrain.cluster.messages.following import JobState as ShownState
-from drivetrain.core.job.history import FragmentMoment, Moment, late_and_dead
+from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.core.job.job_events import JobState
 
 
@@ -39,38 +38,6 @@ def status_of(
         checkpoints_now_ms=owner.now_ms,
         disk_free=progress.disk_free,
         disk_total=progress.disk_total,
-    )
-
-
-def moment_of(status: JobStatus) -> Moment:
-    """What of a status is kept for trends and curves."""
-    late, dead_lettered = late_and_dead(status.counts)
-    return Moment(
-        status.now_ms,
-        status.clock_ms,
-        late,
-        dead_lettered,
-        status.disk_free,
-        {fragment.fragment: _fragment_moment(fragment) for fragment in status.fragments},
-    )
-
-
-def _fragment_moment(view: FragmentView) -> FragmentMoment:
-    figures = view.figures
-    return FragmentMoment(
-        view.attempt,
-        figures.counters.batches,
-        view.rows_total,
-        view.batch_ms,
-        view.lag_rows,
-        view.clock_ms,
-        figures.state_rows,
-        figures.state_bytes,
-        figures.latency_p50_ms,
-        figures.latency_p99_ms,
-        sum(figures.counters.blocked_ms.values()),
-        figures.counters.phases,
-        view.watermark_delay_ms,
     )
 
 

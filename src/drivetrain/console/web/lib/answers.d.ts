@@ -27,6 +27,22 @@ export interface ApplicationSnapshot {
   job: Job | null;
 }
 
+export interface ProcessorChange {
+  processor: string;
+  fate: string;
+  why: string;
+  before: string | null;
+  after: string | null;
+}
+
+export interface PlannedChange {
+  against: number;
+  can_be_made: boolean;
+  verdict: string;
+  changes: ProcessorChange[];
+  graph: Graph;
+}
+
 export interface Master {
   address: string;
   leads: boolean;
@@ -56,6 +72,7 @@ export interface Workers {
 
 export interface Cluster {
   version: string;
+  shows: "cluster" | "runs";
   now_ms: number;
   leader: string | null;
   term: number;
@@ -223,77 +240,6 @@ export interface History {
   fragments: Record<string, FragmentHistory>;
 }
 
-export interface Box {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}
-
-export interface GraphFragment {
-  fragment: string;
-  heading: string;
-  box: Box;
-  panels: Record<string, Box>;
-  stateful: string | null;
-  is_realtime: boolean;
-  obstacles: string[];
-}
-
-export interface GraphProcessor {
-  processor: string;
-  fragment: string;
-  kind: string;
-  how: string;
-  why: string;
-  text: string;
-  line: string;
-  place: string;
-  columns: string | null;
-  label: string;
-  details: string[];
-  box: Box;
-}
-
-export interface GraphChannel {
-  channel: string;
-  producer: string;
-  producer_fragment: string;
-  subscriber_fragment: string;
-  why: string;
-  label: string;
-  box: Box;
-}
-
-export interface GraphLine {
-  source: string | null;
-  target: string | null;
-  channel: string | null;
-  path: string;
-}
-
-export interface GraphSink {
-  processor: string;
-  target: string;
-  guarantee: string;
-  why: string;
-}
-
-export interface Graph {
-  application: string;
-  guarantee: string;
-  delivery: string;
-  latency: string;
-  is_bounded: boolean;
-  width: number;
-  height: number;
-  fragments: GraphFragment[];
-  processors: GraphProcessor[];
-  channels: GraphChannel[];
-  lines: GraphLine[];
-  sinks: GraphSink[];
-}
-
 export interface ApplicationSetting {
   name: string;
   kind: string;
@@ -310,7 +256,7 @@ export interface PlannedUpload {
 
 export interface Operation {
   operation_id: string;
-  kind: "kill" | "restart" | "replay" | "savepoint";
+  kind: "kill" | "restart" | "replay" | "savepoint" | "change" | "rollback";
   app_id: string;
   state: "running" | "succeeded" | "failed";
   asked_by: string;
@@ -347,6 +293,11 @@ export interface LogPiece {
 
 export interface Logs {
   pieces: LogPiece[];
+}
+
+export interface Threads {
+  python: string;
+  java: string;
 }
 
 export interface Problem {
@@ -591,4 +542,75 @@ export interface VersionProcessor {
 export interface VersionGraph {
   number: number;
   processors: VersionProcessor[];
+}
+
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+export interface GraphFragment {
+  fragment: string;
+  heading: string;
+  box: Box;
+  panels: Record<string, Box>;
+  stateful: string | null;
+  is_realtime: boolean;
+  obstacles: string[];
+}
+
+export interface GraphProcessor {
+  processor: string;
+  fragment: string;
+  kind: string;
+  how: string;
+  why: string;
+  text: string;
+  line: string;
+  place: string;
+  columns: string | null;
+  label: string;
+  details: string[];
+  box: Box;
+}
+
+export interface GraphChannel {
+  channel: string;
+  producer: string;
+  producer_fragment: string;
+  subscriber_fragment: string;
+  why: string;
+  label: string;
+  box: Box;
+}
+
+export interface GraphLine {
+  source: string | null;
+  target: string | null;
+  channel: string | null;
+  path: string;
+}
+
+export interface GraphSink {
+  processor: string;
+  target: string;
+  guarantee: string;
+  why: string;
+}
+
+export interface Graph {
+  application: string;
+  guarantee: string;
+  delivery: string;
+  latency: string;
+  is_bounded: boolean;
+  width: number;
+  height: number;
+  fragments: GraphFragment[];
+  processors: GraphProcessor[];
+  channels: GraphChannel[];
+  lines: GraphLine[];
+  sinks: GraphSink[];
 }

@@ -54,6 +54,8 @@ function onRefused(problem) {
  * @param {any} data
  */
 function take(event, data) {
+  // The console of a run ends with it, and comes back with another address if at all: the end stays on the page.
+  if (event === "end") return store.isOfRuns.peek();
   if (event === "begin" || event === "tick") setConsoleTime(data.now_ms);
   if (event === "begin" && !data.continues) beginList();
   else if (event === "snapshot") takeSnapshot(data);
@@ -66,15 +68,17 @@ function take(event, data) {
     keepApplications((id) => id !== data.app_id);
     if (data.app_id === followed) store.isGone.value = true;
   } else if (event === "tick") store.tick(data.now_ms);
+  return false;
 }
 
 /** @param {import("./store.js").Snapshot} data */
 function takeSnapshot(data) {
   const { app_id, name } = data.application;
   if (app_id !== followed && name !== followed) return;
-  const isNew = store.snapshot.peek() == null;
+  const before = store.snapshot.peek()?.application;
   store.take(data);
-  if (isNew) void Promise.all([fetchGraph(app_id), beginCurves(app_id)]);
+  if (before == null) void Promise.all([fetchGraph(app_id), beginCurves(app_id)]);
+  else if (before.graph_version !== data.application.graph_version) void fetchGraph(app_id);
 }
 
 /** The applications of an earlier stream stay until this one has had the time to name them. */

@@ -38,6 +38,8 @@ export const graph = signal(/** @type {import("./answers").Graph | null | undefi
 /** Applications by id, in no order; null before they are known. */
 export const applications = signal(/** @type {Map<string, ApplicationLine> | null} */ (null));
 export const cluster = signal(/** @type {import("./answers").Cluster | null} */ (null));
+/** Whether the console shows the runs of one machine, and no cluster. */
+export const isOfRuns = computed(() => cluster.value?.shows === "runs");
 /** Whether the console reaches a leading master. */
 export const connection = signal(/** @type {import("./answers").ConnectionEvent | null} */ (null));
 

@@ -18,7 +18,7 @@ import {
 import { fetchHistory, momentsOf } from "../lib/history.js";
 import { usePolled } from "../lib/polled.js";
 import { link } from "../lib/router.js";
-import { checkpointAge, job, moments, sinceReport, snapshot } from "../lib/store.js";
+import { checkpointAge, isOfRuns, job, moments, sinceReport, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Badge } from "../parts/badge.js";
 import { Chart } from "../parts/chart.js";
@@ -45,7 +45,7 @@ export function ApplicationPage() {
       job.value
         ? html`<${Running} of=${job.value} now=${now} />`
         : html`<${Panel} title="Progress"><${Empty}>
-        No application master has reported anything yet.<//>
+        Nothing has been reported yet.<//>
       <//>`
     }
     <${Origin} of=${now} />
@@ -332,18 +332,20 @@ function Ends({ of }) {
 /** @param {{of: Snapshot}} props */
 function Origin({ of }) {
   const { application: one, job: now } = of;
+  const ofRuns = isOfRuns.value;
   return html`<${Panel} title="About" inside>
     <${Facts}
       of=${[
         ["Name", html`<${Said} of=${one.name} />`],
         ["Id", html`<${Said} of=${one.app_id} class="mono" />`],
-        ["File", html`<${Said} of=${one.file} class="mono" />`],
-        ["Submitted", `${showClock(one.submitted_ms)} UTC`],
+        one.file && ["File", html`<${Said} of=${one.file} class="mono" />`],
+        [ofRuns ? "Started" : "Submitted", `${showClock(one.submitted_ms)} UTC`],
         one.ended_ms != null && ["Ended", `${showClock(one.ended_ms)} UTC`],
         now && ["Runs for", showSpan(Math.max(0, now.now_ms - now.started_ms) + sinceReport.value)],
-        ["Application master", one.epoch ? `number ${one.epoch}` : "none yet"],
+        !ofRuns && ["Application master", one.epoch ? `number ${one.epoch}` : "none yet"],
         ["On worker", one.worker && html`<${Said} of=${one.worker} />`],
-        ["Priority", one.priority],
+        !ofRuns && ["Priority", one.priority],
+        ofRuns && now && ["Process", now.executors.map((each) => `${each.pid} on ${visible(each.host ?? "")}`).join(", ")],
         now &&
           now.life > 1 && [
             "Life of its state",

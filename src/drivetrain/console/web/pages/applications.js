@@ -4,7 +4,7 @@
 import { html, useState } from "../lib/dom.js";
 import { showClock, showCount } from "../lib/figures.js";
 import { link } from "../lib/router.js";
-import { applications, isOverState } from "../lib/store.js";
+import { applications, isOfRuns, isOverState } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Badge } from "../parts/badge.js";
 import { Empty, Panel } from "../parts/panel.js";
@@ -43,8 +43,8 @@ export function ApplicationsPage() {
         applications.value == null
           ? html`<${Empty}>Waiting for the console …<//>`
           : shown.length
-            ? html`<${Table} label="Applications" rows=${shown} id=${(/** @type {Line} */ one) => one.app_id} columns=${COLUMNS} most=${200} />`
-            : html`<${Empty}>${all.length ? "None of the applications matches." : html`No application has been submitted yet. Submit one here, or with <code>drivetrain submit app.py</code>.`}<//>`
+            ? html`<${Table} label="Applications" rows=${shown} id=${(/** @type {Line} */ one) => one.app_id} columns=${isOfRuns.value ? COLUMNS_OF_RUNS : COLUMNS} most=${200} />`
+            : html`<${Empty}>${all.length ? "None of the applications matches." : isOfRuns.value ? "Nothing runs here yet. A run is shown once Spark has started." : html`No application has been submitted yet. Submit one here, or with <code>drivetrain submit app.py</code>.`}<//>`
       }
     <//>
   `;
@@ -78,3 +78,8 @@ const COLUMNS = [
   },
   { label: "Why", class: "wrap", cell: (one) => html`<${Said} of=${one.why ?? ""} />` },
 ];
+
+/** A run of this machine has neither masters nor a file that anybody else has. */
+const COLUMNS_OF_RUNS = COLUMNS.filter((one) => one.label !== "Masters" && one.label !== "File").map((one) =>
+  one.label === "Submitted (UTC)" ? { ...one, label: "Started (UTC)" } : one,
+);

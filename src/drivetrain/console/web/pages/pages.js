@@ -2,7 +2,7 @@
 // The pages of an application, in the order of the navigation. A page is there once the server has what it shows.
 
 import { may } from "../lib/session.js";
-import { graph, isOver, job } from "../lib/store.js";
+import { graph, isOfRuns, isOver, job } from "../lib/store.js";
 import { ApplicationPage } from "./application.js";
 import { BatchesPage } from "./batches.js";
 import { ChannelsPage } from "./channels.js";
@@ -13,6 +13,7 @@ import { ErrorsPage } from "./errors.js";
 import { GraphPage } from "./graph.js";
 import { LogsPage } from "./logs.js";
 import { StatesPage } from "./states.js";
+import { ThreadsPage } from "./threads.js";
 import { VersionsPage } from "./versions.js";
 
 /**
@@ -64,7 +65,14 @@ export const PAGES = [
     bad: () => true,
   },
   { id: "versions", label: "Versions", key: "v", page: VersionsPage, isThere: () => may("user") },
-  { id: "logs", label: "Logs", key: "o", page: LogsPage, isThere: () => may("user") },
+  {
+    id: "threads",
+    label: "Threads",
+    key: "r",
+    page: ThreadsPage,
+    isThere: () => may("user") && isOfRuns.value && !isOver.value,
+  },
+  { id: "logs", label: "Logs", key: "o", page: LogsPage, isThere: () => may("user") && !isOfRuns.value },
 ];
 
 function hasJob() {

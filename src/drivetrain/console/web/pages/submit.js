@@ -7,7 +7,7 @@ import { showCounted, showSize } from "../lib/figures.js";
 import { go, link } from "../lib/router.js";
 import { Said } from "../lib/text.js";
 import { Facts } from "../parts/figures.js";
-import { GraphView } from "../parts/graph_view.js";
+import { GraphView, NO_FIGURES } from "../parts/graph_view.js";
 import { Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
@@ -17,7 +17,6 @@ import { Table } from "../parts/table.js";
 
 /** The console plans within a minute, and uploads may be large. */
 const LIMIT_MS = 180_000;
-const NOTHING = { fragments: new Map(), channels: new Map(), processors: new Map(), rates: new Map() };
 
 /** @typedef {{file: File | null, path: string, name: string, sets: Record<string, string>}} Choice */
 
@@ -179,7 +178,7 @@ function Plan({ of, choice, onSets, onSubmit, busy }) {
         }
       </div>
     <//>
-    ${graph ? html`<${GraphView} graph=${graph} live=${NOTHING} at=${null} onSelect=${() => {}} />` : null}
+    ${graph ? html`<${GraphView} graph=${graph} live=${NO_FIGURES} at=${null} onSelect=${() => {}} />` : null}
     ${of.settings.length ? html`<${Settings} of=${of.settings} sets=${choice.sets} onSets=${onSets} busy=${busy} />` : null}
     <${Panel} title="3. Go" inside>
       <p><button class="action first" type="button" disabled=${busy !== ""} onClick=${onSubmit}>${busy === "submit" ? "Submitting …" : html`Submit <${Said} of=${of.name} />`}</button></p>

@@ -1,16 +1,19 @@
 // @ts-check
 // The versions of the application's graph: who made each and when, what changed, and what became of it.
 
-import { get } from "../lib/api.js";
+import { get, post } from "../lib/api.js";
 import { html, useState } from "../lib/dom.js";
 import { showClock, showCount, showCounted } from "../lib/figures.js";
 import { usePolled } from "../lib/polled.js";
-import { snapshot } from "../lib/store.js";
+import { graph as graphNow, isOfRuns, isOver, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
+import { begun } from "../parts/actions.js";
 import { Badge } from "../parts/badge.js";
+import { Question } from "../parts/dialog.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
+import { ChangedGraph, ChangePanel } from "./change.js";
 
 /** @typedef {import("../lib/answers").Version} Version */
 /** @typedef {import("../lib/answers").Versions} Versions */
@@ -28,17 +31,28 @@ export function VersionsPage() {
     EVERY_MS,
     app,
   );
+  const [back, setBack] = useState(/** @type {number | null} */ (null));
+  const changes = isOfRuns.value && !isOver.value;
+  const inForce = found?.versions.find((one) => one.is_in_force);
+  const fates = new Map(Object.entries(inForce?.changes ?? {}));
   const failed = found?.versions.filter((one) => one.why) ?? [];
   return html`
     ${problem ? html`<${ProblemBox} of=${problem} />` : null}
     <${Panel} title="Versions" note=${found ? `${showCounted(found.versions.length, "version")} kept, newest first` : null}>
       ${
         found?.versions.length
-          ? html`<${Table} label="Versions" rows=${found.versions} id=${(/** @type {Version} */ one) => `${one.number}`} columns=${columns(setNumber)} />`
+          ? html`<${Table} label="Versions" rows=${found.versions} id=${(/** @type {Version} */ one) => `${one.number}`} columns=${[...columns(setNumber), ...(changes ? [goingBack(setBack)] : [])]} />`
           : html`<${Empty}>${found ? "No version is recorded: the application has not run yet." : problem ? "Nothing could be read." : "Reading the state of the application …"}<//>`
       }
       ${failed.map((one) => html`<p key=${one.number} class="empty">Version ${one.number} failed in <${Said} of=${one.failed_fragment ?? "the application"} />: <${Said} of=${one.why ?? ""} /></p>`)}
     <//>
+    ${
+      inForce && fates.size && graphNow.value
+        ? html`<${Panel} title="What version ${inForce.number} has changed" inside><${ChangedGraph} graph=${graphNow.value} fates=${fates} /><//>`
+        : null
+    }
+    ${changes ? html`<${ChangePanel} key=${app} app=${app} />` : null}
+    ${back == null ? null : html`<${GoBack} app=${app} number=${back} onClose=${() => setBack(null)} />`}
     ${number == null ? null : html`<${GraphOf} key=${number} app=${app} number=${number} />`}
   `;
 }
@@ -66,6 +80,28 @@ function columns(onShow) {
       cell: (one) => html`<button class="action" type="button" aria-label="Processors of version ${one.number}" onClick=${() => onShow(one.number)}>${showCount(one.processors)}</button>`,
     },
   ];
+}
+
+/**
+ * @param {(number: number) => void} onBack
+ * @returns {import("../parts/table.js").Column<Version>}
+ */
+function goingBack(onBack) {
+  return {
+    label: "Go back",
+    cell: (one) =>
+      one.is_in_force
+        ? null
+        : html`<button class="action" type="button" aria-label="Go back to version ${one.number}" onClick=${() => onBack(one.number)}>Go back …</button>`,
+  };
+}
+
+/** @param {{app: string, number: number, onClose: () => void}} props */
+function GoBack({ app, number, onClose }) {
+  const act = async () => begun(await post(["applications", app, "versions", `${number}`, "rollback"]));
+  return html`<${Question} title="Go back to version ${number}?" does="Go back" onDo=${act} onClose=${onClose}>
+    <p>It takes effect with the next batch of what it changes, and becomes the newest version. A version on trial is given up.</p>
+  <//>`;
 }
 
 /** @param {Version} one */

@@ -4,7 +4,7 @@
 import { Problem, get, post } from "../lib/api.js";
 import { html, signal, useEffect, useState } from "../lib/dom.js";
 import { may } from "../lib/session.js";
-import { isOver, snapshot } from "../lib/store.js";
+import { isOfRuns, isOver, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
 import { Question } from "./dialog.js";
 import { ProblemBox } from "./problem.js";
@@ -17,12 +17,23 @@ const LOOK_MS = 700;
 /** The operation that was begun last on this page. */
 const latest = signal(/** @type {Operation | null} */ (null));
 
-/** @type {{kind: Kind, label: string, danger?: boolean, whenOver: boolean}[]} */
+/**
+ * Another part of the page has begun an operation: what comes of it is shown.
+ * @param {Operation} operation
+ */
+export function begun(operation) {
+  latest.value = operation;
+}
+
+/**
+ * What a run of this machine cannot do while it runs is left out of its page.
+ * @type {{kind: Kind, label: string, danger?: boolean, whenOver: boolean, inRuns: boolean}[]}
+ */
 const ACTIONS = [
-  { kind: "savepoint", label: "Savepoint", whenOver: false },
-  { kind: "restart", label: "Restart", whenOver: true },
-  { kind: "replay", label: "Replay", whenOver: true },
-  { kind: "kill", label: "Kill", danger: true, whenOver: false },
+  { kind: "savepoint", label: "Savepoint", whenOver: false, inRuns: true },
+  { kind: "restart", label: "Restart", whenOver: true, inRuns: false },
+  { kind: "replay", label: "Replay", whenOver: true, inRuns: false },
+  { kind: "kill", label: "Kill", danger: true, whenOver: false, inRuns: true },
 ];
 
 /** @param {{app: string}} props */
@@ -30,9 +41,9 @@ export function Actions({ app }) {
   const [asked, setAsked] = useState(/** @type {Kind | null} */ (null));
   if (!may("user")) return null;
   return html`<div class="actions">
-    ${ACTIONS.filter((one) => one.whenOver || !isOver.value).map(
+    ${ACTIONS.filter((one) => (one.whenOver || !isOver.value) && (one.inRuns || !isOfRuns.value)).map(
       (one) =>
-        html`<button key=${one.kind} class="action ${one.danger ? "danger" : ""}" type="button" onClick=${() => setAsked(one.kind)}>${one.label}${one.kind === "replay" || one.kind === "savepoint" ? " …" : ""}</button>`,
+        html`<button key=${one.kind} class="action ${one.danger ? "danger" : ""}" type="button" onClick=${() => setAsked(one.kind)}>${one.kind === "kill" && isOfRuns.value ? "Stop" : one.label}${one.kind === "replay" || one.kind === "savepoint" ? " …" : ""}</button>`,
     )}
     ${asked ? html`<${Asked} key=${asked} kind=${asked} app=${app} onClose=${() => setAsked(null)} />` : null}
   </div>`;
@@ -57,9 +68,16 @@ const TEXTS = /** @type {const} */ ({
   ],
 });
 
+/** A run is asked to end, as by Ctrl-C; nobody ends its process. */
+const STOP = /** @type {const} */ ([
+  "Stop this run?",
+  "Stop it",
+  "It finishes its batches, and its process ends. Its state stays: drivetrain run continues from it.",
+]);
+
 /** @param {{kind: Kind, app: string, onClose: () => void}} props */
 function Asked({ kind, app, onClose }) {
-  const [title, does, about] = TEXTS[kind];
+  const [title, does, about] = kind === "kill" && isOfRuns.value ? STOP : TEXTS[kind];
   const [value, setValue] = useState("");
   const act = async () => {
     const body =
@@ -87,12 +105,16 @@ const DOING = {
   restart: "Restarting it",
   replay: "Beginning the replay",
   savepoint: "Making a savepoint",
+  change: "Changing it; the new version is on trial",
+  rollback: "Going back; the version is on trial",
 };
 const DONE = {
   kill: "It has been killed",
   restart: "It is being started again",
   replay: "The replay begins",
   savepoint: "The savepoint is complete",
+  change: "It has changed: the new version is in force",
+  rollback: "It has gone back",
 };
 
 /**

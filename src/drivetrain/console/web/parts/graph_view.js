@@ -23,8 +23,24 @@ const FAR = 0.42; // below this scale only fragments and channels have text
 const STEP = 1.25;
 const LEAST_FITTED = 0.12;
 
-/** @param {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void}} props */
-export function GraphView({ graph, live, at, onSelect }) {
+/** The figures of a graph that does not run.
+ * @type {Live} */
+export const NO_FIGURES = { fragments: new Map(), channels: new Map(), processors: new Map(), rates: new Map() };
+
+/**
+ * The class of the colour of what a version does to a processor.
+ * @param {string} fate
+ */
+export function fateClass(fate) {
+  return `fate-${fate.replaceAll(" ", "-")}`;
+}
+
+/**
+ * `fates` colours the processors that a version changes.
+ * @param {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void,
+ *   fates?: Map<string, string>}} props
+ */
+export function GraphView({ graph, live, at, onSelect, fates }) {
   const place = useRef(/** @type {HTMLElement | null} */ (null));
   const [view, setView] = useState({ x: 0, y: 0, scale: 1, fitted: false });
   const fit = () => setView(fitted(/** @type {HTMLElement} */ (place.current), graph));
@@ -81,13 +97,14 @@ export function GraphView({ graph, live, at, onSelect }) {
         <${Frames} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
         <${Lines} graph=${graph} live=${live} />
         <${Channels} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
-        <${Processors} graph=${graph} live=${live} at=${at} onSelect=${onSelect} />
+        <${Processors} graph=${graph} live=${live} at=${at} onSelect=${onSelect} fates=${fates} />
       </div>
     </div>
   </div>`;
 }
 
-/** @typedef {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void}} Drawn */
+/** @typedef {{graph: Graph, live: Live, at: Node | null, onSelect: (node: Node | null) => void,
+ *   fates?: Map<string, string>}} Drawn */
 
 /** @param {Drawn} props */
 function Frames({ graph, live, at, onSelect }) {
@@ -125,19 +142,20 @@ function trouble(now) {
 }
 
 /** @param {Drawn} props */
-function Processors({ graph, live, at, onSelect }) {
+function Processors({ graph, live, at, onSelect, fates }) {
   const stateful = new Set(graph.fragments.map((one) => one.stateful));
   return graph.processors.map((one) => {
     const now = live.processors.get(one.processor);
     const chosen = at?.kind === "processor" && at.id === one.processor;
-    const classes = `graph-processor how-${one.how} ${stateful.has(one.processor) ? "stateful" : ""} ${chosen ? "chosen" : ""}`;
+    const fate = fates?.get(one.processor);
+    const classes = `graph-processor how-${one.how} ${stateful.has(one.processor) ? "stateful" : ""} ${chosen ? "chosen" : ""} ${fate ? fateClass(fate) : ""}`;
     return html`<button
       key=${`${one.fragment}\n${one.processor}`}
       type="button"
       class=${classes}
       style=${spot(one.box)}
       aria-pressed=${chosen}
-      title=${`${visible(one.processor)}\n${visible(one.line)}`}
+      title=${`${visible(one.processor)}\n${visible(one.line)}${fate ? `\n${fate}` : ""}`}
       onClick=${() => onSelect(chosen ? null : { kind: "processor", id: one.processor })}
     >
       <bdi class="label">${visible(one.label)}</bdi>

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import traceback
 
-from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config.references import scrub
+from drivetrain.core.job.job_status import ErrorView
 from drivetrain.errors import DrivetrainError
 
 _MOST_CHARACTERS = 8_000

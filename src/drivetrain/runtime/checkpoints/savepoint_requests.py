@@ -41,7 +41,7 @@ from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
 from drivetrain.runtime.clock_file import ClockFile
 from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.runtime.error_records import ErrorRecord, error_record
-from drivetrain.spark.run.find_application import directory_of
+from drivetrain.runtime.find_application import directory_of
 
 if TYPE_CHECKING:
     from drivetrain.api.application import Application

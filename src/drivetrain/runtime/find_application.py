@@ -3,13 +3,13 @@
 Design: an `Application`'s name and settings determine where its state is. A name or an id alone is looked up
 in the state directory of the configuration, which stores the name of each application.
 
-Called by `drivetrain.state` and `drivetrain.savepoint`.
+Called by `drivetrain.state`, `drivetrain.savepoint` and the commands that compare versions.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drivetrain.api.application import Application
 from drivetrain.config import Config
@@ -18,26 +18,6 @@ from drivetrain.errors import InputError, UserError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.runtime.run_notes import known_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from drivetrain.spark.state.state_query import States
-
-
-def asked(application: Application | str, processor: str, config: Config | None = None) -> States:
-    """The states of a processor; raises `UserError` when the application is not found."""
-    config = config or Config.load(None, {}, {})
-    from drivetrain.spark.state.state_query import states_of
-
-    rundir = directory_of(application, config)
-
-    def spark() -> SparkSession:
-        from drivetrain.spark.session.spark_session import session
-
-        return session(config, "drivetrain-state")
-
-    return states_of(rundir.home, processor, spark)
 
 
 def directory_of(application: Application | str, config: Config) -> RunDirectory:

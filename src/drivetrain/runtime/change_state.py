@@ -1,6 +1,6 @@
 """The state of a change of a running application: as data, as text for users, and as an error.
 
-Called by `live_changes`, and by modules that ask an application (`change_requests`, `running_application`).
+Called by `live_changes`, and by modules that ask an application (`control_requests`, `running_application`).
 """
 
 from __future__ import annotations

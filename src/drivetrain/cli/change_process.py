@@ -1,0 +1,99 @@
+"""The process in which the console plans the change of a run to an uploaded file.
+
+Design: the same comparison as `drivetrain update`. The file is loaded here with the settings of the run; the
+record of the new version and its code are left as files beside the outcome. It is a module of the command
+line because pickling a graph needs Spark's pickler, and the console knows nothing of Spark.
+
+Called by `console.handlers.changes`, which starts it; see `console.planning.processes`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from drivetrain.code.application_file import load_application
+from drivetrain.code.archive import unpack_upload_or_file
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.config import Config
+from drivetrain.config.catalog import run as run_keys
+from drivetrain.console.answers.changes import PlannedChange, ProcessorChange
+from drivetrain.console.embedded.changes import compared, in_force_of, verdict_of
+from drivetrain.console.planning.processes import serve
+from drivetrain.console.planning.requests import (
+    CODE,
+    UPLOAD,
+    VERSION_CODE,
+    VERSION_RECORD,
+    Outcome,
+    PrepareChange,
+)
+from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.picture.placed_graph import graph_of
+from drivetrain.core.plan.configured import configured_plan
+from drivetrain.errors import UserError
+from drivetrain.private_files import Writers, private
+from drivetrain.runtime.run_directory import RunDirectory
+
+
+def main() -> None:
+    """Do what the request in the directory of the command line asks."""
+    serve(_answer, too_large="the application's file")
+
+
+def _answer(directory: Path, request: bytes) -> Outcome:
+    asked = msgspec.json.decode(request, type=PrepareChange)
+    code = directory / CODE
+    unpack_upload_or_file(directory / UPLOAD, code, asked.file)
+    application = load_application(str(code / asked.file), asked.settings)
+    new = {name: str(value) for name, value in application.naming_settings.items()}
+    if (application.name, new) != (asked.application, asked.settings):
+        raise UserError(
+            "the file holds another application",
+            where=asked.file,
+            expected=f"{asked.application} with the settings {asked.settings or 'of no name'}",
+            got=f"{application.name} with {new or 'no settings'}",
+            remedy="the name and the settings of an application cannot change",
+        )
+    rundir = RunDirectory(asked.state_dir, asked.application, asked.settings, Writers(asked.writers))
+    config = Config.load(
+        None, {}, {run_keys.STATE_DIR.name: asked.state_dir, run_keys.WRITERS.name: asked.writers}
+    )
+    graph = application.graph()
+    plan = configured_plan(graph, config)
+    record, old = version_of(plan, fingerprint), in_force_of(rundir)
+    found = compared(rundir, old, record)
+    can_be_made = not (found.is_empty or found.refused or found.after_stop)
+    if can_be_made:
+        from drivetrain.spark.prepare.graph_code import graph_as_code
+
+        _write(directory / VERSION_CODE, graph_as_code(graph))
+        _write(directory / VERSION_RECORD, msgspec.json.encode(record))
+    return Outcome(
+        change=PlannedChange(
+            against=old.number,
+            can_be_made=can_be_made,
+            verdict=verdict_of(found),
+            changes=tuple(
+                ProcessorChange(
+                    processor=each.id,
+                    fate=each.fate.value,
+                    why=each.why,
+                    before=each.before,
+                    after=each.after,
+                )
+                for each in found.changes
+            ),
+            graph=graph_of(plan),
+        )
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb", opener=private) as file:
+        file.write(data)
+
+
+if __name__ == "__main__":
+    main()

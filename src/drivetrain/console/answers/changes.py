@@ -1,0 +1,36 @@
+"""A change of a running application, as it would be.
+
+Called by `console.handlers.changes`, and by `cli.change_process`, which makes these in a process of its own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from drivetrain.core.picture.placed_graph import Graph
+
+
+class ProcessorChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to a processor, and why; `before` and `after` describe it (null: it is not there).
+
+    `fate` is kept, swapped, started, stopped, "after a stop" or refused.
+    """
+
+    processor: str
+    fate: str
+    why: str
+    before: str | None
+    after: str | None
+
+
+class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The change from the version `against`, which is in force, to an uploaded graph.
+
+    `can_be_made` says whether the running application can take it; `verdict` says so in words.
+    """
+
+    against: int
+    can_be_made: bool
+    verdict: str
+    changes: tuple[ProcessorChange, ...]
+    graph: Graph

@@ -1,0 +1,114 @@
+"""Requests that change the graph of a run while it runs: to an upload, or back to a version.
+
+Called by `console.routes.table`; `roll_back_run` by `console.handlers.versions`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from drivetrain.cluster.messages.applications import ApplicationView
+from drivetrain.console.answers.changes import PlannedChange
+from drivetrain.console.embedded import changes
+from drivetrain.console.embedded.runs import EmbeddedRuns
+from drivetrain.console.handlers.uploads import require_file, take_upload
+from drivetrain.console.handlers.writes import begun
+from drivetrain.console.planning.requests import VERSION_CODE, VERSION_RECORD, PrepareChange
+from drivetrain.console.problems import RequestError
+from drivetrain.console.routes.route import Call, Reply
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.runtime.run_directory import RunDirectory
+
+
+class ChangeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which file the change is, and to which version it was compared."""
+
+    file: Annotated[
+        str, Meta(max_length=300, description="The application's file; FILE.py:NAME for one of many.")
+    ]
+    against: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="Make the change only if this version is in force: that of the plan."),
+    ] = None
+
+
+async def plan(call: Call) -> PlannedChange:
+    """What an uploaded file would change; nothing is changed."""
+    _, rundir = await _run_of(call)
+    planned, _ = await _planned(call, rundir)
+    return planned
+
+
+async def make(call: Call) -> Reply:
+    """Change a run to an uploaded file."""
+    runs, rundir = await _run_of(call)
+    query = call.query
+    assert isinstance(query, ChangeQuery)
+    call.services.operations.require_room()
+    view = await runs.application(call.path["app"])
+    planned, version = await _planned(call, rundir)
+    if version is None:
+        raise RequestError(
+            "the running application cannot take this change",
+            code="no-change",
+            where=rundir.app_id,
+            got=planned.verdict,
+            remedy="stop the run and start it with the new file, or undo what does not fit",
+        )
+    record, code = version
+    against = planned.against if query.against is None else query.against
+    doing = runs.in_thread(lambda: changes.change(rundir, record, code, against))
+    return begun(call, "change", view, doing)
+
+
+async def roll_back_run(call: Call, runs: EmbeddedRuns, view: ApplicationView, number: int) -> Reply:
+    """Change a run back to a version that is kept."""
+    call.services.operations.require_room()
+    rundir = await runs.rundir(view)
+    doing: Awaitable[Mapping[str, str]] = runs.in_thread(lambda: changes.roll_back(rundir, number))
+    return begun(call, "rollback", view, doing)
+
+
+async def _planned(
+    call: Call, rundir: RunDirectory
+) -> tuple[PlannedChange, tuple[GraphVersion, bytes] | None]:
+    """The plan of the uploaded change, and the new version if the run can take it."""
+    query = call.query
+    assert isinstance(query, ChangeQuery)
+    require_file(query.file)
+    asked = PrepareChange(
+        file=query.file,
+        application=rundir.application,
+        settings={name: str(value) for name, value in rundir.settings.items()},
+        state_dir=str(rundir.path.parent),
+        writers=rundir.writers.value,
+    )
+    planning = call.services.planning
+    with tempfile.TemporaryDirectory(dir=planning.directory, prefix="change-") as place:
+        directory = Path(place)
+        await take_upload(call, directory)
+        planned = await planning.prepare_change(asked, directory)
+        if not planned.can_be_made:
+            return planned, None
+        record = msgspec.json.decode((directory / VERSION_RECORD).read_bytes(), type=GraphVersion)
+        return planned, (record, (directory / VERSION_CODE).read_bytes())
+
+
+async def _run_of(call: Call) -> tuple[EmbeddedRuns, RunDirectory]:
+    runs = call.services.runs
+    if runs is None:
+        raise RequestError(
+            "an application in a cluster cannot be changed here",
+            code="no-change",
+            where=call.path["app"],
+            expected="an application that drivetrain run runs, in the console of that run",
+            remedy="end it, and submit the new file under the same name and settings: it continues with its "
+            "state if that fits",
+        )
+    return runs, await runs.rundir(await runs.application(call.path["app"]))

@@ -1,0 +1,147 @@
+"""The routes that change something, and those of the operations that this begins.
+
+Called by `console.routes.table`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drivetrain.console.access.roles import Role
+from drivetrain.console.answers.changes import PlannedChange
+from drivetrain.console.answers.graph import PlannedUpload
+from drivetrain.console.answers.operations import Operation, Operations, Replay, Savepoint, Submitted
+from drivetrain.console.handlers import changes, uploads, versions, writes
+from drivetrain.console.routes.route import V1, Route
+
+APP: Final = f"{V1}/applications/{{app}}"
+_USER: Final = Role.USER
+
+WRITES: Final[tuple[Route, ...]] = (
+    Route(
+        "POST",
+        f"{V1}/plans",
+        "planUpload",
+        "How an uploaded application would run.",
+        _USER,
+        uploads.plan,
+        PlannedUpload,
+        query=uploads.UploadQuery,
+        body=uploads.MEDIA,
+        problems=(400, 413, 429),
+    ),
+    Route(
+        "POST",
+        f"{V1}/applications",
+        "submitUpload",
+        "Submit an uploaded application.",
+        _USER,
+        uploads.submit,
+        Submitted,
+        query=uploads.UploadQuery,
+        body=uploads.MEDIA,
+        statuses=(201, 200),
+        problems=(400, 409, 413, 429),
+        headers={"Idempotency-Key": "The same key and upload again give the same application."},
+    ),
+    Route(
+        "POST",
+        f"{APP}/kill",
+        "killApplication",
+        "End an application.",
+        _USER,
+        writes.kill,
+        Operation,
+        statuses=(202,),
+        problems=(404, 409),
+    ),
+    Route(
+        "POST",
+        f"{APP}/restart",
+        "restartApplication",
+        "Start an application again, with its state.",
+        _USER,
+        writes.restart,
+        Operation,
+        statuses=(202,),
+        problems=(404,),
+    ),
+    Route(
+        "POST",
+        f"{APP}/replay",
+        "replayApplication",
+        "Have an application process messages again, from a moment on.",
+        _USER,
+        writes.replay,
+        Operation,
+        body=Replay,
+        statuses=(202,),
+        problems=(404,),
+    ),
+    Route(
+        "POST",
+        f"{APP}/savepoints",
+        "makeSavepoint",
+        "Have an application write a savepoint.",
+        _USER,
+        writes.savepoint,
+        Operation,
+        body=Savepoint,
+        statuses=(202,),
+        problems=(404, 409),
+    ),
+    Route(
+        "POST",
+        f"{APP}/changes/plan",
+        "planChange",
+        "What an uploaded file would change of a run of this machine.",
+        _USER,
+        changes.plan,
+        PlannedChange,
+        query=changes.ChangeQuery,
+        body=uploads.MEDIA,
+        problems=(400, 404, 409, 413, 429),
+    ),
+    Route(
+        "POST",
+        f"{APP}/changes",
+        "makeChange",
+        "Change a run of this machine to an uploaded file.",
+        _USER,
+        changes.make,
+        Operation,
+        query=changes.ChangeQuery,
+        body=uploads.MEDIA,
+        statuses=(202,),
+        problems=(400, 404, 409, 413, 429),
+    ),
+    Route(
+        "POST",
+        f"{APP}/versions/{{number}}/rollback",
+        "rollBack",
+        "Change an application back to a version; a cluster cannot, and says how to do it.",
+        _USER,
+        versions.roll_back,
+        Operation,
+        statuses=(202,),
+        problems=(404, 409),
+    ),
+    Route(
+        "GET",
+        f"{V1}/operations",
+        "listOperations",
+        "The latest operations of this console.",
+        _USER,
+        writes.operations,
+        Operations,
+    ),
+    Route(
+        "GET",
+        f"{V1}/operations/{{operation}}",
+        "getOperation",
+        "An operation as it is now.",
+        _USER,
+        writes.operation,
+        Operation,
+    ),
+)

@@ -1,0 +1,49 @@
+// @ts-check
+// What the threads of a run do: their stacks at the moment of the last look.
+
+import { get } from "../lib/api.js";
+import { html, useState } from "../lib/dom.js";
+import { usePolled } from "../lib/polled.js";
+import { snapshot } from "../lib/store.js";
+import { visible } from "../lib/text.js";
+import { Empty, Panel } from "../parts/panel.js";
+import { ProblemBox } from "../parts/problem.js";
+
+/** @typedef {import("../lib/answers").Threads} Threads */
+
+const LIMIT_MS = 40_000;
+const NEVER_MS = 3_600_000;
+
+export function ThreadsPage() {
+  const app = snapshot.value?.application.app_id ?? "";
+  const [looks, setLooks] = useState(0);
+  const [search, setSearch] = useState("");
+  const { found, problem } = usePolled(
+    (signal) => /** @type {Promise<Threads>} */ (get(["applications", app, "threads"], {}, signal, LIMIT_MS)),
+    NEVER_MS,
+    `${app} ${looks}`,
+  );
+  const shown = (/** @type {string} */ text) =>
+    text
+      .split("\n\n")
+      .filter((one) => one.toLowerCase().includes(search.toLowerCase()))
+      .join("\n\n");
+  return html`
+    <div class="tools">
+      <label class="field">Only stacks with <input type="search" data-search value=${search} onInput=${(/** @type {any} */ event) => setSearch(event.target.value)} /></label>
+      <button class="action" type="button" onClick=${() => setLooks(looks + 1)}>Look again</button>
+    </div>
+    ${problem ? html`<${ProblemBox} of=${problem} />` : null}
+    ${
+      found
+        ? [
+            ["Python", found.python],
+            ["Java", found.java],
+          ].map(
+            ([name, text]) =>
+              html`<${Panel} key=${name} title="Threads in ${name}" inside><pre class="trace" tabindex="0">${visible(shown(text), { lines: true })}</pre><//>`,
+          )
+        : html`<${Panel} title="Threads"><${Empty}>${problem ? "Nothing could be read." : "Asking the run …"}<//><//>`
+    }
+  `;
+}

@@ -1,0 +1,150 @@
+"""What other processes of its owner ask of an application that runs embedded, and how.
+
+Problem: `drivetrain run` is one process, and commands and consoles want to see what it does, and to change
+it. Their processes must need neither Spark nor its code.
+
+Design: a request over the control socket names what is asked, and everything that is asked is in this
+module; `spark.run.control_answers` answers. To change the application, the asking process writes the new
+graph with its code as a proposal into the state directory, where only the application's owner can write; its
+request names the proposal. The answer comes when the change is refused, with a reason, or when the new
+version is in force: a message that is sent after the answer is processed by the new version. The asking
+process then polls the state of the change, so that neither side keeps a connection open.
+
+    {"ask":"status"}                          how the application is, with the version in force
+    {"ask":"history"}, {"ask":"graph"}        its last quarter of an hour; what runs, with coordinates
+    {"ask":"threads"}                         the stacks of its threads, as text
+    {"ask":"stop"}                            finish the running batches and end, as the first Ctrl-C
+    {"ask":"change","proposal":"<32 hexadecimal digits>","against":1,"how":"update"}
+    {"ask":"state"}, {"ask":"give-up","number":2}
+
+What if we die here: a proposal that no application takes is deleted by a later one.
+
+Invariants:
+
+1. No code comes over the socket.
+
+Called by `drivetrain update`, `drivetrain rollback`, the console and the handle of `drivetrain.start`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.job.history import History
+from drivetrain.core.job.job_status import JobStatus
+from drivetrain.core.picture.placed_graph import Graph
+from drivetrain.errors import InternalError, UnavailableError
+from drivetrain.runtime.change_state import ChangeState
+from drivetrain.runtime.control_socket import asked
+from drivetrain.runtime.error_records import ErrorRecord
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.run_directory import RunDirectory
+
+_COMPILES_S: Final = 600.0
+ANSWERS_S: Final = 30.0
+_LOOK_S: Final = 0.1
+
+
+class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request; all fields but the first belong to changes."""
+
+    ask: Literal["change", "state", "give-up", "status", "history", "graph", "threads", "stop"]
+    proposal: str = ""
+    against: int = 0
+    how: Made = "update"
+    number: int = 0
+
+
+class ControlAnswer(msgspec.Struct, frozen=True):
+    """The answer: what was asked for, or why not. `number` is that of the version that was asked for."""
+
+    state: ChangeState | None = None
+    number: int = 0
+    failure: ErrorRecord | None = None
+    status: JobStatus | None = None
+    history: History | None = None
+    graph: Graph | None = None
+    threads: dict[str, str] | None = None
+
+
+def ask_change(
+    rundir: RunDirectory, version: GraphVersion, code: bytes, against: int, how: Made = "update"
+) -> int:
+    """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
+
+    `against` is the version that it was compared with. Raises why it is refused, and UnavailableError when
+    the application does not run embedded here.
+    """
+    asked_state(rundir)  # before anything is written
+    id = uuid.uuid4().hex
+    rundir.versions.propose(id, version, code)
+    try:
+        return ask(rundir, ControlRequest("change", id, against, how), _COMPILES_S).number
+    finally:
+        rundir.versions.withdraw(id)
+
+
+def ask_to_give_up(rundir: RunDirectory, number: int) -> None:
+    """Ask the application that runs in `rundir` to go back from a version on trial.
+
+    Raises UserError when it is not on trial, and UnavailableError as `ask_change`.
+    """
+    ask(rundir, ControlRequest("give-up", number=number), ANSWERS_S)
+
+
+def asked_state(rundir: RunDirectory) -> ChangeState:
+    """How things stand in the application that runs in `rundir`; raises UnavailableError as `ask_change`."""
+    state = ask(rundir, ControlRequest("state"), ANSWERS_S).state
+    if state is None:
+        raise InternalError("an application does not say how things stand", where=rundir.app_id)
+    return state
+
+
+def wait_ended(
+    state: Callable[[], ChangeState],
+    number: int,
+    timeout_s: float | None = None,
+) -> ChangeState:
+    """Wait until the change to version `number` has ended, or for `timeout_s`; returns the last state.
+
+    Raises what `state` raises when the application has ended, and
+    UnavailableError when another change has followed.
+    """
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+    waiting = threading.Event()
+    while True:
+        now = state()
+        if now.number == number and now.outcome is not None:
+            return now
+        if now.number > number:
+            raise UnavailableError(
+                f"the change to version {number} has ended, and another one followed",
+                remedy="drivetrain versions shows how it ended",
+            )
+        if deadline_s is not None and time.monotonic() > deadline_s:
+            return now
+        waiting.wait(_LOOK_S)
+
+
+def ask(rundir: RunDirectory, request: ControlRequest, timeout_s: float = ANSWERS_S) -> ControlAnswer:
+    """The answer of the application that runs in `rundir`.
+
+    Raises what it refuses the request with, and UnavailableError when it does not run embedded here, or does
+    not answer within `timeout_s` seconds.
+    """
+    line = asked(rundir.path, msgspec.json.encode(request), timeout_s)
+    try:
+        answer = msgspec.json.decode(line, type=ControlAnswer)
+    except msgspec.MsgspecError as error:
+        raise InternalError(f"the answer of an application cannot be read: {error}") from error
+    if answer.failure is not None:
+        raise answer.failure.error()
+    return answer

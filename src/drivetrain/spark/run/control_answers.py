@@ -1,0 +1,75 @@
+"""Answers what other processes ask of the application that this process runs.
+
+Design: a table of answers, one for each kind of request of `runtime.control_requests`. They come in threads
+of the control socket, so that nothing that is asked waits for a batch, and no batch for what is asked.
+
+Called by `embedded`, which opens the socket.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drivetrain.errors import UserError
+from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
+from drivetrain.runtime.error_records import error_record
+from drivetrain.spark.prepare.graph_code import graph_from_code
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.run_directory import RunDirectory
+    from drivetrain.spark.run.live_changes import LiveChanges
+    from drivetrain.spark.run.run_reporter import RunReporter
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class ControlAnswers:
+    """Answers what others ask of the application in `rundir`, which this process runs."""
+
+    def __init__(self, rundir: RunDirectory, changes: LiveChanges, reporter: RunReporter) -> None:
+        self._rundir: Final = rundir
+        self._changes: Final = changes
+        self._reporter: Final = reporter
+        self._answers: Final[Mapping[str, Callable[[ControlRequest], ControlAnswer]]] = {
+            "change": self._change,
+            "state": lambda _: ControlAnswer(changes.state),
+            "give-up": self._give_up,
+            "status": lambda _: ControlAnswer(changes.state, status=reporter.status()),
+            "history": lambda _: ControlAnswer(history=reporter.history()),
+            "graph": lambda _: ControlAnswer(graph=reporter.graph()),
+            "threads": lambda _: ControlAnswer(threads=reporter.threads()),
+            "stop": self._stop,
+        }
+
+    def answer(self, line: bytes) -> bytes:
+        """The answer to a request, both one line of JSON; never raises for what is in the request."""
+        try:
+            request = msgspec.json.decode(line, type=ControlRequest)
+            answer = self._answers[request.ask](request)
+        except msgspec.MsgspecError as error:
+            wrong = UserError("the request cannot be read", expected="JSON of a request", got=str(error))
+            answer = ControlAnswer(failure=error_record(wrong))
+        except Exception as error:  # noqa: BLE001 - sent to the process that asked
+            answer = ControlAnswer(failure=error_record(error))
+        return msgspec.json.encode(answer)
+
+    def _change(self, request: ControlRequest) -> ControlAnswer:
+        if not _ID.fullmatch(request.proposal):
+            raise UserError("a request names no proposal", expected="32 hexadecimal digits")
+        record, code = self._rundir.versions.proposal(request.proposal)
+        graph = graph_from_code(code, "a proposed version")
+        number = self._changes.propose(record, graph, code, request.how, request.against)
+        self._changes.wait_taken(number)
+        return ControlAnswer(self._changes.state, number)
+
+    def _give_up(self, request: ControlRequest) -> ControlAnswer:
+        self._changes.give_up(request.number)
+        return ControlAnswer(self._changes.state, request.number)
+
+    def _stop(self, _: ControlRequest) -> ControlAnswer:
+        self._reporter.stop()
+        return ControlAnswer(self._changes.state)

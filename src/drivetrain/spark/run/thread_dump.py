@@ -1,0 +1,47 @@
+"""What the threads of a run do at this moment, in Python and in Java.
+
+Problem: a batch that stands still says nothing; whoever looks wants to know where the code of the user, or
+Spark, is waiting.
+
+Design: Python's frames are read from the interpreter, Java's by two calls: Spark dumps its threads, and Java
+writes all of them as one text. Functions that run in Spark's Python workers are in other processes; the
+thread of Spark that waits for them is seen.
+
+Called by `control_answers`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from typing import Any, Final
+
+MOST_CHARACTERS: Final = 400_000
+"""Most text of each of both."""
+
+
+def threads_of(spark: Any) -> dict[str, str]:
+    """The stacks of all threads as text: those of this process (`python`), and of Spark's Java (`java`)."""
+    return {"python": _python()[:MOST_CHARACTERS], "java": _java(spark)[:MOST_CHARACTERS]}
+
+
+def _python() -> str:
+    frames = sys._current_frames()
+    parts = []
+    for thread in threading.enumerate():
+        frame = frames.get(thread.ident or 0)
+        stack = "" if frame is None else "".join(traceback.format_stack(frame))
+        parts.append(f'"{thread.name}"{" daemon" if thread.daemon else ""}\n{stack}')
+    return "\n".join(parts)
+
+
+def _java(spark: Any) -> str:
+    jvm = spark._jvm
+    dumped = jvm.org.apache.spark.util.Utils.getThreadDump()
+    return (
+        str(jvm.java.util.Arrays.toString(dumped))
+        .removeprefix("[")
+        .removesuffix("]")
+        .replace('\n, "', '\n\n"')
+    )
