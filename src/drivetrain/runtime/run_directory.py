@@ -52,7 +52,7 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
-from drivetrain.errors import InputError, UnavailableError, UserError
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
 from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
@@ -112,19 +112,22 @@ class RunDirectory:
     def acquire_or_share(self, preparer: Preparer, wait_s: float, *, fresh: bool = False) -> bool:
         """For executors: lock it to prepare it (True), or share what `preparer` has prepared (False).
 
-        Waits up to `wait_s` for predecessors that are being killed. Raises `UnavailableError` after that, or
-        if a later epoch has prepared it, and `InputError` as `acquire`.
+        Waits up to `wait_s` for predecessors that are being killed, and before it prepares also for their
+        Java processes, which may still commit a batch. Raises `UnavailableError` after that, or if a later
+        epoch has prepared it, and `InputError` as `acquire`.
         """
         deadline = time.monotonic() + wait_s
         while True:
             if self._lock_now():
-                self._tidy(fresh=fresh)
-                if self.preparation.by != preparer:
-                    self._require_newest(preparer)
-                    return True
-                self.share()
-                return False
-            if self._lock_now(shared=True):
+                is_prepared = self.preparation.by == preparer
+                if is_prepared or not self._is_java_alive():
+                    self._tidy(fresh=fresh)
+                    if not is_prepared:
+                        self._begin_to_prepare(preparer)
+                        return True
+                    self.share()
+                    return False
+            elif self._lock_now(shared=True):
                 if self.preparation.by == preparer:
                     return False
                 self.release()
@@ -133,10 +136,17 @@ class RunDirectory:
                 raise self._taken()
             time.sleep(_WAIT_S)
 
-    def _require_newest(self, preparer: Preparer) -> None:
+    def _is_java_alive(self) -> bool:
+        """Whether the Java process of a predecessor, which ended before it, still runs on this machine."""
+        lives = [self.path, *self._directories("lives")]
+        locks = [lock for life in lives for lock in life.glob("fragments/*/lock")]
+        return any(FragmentLock(lock, self.app_id).is_java_alive for lock in locks)
+
+    def _begin_to_prepare(self, preparer: Preparer) -> None:
         try:
             self.preparation.require_newest(preparer)
-        except UnavailableError:
+            self.preparation.begin(preparer)
+        except DrivetrainError:
             self.release()
             raise
 
