@@ -42,6 +42,10 @@ class Preparer(NamedTuple):
     app_master: str
 
 
+NO_EXECUTORS: Final = Preparer("", 0, "")
+"""In place of a preparer: one process runs the application without executors."""
+
+
 class Preparation:
     """The note in the state directory `directory` of one application."""
 
@@ -62,8 +66,8 @@ class Preparation:
     def require_newest(self, preparer: Preparer) -> None:
         """Raise UnavailableError if a later epoch of the same application has prepared it, or began to."""
         noted = self._read()
-        told = noted.get("next", noted.get("by"))
-        by = None if told is None else Preparer(*told)
+        newest = noted.get("next", noted.get("by"))
+        by = None if newest is None else Preparer(*newest)
         if by is not None and by.app_id == preparer.app_id and by.epoch > preparer.epoch:
             raise self._replaced(preparer, by)
 
@@ -74,9 +78,9 @@ class Preparation:
 
     def begin(self, preparer: Preparer) -> None:
         """End the time of an earlier preparer, if any; waits for a decision of it that is being made."""
-        with self._locked():
-            noted = self._read()
-            if noted:
+        noted = self._read()  # which only the process that prepares changes
+        if noted:
+            with self._locked():
                 write_notes(self._notes, {**noted, "next": preparer})
 
     def note(self, preparer: Preparer, schemas: Mapping[str, Any]) -> None:

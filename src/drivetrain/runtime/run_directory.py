@@ -58,7 +58,7 @@ from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.runtime.graph_versions import GraphVersions
-from drivetrain.runtime.preparation import LOCK, Preparation, Preparer
+from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
 
 _WAIT_S = 0.05
@@ -101,6 +101,8 @@ class RunDirectory:
             self.release()
             raise self._taken()
         self._tidy(fresh=fresh)
+        if not fresh:  # clearing deletes it, even if it is damaged
+            self._begin_to_prepare(NO_EXECUTORS)
 
     def is_free(self) -> bool:
         """Whether no process runs it; if so, this one holds its lock until `release`, changing nothing."""
@@ -119,14 +121,14 @@ class RunDirectory:
         deadline = time.monotonic() + wait_s
         while True:
             if self._lock_now():
-                is_prepared = self.preparation.by == preparer
-                if is_prepared or not self._is_java_alive():
+                begins = self.preparation.by != preparer
+                if not (begins and self._is_java_alive()):
                     self._tidy(fresh=fresh)
-                    if not is_prepared:
+                    if begins:
                         self._begin_to_prepare(preparer)
-                        return True
-                    self.share()
-                    return False
+                    else:
+                        self.share()
+                    return begins
             elif self._lock_now(shared=True):
                 if self.preparation.by == preparer:
                     return False
@@ -138,8 +140,7 @@ class RunDirectory:
 
     def _is_java_alive(self) -> bool:
         """Whether the Java process of a predecessor, which ended before it, still runs on this machine."""
-        lives = [self.path, *self._directories("lives")]
-        locks = [lock for life in lives for lock in life.glob("fragments/*/lock")]
+        locks = (*self.path.glob("fragments/*/lock"), *self.path.glob("lives/*/fragments/*/lock"))
         return any(FragmentLock(lock, self.app_id).is_java_alive for lock in locks)
 
     def _begin_to_prepare(self, preparer: Preparer) -> None:
@@ -152,8 +153,7 @@ class RunDirectory:
 
     def share(self) -> None:
         """Share the lock with other executors, after preparing the directory alone."""
-        # A process that takes the lock while it changes prepares or runs the application too, and is waited
-        # for.
+        # A process that takes it while it changes prepares or runs the application too, and is waited for.
         self._lock.wait(shared=True)
 
     def _lock_now(self, *, shared: bool = False) -> bool:

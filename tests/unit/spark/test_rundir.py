@@ -366,6 +366,23 @@ def test_nobody_prepares_while_the_java_process_of_a_predecessor_may_commit(
     assert second.acquire_or_share(SECOND, 0)
 
 
+def test_an_application_master_decides_nothing_once_another_process_runs_the_application_alone(
+    tmp_path: Path,
+) -> None:
+    executor, alone, after = (directory(tmp_path) for _ in range(3))
+    executor.acquire_or_share(FIRST, 0)
+    executor.preparation.note(FIRST, {})
+    executor.release()
+    alone.acquire()
+    with (
+        pytest.raises(UnavailableError, match="another application master"),
+        alone.preparation.while_prepared_by(FIRST),
+    ):
+        pass
+    alone.release()
+    assert after.acquire_or_share(FIRST, 0), "the state is another one now"
+
+
 def test_who_asks_again_joins_even_when_all_others_have_gone(tmp_path: Path) -> None:
     first, second = directory(tmp_path), directory(tmp_path)
     first.acquire_or_share(FIRST, 0)
