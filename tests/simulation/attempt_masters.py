@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from app_master_world import SimulatedMaster
-from attempt_process import REPEATED, TO_APP_MASTER, repeat
+from attempt_process import TO_APP_MASTER, repeat
 
 from drivetrain.actor import Failure, Message
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 
 class RepeatingAppMaster(StreamAppMaster):
-    """Gets some messages twice, the second time later."""
+    """Gets some messages twice, the second time later, and now and then one of an earlier epoch."""
 
+    world: AttemptWorld
     draw: Callable[[], float]
 
     def received(self, message: Message) -> None:
         super().received(message)
-        if isinstance(message, TO_APP_MASTER) and self.draw() < REPEATED:
-            repeat(self, message, self.draw())
+        if isinstance(message, TO_APP_MASTER):
+            again = self.world.late.another(message, self.setup.epoch, self.draw)
+            if again is not None:
+                repeat(self, again, self.draw())
 
 
 class RestartingMaster(SimulatedMaster):

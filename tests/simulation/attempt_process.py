@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shell_engine import StandInEngine, StandInQuery
+from attempt_checks import CheckedEngine
+from shell_engine import StandInQuery
 from shell_process import SteppedPart, SteppedRecovery
 
 from drivetrain.actor import Actor, ActorPath, ActorSystem, Message
 from drivetrain.cluster.executor.executor import Executor
-from drivetrain.cluster.executor.fragment_attempt import Attempt
+from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.executor.spark_work import Work
 from drivetrain.cluster.launch_file import LaunchFile
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
-from drivetrain.cluster.messages.executing import CancelFragment, Deploy, FragmentChanged
+from drivetrain.cluster.messages.executing import CancelFragment, Deploy, EndExecutor, FragmentChanged
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.launching import Launch, ProcessKind
+from drivetrain.core.flow.flow import Word
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.simulator import Node
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from attempt_world import AttemptWorld
 
 
-TO_EXECUTORS = (Deploy, CancelFragment, RelayedWord, CheckpointCommand)
+TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedWord, CheckpointCommand)
 TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedWord, CheckpointCommand)
 """What its senders repeat, so that it may arrive twice."""
 REPEATED = 0.1
@@ -60,26 +63,43 @@ class Java:
         return 137
 
 
-class ExecutorEngine(StandInEngine):
-    """The engine of one executor; `others` are the queries that run in other processes."""
-
-    others: Callable[[], list[StandInQuery]]
-
-    def start(self, trunk: Any, name: str, checkpoint: Any, on_batch: Any) -> StandInQuery:
-        twins = [query for query in self.others() if query.checkpoint == checkpoint]
-        assert not twins, f"two executors run {name}"
-        return super().start(trunk, name, checkpoint, on_batch)
-
-
 class RepeatingExecutor(Executor):
-    """Gets some messages twice, the second time later."""
+    """Gets some messages twice, the second time later, and now and then one of an earlier epoch."""
 
+    world: AttemptWorld
     draw: Callable[[], float]
+    relayed: deque[Word]
+
+    def _forward(self, word: Word) -> None:
+        if any(word is relayed for relayed in self.relayed):
+            self.world.checks.wrong(f"a word goes back to the application master, which relayed it: {word}")
+        super()._forward(word)
 
     def act(self, message: Message) -> None:
-        super().act(message)
-        if isinstance(message, TO_EXECUTORS) and self.draw() < REPEATED:
-            repeat(self, message, self.draw())
+        if isinstance(message, RelayedWord):
+            self.relayed.append(message.word)
+        with self.world.checks.unchanged_by(message, self):
+            super().act(message)
+        if isinstance(message, TO_EXECUTORS):
+            again = self.world.late.another(message, self._launch.epoch, self.draw)
+            if again is not None:
+                repeat(self, again, self.draw())
+
+
+class Late:
+    """Messages that somebody got, of each kind the newest of each epoch: they may arrive once more."""
+
+    def __init__(self) -> None:
+        self._got: dict[tuple[type[Message], int], Message] = {}
+
+    def another(self, message: Message, epoch: int, draw: Callable[[], float]) -> Message | None:
+        """What whoever has got `message` gets in addition: it again, one of an earlier epoch, or nothing."""
+        kind = type(message)
+        self._got[kind, getattr(message, "epoch", epoch)] = message
+        if draw() < REPEATED:
+            return message
+        older = [late for (of, at), late in self._got.items() if of is kind and at < epoch]
+        return older[-1] if older and draw() < REPEATED else None
 
 
 def repeat(actor: Actor, message: Message, after_s: float) -> None:
@@ -102,8 +122,9 @@ class ExecutorProcess:
         self.left_over: list[StandInQuery] = []
         """The queries of a dead process, with which its Java process may go on."""
         self.is_nested = False
-        self.engine = ExecutorEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
+        self.engine = CheckedEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
         self.engine.others = lambda: world.queries_beside(self)
+        self.engine.checks = world.checks
         host = Host(lambda *_: self.engine, lambda part: SteppedPart(self.parts, part))
         assert launch.app_master is not None
         preparer = Preparer(launch.app_id, launch.epoch, launch.app_master)
@@ -140,11 +161,23 @@ class ExecutorProcess:
         app_master = system.reference(ActorPath.parse(self.launch.app_master))
 
         def make() -> Executor:
-            made = RepeatingExecutor(self.launch_file(), self.work, app_master, end, self.attempts.append)
-            made.draw = self.node.random.random
+            made = RepeatingExecutor(self.launch_file(), self.work, app_master, end, self.begin_attempt)
+            made.world, made.draw = self.world, self.node.random.random
+            made.relayed = deque(maxlen=50)
             return made
 
         system.spawn(make, "executor")
+
+    def begin_attempt(self, attempt: Attempt) -> None:
+        tell = attempt._tell
+
+        def told(changed: AttemptChanged) -> None:
+            if self.node.is_alive:
+                self.world.checks.tells(self, attempt, changed)
+            tell(changed)
+
+        attempt._tell = told
+        self.attempts.append(attempt)
 
     def source(self, id: str) -> Any:
         return self.world.drawn.source(id, lambda: self.node.random.randrange(0, 4))

@@ -11,15 +11,16 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 from pathlib import Path
 from typing import Any
 
 import pytest
 from app_master_world import APP, PORT, SETTINGS, World
+from attempt_checks import AttemptChecks, judged
 from attempt_masters import RepeatingAppMaster, RestartingMaster
-from attempt_process import ExecutorProcess, Java, java_of, started
+from attempt_process import ExecutorProcess, Java, Late, java_of, started
 from shell_application import DrawnApplication
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import StandInQuery
@@ -31,7 +32,7 @@ from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMast
 from drivetrain.cluster.executor import spark_work
 from drivetrain.cluster.messages.launching import Launch
 from drivetrain.config import Config
-from drivetrain.core.checkpoint.transaction import Transaction
+from drivetrain.core.checkpoint.transaction import Phase, Transaction
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.runtime import fragment_lock
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -58,7 +59,11 @@ class AttemptWorld(World):
     """
 
     def __init__(
-        self, simulation: Simulation, place: Path, deaths: Sequence[CrashPoint] | None = None
+        self,
+        simulation: Simulation,
+        place: Path,
+        deaths: Sequence[CrashPoint] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(simulation, failures=0, refusals=simulation.random.choice((0, 0, 2)))
         random = self.random
@@ -91,9 +96,14 @@ class AttemptWorld(World):
             "app.executors": str(random.choice((1, 2, 2, 3))),
             "app.executor-slots": "4",
         }
+        self.settings |= settings or {}
         self.config = Config.load(None, None, SETTINGS | self.settings)
+        self.checks = AttemptChecks(self.epoch_of)
+        self.late = Late()
         self.newest_transaction = (-1, -1, -1)
         """Life, round, and the checkpoint that is decided."""
+        self.is_preparing = False
+        """Whether fragments are to answer the coordinator of checkpoints."""
         self.broken: Exception | None = None
         """What a step raised that must not raise anything."""
 
@@ -122,7 +132,7 @@ class AttemptWorld(World):
 
         def make() -> StreamAppMaster:
             self.actor = RepeatingAppMaster(setup, lambda: planned)
-            self.actor.draw = node.random.random
+            self.actor.world, self.actor.draw = self, node.random.random
             return self.actor
 
         self.paths["am"] = str(system.spawn(make, "app-master").path)
@@ -143,6 +153,15 @@ class AttemptWorld(World):
         life = CURRENT_LIFE.get()
         assert life is not None
         self.lives[node.name] = life
+
+    def epoch_of(self, life: Life) -> int:
+        """The epoch of an executor, or of an application master."""
+        process = self.processes.get(life.name)
+        return int(life.name.removeprefix("am")) if process is None else process.launch.epoch
+
+    def alive(self) -> list[ExecutorProcess]:
+        """The executors that run, without those that are frozen."""
+        return [p for p in self.processes.values() if p.node.is_alive and not p.node.is_frozen]
 
     def kill(self, launch_id: str) -> None:
         """End an executor's process."""
@@ -225,6 +244,7 @@ class AttemptWorld(World):
         if not life.is_alive:
             raise Killed
         self.may_die(life, self.risk)
+        self.checks.changes(life, path)
 
     def reached(self, point: CrashPoint) -> None:
         """At a point between two effects: the process may end here, or another of its threads go on."""
@@ -235,6 +255,8 @@ class AttemptWorld(World):
             raise Killed
         if self.deaths and self.deaths[0] is point:
             self.deaths.popleft()
+            if self.random.random() < 0.5:
+                self.kill_app_master()
             self.die(life)
         self.may_die(life, self.risk * 10)
         process = self.processes.get(life.name)
@@ -292,6 +314,7 @@ class AttemptWorld(World):
         if any(now < before for now, before in zip(new, self.newest_transaction, strict=True)):
             self.records.violations.append(f"checkpoints go back from {self.newest_transaction} to {new}")
         self.newest_transaction = new
+        self.is_preparing = transaction.phase is Phase.PREPARING
 
     def check(self) -> None:
         """What must hold at any time."""
@@ -304,12 +327,15 @@ class AttemptWorld(World):
             self.actor.pool.check()
             self.hear_clock(self.actor.clock())
         self.drawn.check_shown(self.target, together=self.are_made)
-        assert not self.records.violations, "; ".join(self.records.violations)
+        violations = [*self.records.violations, *self.checks.violations]
+        assert not violations, "; ".join(violations)
 
 
 @contextlib.contextmanager
 def attempt_world(
-    simulation: Simulation, deaths: Sequence[CrashPoint] | None = None
+    simulation: Simulation,
+    deaths: Sequence[CrashPoint] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[AttemptWorld]:
     """A world whose processes have its clock, its disk and its engine."""
     memory = Path("/dev/shm")
@@ -317,9 +343,9 @@ def attempt_world(
         tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place,
         pytest.MonkeyPatch.context() as patched,
     ):
-        world = AttemptWorld(simulation, Path(place), deaths)
+        world = AttemptWorld(simulation, Path(place), deaths, settings)
         _patch(patched, world)
-        with watching(world.before_change), armed(world.reached):
+        with judged(world.checks), watching(world.before_change), armed(world.reached):
             try:
                 yield world
             finally:

@@ -282,6 +282,11 @@ class StandInQuery:
         self._is_running = False
         self.waits_for_data = False
 
+    @property
+    def committed(self) -> int:
+        """The last batch that was committed; -1: none."""
+        return self._batch
+
     def exception(self) -> BaseException | None:
         return self._error
 

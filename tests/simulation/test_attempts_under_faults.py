@@ -6,9 +6,12 @@ import shutil
 
 import pytest
 from app_master_world import succeeded
+from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
 
+from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.crash_points import CrashPoint
+from drivetrain.runtime.file_lock import FileLock
 from drivetrain.simulator import NetworkFaults, Node, Simulation, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
@@ -150,3 +153,106 @@ async def test_a_state_that_is_lost_takes_the_application_back_even_to_its_begin
         world.harms += 1
         await end(world)
         assert world.newest_transaction[0] > 1, "it was to go back, as another life"
+
+
+@simulate(seeds=2)
+async def test_an_executor_that_freezes_out_of_reach_keeps_its_fragments_until_it_wakes_up(
+    simulation: Simulation,
+) -> None:
+    with attempt_world(simulation, []) as world:
+        await begin(world)
+        process = await running(world)
+        simulation.network.isolate(world.owner_worker[process.launch.launch_id].name)
+        process.node.freeze()
+        own = {attempt.fragment for attempt in process.attempts}
+
+        def is_taken_over() -> bool:
+            world.check()
+            others = [other for other in world.alive() if other is not process]
+            return any(attempt.fragment in own for other in others for attempt in other.attempts)
+
+        await simulation.wait_until(is_taken_over, "another attempt", poll_s=0.1)
+        await simulation.sleep(2.0)
+        world.check()
+        process.node.thaw()
+        simulation.network.heal()
+        await end(world)
+
+
+async def running(world: AttemptWorld, executors: int = 1) -> ExecutorProcess:
+    """The first of so many executors, once each has a query that has committed a batch."""
+
+    def found() -> list[ExecutorProcess]:
+        world.check()
+        queries = [(process, query) for process in world.alive() for query in process.engine.queries]
+        return [process for process, query in queries if query.is_active and query.committed >= 0]
+
+    await world.simulation.wait_until(lambda: len(set(found())) >= executors, "batches", poll_s=0.02)
+    return found()[0]
+
+
+@simulate(seeds=2)
+async def test_an_application_master_that_wakes_up_after_its_successor_decides_nothing(
+    simulation: Simulation,
+) -> None:
+    with attempt_world(simulation, []) as world:
+        await begin(world)
+        await simulation.wait_until(lambda: world.is_preparing, "a checkpoint begins", poll_s=0.001)
+        frozen = world.app_master
+        frozen.freeze()
+        await world.start_app_master()
+        await simulation.wait_until(lambda: world.checks.prepared_epoch == world.epoch, "its successor")
+        frozen.thaw()
+        await end(world)
+
+
+@simulate(seeds=2)
+async def test_what_a_finished_fragment_owes_is_made_again_though_there_was_no_checkpoint(
+    simulation: Simulation,
+) -> None:
+    with attempt_world(simulation, [], {"channel.window-batches": "50"}) as world:
+        await begin(world)
+        await simulation.wait_until(lambda: world.checks.prepared_epoch > 0, "preparation")
+        state = next((world.place / "state").glob("shells-*"))
+        first, *_, last = [fragment.id for fragment in world.drawn.plan.fragments]
+        lock = FileLock(state / "fragments" / last / "lock")
+        assert lock.take(), "no attempt has begun"
+
+        def has_finished() -> bool:
+            world.check()
+            job = None if world.actor is None else world.actor.job
+            execution = None if job is None else job.execution(first)
+            return execution is not None and execution.state is ExecutionState.FINISHED
+
+        await simulation.wait_until(has_finished, "the first fragment's end", poll_s=0.1)
+        execution = world.actor.job.execution(first)
+        world.kill(execution.executor)
+        await simulation.sleep(1.0)
+        lock.release()
+        await end(world)
+
+
+@simulate(seeds=2)
+async def test_a_fragment_that_ran_elsewhere_is_compiled_again(simulation: Simulation) -> None:
+    with attempt_world(simulation, [], {"app.executors": "2"}) as world:
+        await begin(world)
+        await running(world, executors=2)
+        for process in world.alive():
+            if process.work._prepared is None:
+                world.kill(process.launch.launch_id)
+        await end(world)
+
+
+@simulate(seeds=4)
+async def test_nothing_is_prepared_while_a_java_process_may_commit(simulation: Simulation) -> None:
+    with attempt_world(simulation, []) as world:
+        world.is_one_machine = True
+        await begin(world)
+        for _ in range(3):
+            await running(world)
+            for process in [process for process in world.alive() if process.engine.queries]:
+                world.kill(process.launch.launch_id)
+            world.kill_app_master()
+            await simulation.wait_until(lambda: world.checks.prepared_epoch == world.epoch, "preparation")
+            world.check()
+        await end(world)

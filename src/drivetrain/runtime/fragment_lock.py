@@ -47,6 +47,11 @@ class FragmentLock:
         except FileNotFoundError:
             return ""
 
+    @property
+    def is_java_alive(self) -> bool:
+        """Whether the Java process of the last holder, which died, still runs on this machine."""
+        return _alive(self.mark)
+
     def take(self, java_pid: int | None = None) -> str | None:
         """Take the lock if its last holder and that one's Java process have ended; returns its mark.
 
@@ -55,7 +60,7 @@ class FragmentLock:
         try:
             with writing("the lock of a fragment", self._path):
                 # While the Java process ends, the file is locked already, but the fragment is not ours yet.
-                if not self._lock.take() or _alive(self.mark):
+                if not self._lock.take() or self.is_java_alive:
                     return None
                 before = self.mark
                 self._write(java_pid)

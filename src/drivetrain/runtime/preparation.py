@@ -4,14 +4,16 @@ Problem: an application master that was given up may only be frozen. When it con
 it decides on checkpoints, and would replace what its successor has decided.
 
 Design: one durable file, written by the executor that prepares the application, after all executors of the
-predecessor have ended. A process that decides for the application does so in `while_prepared_by`, which
-refuses all but the newest preparer. A file lock spans the look and the decision, so one that freezes between
-holds up its successor, which cannot prepare before that process continues or ends. An executor of the
-predecessor that is late does not prepare the application once more (`require_newest`).
+predecessor have ended: when it begins (`begin`), as it may go back to a checkpoint and decides on it then,
+and when the application is prepared (`note`). A process that decides for the application does so in
+`while_prepared_by`, which refuses all but the newest preparer. A file lock spans the look and the decision,
+so one that freezes between holds up its successor, which cannot prepare before that process continues or
+ends. An executor of the predecessor that is late does not prepare the application once more
+(`require_newest`).
 
 Invariants:
 
-1. After `note` nobody is in `while_prepared_by` of another preparer, or enters it.
+1. After `begin` nobody is in `while_prepared_by`, or enters it, before `note`; then only that preparer.
 2. The preparers of one application have ascending epochs.
 
 Called by `run_directory`; application masters reach it from there.
@@ -40,6 +42,10 @@ class Preparer(NamedTuple):
     app_master: str
 
 
+NO_EXECUTORS: Final = Preparer("", 0, "")
+"""In place of a preparer: one process runs the application without executors."""
+
+
 class Preparation:
     """The note in the state directory `directory` of one application."""
 
@@ -53,13 +59,15 @@ class Preparation:
 
     @property
     def by(self) -> Preparer | None:
-        """The newest preparer; None if there is none, or the directory is being cleared."""
-        noted = self._read().get("by")
-        return None if noted is None else Preparer(*noted)
+        """For whom the application is prepared; None if for nobody, or the directory is being cleared."""
+        noted = self._read()
+        return None if "by" not in noted or "next" in noted else Preparer(*noted["by"])
 
     def require_newest(self, preparer: Preparer) -> None:
-        """Raise UnavailableError if a later epoch of the same application has prepared it."""
-        by = self.by
+        """Raise UnavailableError if a later epoch of the same application has prepared it, or began to."""
+        noted = self._read()
+        newest = noted.get("next", noted.get("by"))
+        by = None if newest is None else Preparer(*newest)
         if by is not None and by.app_id == preparer.app_id and by.epoch > preparer.epoch:
             raise self._replaced(preparer, by)
 
@@ -67,6 +75,13 @@ class Preparation:
     def schemas(self) -> Mapping[str, Any]:
         """The schemas of all channels, as Spark's JSON."""
         return dict(self._read().get("schemas", {}))
+
+    def begin(self, preparer: Preparer) -> None:
+        """End the time of an earlier preparer, if any; waits for a decision of it that is being made."""
+        noted = self._read()  # which only the process that prepares changes
+        if noted:
+            with self._locked():
+                write_notes(self._notes, {**noted, "next": preparer})
 
     def note(self, preparer: Preparer, schemas: Mapping[str, Any]) -> None:
         """Record the preparer and the schemas; waits for a decision of an earlier one that is being made."""

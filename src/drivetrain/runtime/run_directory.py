@@ -52,13 +52,13 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import FIRST_LIFE, Life
-from drivetrain.errors import InputError, UnavailableError, UserError
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
 from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.runtime.graph_versions import GraphVersions
-from drivetrain.runtime.preparation import LOCK, Preparation, Preparer
+from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
 
 _WAIT_S = 0.05
@@ -101,6 +101,8 @@ class RunDirectory:
             self.release()
             raise self._taken()
         self._tidy(fresh=fresh)
+        if not fresh:  # clearing deletes it, even if it is damaged
+            self._begin_to_prepare(NO_EXECUTORS)
 
     def is_free(self) -> bool:
         """Whether no process runs it; if so, this one holds its lock until `release`, changing nothing."""
@@ -112,19 +114,22 @@ class RunDirectory:
     def acquire_or_share(self, preparer: Preparer, wait_s: float, *, fresh: bool = False) -> bool:
         """For executors: lock it to prepare it (True), or share what `preparer` has prepared (False).
 
-        Waits up to `wait_s` for predecessors that are being killed. Raises `UnavailableError` after that, or
-        if a later epoch has prepared it, and `InputError` as `acquire`.
+        Waits up to `wait_s` for predecessors that are being killed, and before it prepares also for their
+        Java processes, which may still commit a batch. Raises `UnavailableError` after that, or if a later
+        epoch has prepared it, and `InputError` as `acquire`.
         """
         deadline = time.monotonic() + wait_s
         while True:
             if self._lock_now():
-                self._tidy(fresh=fresh)
-                if self.preparation.by != preparer:
-                    self._require_newest(preparer)
-                    return True
-                self.share()
-                return False
-            if self._lock_now(shared=True):
+                begins = self.preparation.by != preparer
+                if not (begins and self._is_java_alive()):
+                    self._tidy(fresh=fresh)
+                    if begins:
+                        self._begin_to_prepare(preparer)
+                    else:
+                        self.share()
+                    return begins
+            elif self._lock_now(shared=True):
                 if self.preparation.by == preparer:
                     return False
                 self.release()
@@ -133,17 +138,22 @@ class RunDirectory:
                 raise self._taken()
             time.sleep(_WAIT_S)
 
-    def _require_newest(self, preparer: Preparer) -> None:
+    def _is_java_alive(self) -> bool:
+        """Whether the Java process of a predecessor, which ended before it, still runs on this machine."""
+        locks = (*self.path.glob("fragments/*/lock"), *self.path.glob("lives/*/fragments/*/lock"))
+        return any(FragmentLock(lock, self.app_id).is_java_alive for lock in locks)
+
+    def _begin_to_prepare(self, preparer: Preparer) -> None:
         try:
             self.preparation.require_newest(preparer)
-        except UnavailableError:
+            self.preparation.begin(preparer)
+        except DrivetrainError:
             self.release()
             raise
 
     def share(self) -> None:
         """Share the lock with other executors, after preparing the directory alone."""
-        # A process that takes the lock while it changes prepares or runs the application too, and is waited
-        # for.
+        # A process that takes it while it changes prepares or runs the application too, and is waited for.
         self._lock.wait(shared=True)
 
     def _lock_now(self, *, shared: bool = False) -> bool:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,15 +24,6 @@ assert lock.take(int(sys.argv[2])) is not None
 print("locked", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture
-def java() -> Iterator[subprocess.Popen[bytes]]:
-    """Something that stands for a holder's Java process."""
-    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.communicate(timeout=60)
 
 
 def test_a_held_lock_is_waited_for_and_named_and_free_once_released(tmp_path: Path) -> None:

@@ -325,6 +325,64 @@ def test_only_the_newest_preparer_decides(tmp_path: Path) -> None:
     assert decided == [1]
 
 
+def test_nobody_decides_while_a_successor_prepares(tmp_path: Path) -> None:
+    first, second, late, again = (directory(tmp_path) for _ in range(4))
+    first.acquire_or_share(FIRST, 0)
+    first.preparation.note(FIRST, {"c": {}})
+    first.release()
+    assert second.acquire_or_share(SECOND, 0)
+    for refused in (FIRST, SECOND):
+        with (
+            pytest.raises(UnavailableError, match="another application master"),
+            second.preparation.while_prepared_by(refused),
+        ):
+            pass
+    second.release()  # it dies while it prepares
+    with pytest.raises(UnavailableError, match="another application master"):
+        late.acquire_or_share(FIRST, 0)
+    assert again.acquire_or_share(SECOND, 0), "what was begun is not prepared"
+    assert again.preparation.schemas == {"c": {}}, "an application that has finished keeps its schemas"
+    again.preparation.note(SECOND, {})
+    with again.preparation.while_prepared_by(SECOND):
+        pass
+
+
+def test_nobody_prepares_while_the_java_process_of_a_predecessor_may_commit(
+    tmp_path: Path, java: subprocess.Popen[bytes]
+) -> None:
+    first, joining, second = (directory(tmp_path) for _ in range(3))
+    first.acquire_or_share(FIRST, 0)
+    first.preparation.note(FIRST, {})
+    lock = first.fragment_lock("f")
+    assert lock.take(java.pid) is not None
+    lock._lock.release()  # its process is killed, and its Java process ends later
+    first.release()
+    assert not joining.acquire_or_share(FIRST, 0), "its attempts wait for that process themselves"
+    joining.release()
+    with pytest.raises(UnavailableError):
+        second.acquire_or_share(SECOND, 0.1)
+    java.kill()
+    java.wait(30)
+    assert second.acquire_or_share(SECOND, 0)
+
+
+def test_an_application_master_decides_nothing_once_another_process_runs_the_application_alone(
+    tmp_path: Path,
+) -> None:
+    executor, alone, after = (directory(tmp_path) for _ in range(3))
+    executor.acquire_or_share(FIRST, 0)
+    executor.preparation.note(FIRST, {})
+    executor.release()
+    alone.acquire()
+    with (
+        pytest.raises(UnavailableError, match="another application master"),
+        alone.preparation.while_prepared_by(FIRST),
+    ):
+        pass
+    alone.release()
+    assert after.acquire_or_share(FIRST, 0), "the state is another one now"
+
+
 def test_who_asks_again_joins_even_when_all_others_have_gone(tmp_path: Path) -> None:
     first, second = directory(tmp_path), directory(tmp_path)
     first.acquire_or_share(FIRST, 0)

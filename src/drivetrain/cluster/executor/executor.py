@@ -151,7 +151,7 @@ class Executor(GuardedActor):
                     self._begin_to_end(70, "Spark has ended", drain=False)
             case RelayedWord(epoch, word):
                 if epoch == self._launch.epoch:
-                    self._flow.tell(FlowWord(word))
+                    self._flow.tell(FlowWord(word, is_relayed=True))
             case CheckpointCommand(epoch, fragment, input, command):
                 if epoch == self._launch.epoch:
                     self._work.take_command(fragment, input, command)

@@ -5,12 +5,15 @@ Problem: both ends of a channel may be in this process, or one of them in anothe
 Design: an actor over the process's `FlowBook`. It receives the flow messages that the book sends and those of
 other processes. A message for a fragment in this process goes to the book, any other to `forward`, which in a
 cluster passes it to the application master. A message without a receiver is dropped: its sender repeats it.
+So is one from another process while the query that it is for has not started: the application master would
+relay it here again and again.
 
 Invariants:
 
 1. Flow messages are handled one after the other, in a thread, since looking at a log reads files.
 2. A message that breaks the protocol is dropped and logged; this process's end of the channel does not
    change.
+3. A message is forwarded once.
 
 Called by `embedded` and by the cluster's executor.
 """
@@ -32,9 +35,10 @@ log = logging.getLogger(__name__)
 
 
 class FlowWord(Message, frozen=True, tag="dt.local.flow.word"):
-    """A flow message, from an end in this process or in another."""
+    """A flow message, from an end in this process, or relayed from another."""
 
     word: Word
+    is_relayed: bool = False
 
 
 class _Tick(Message, frozen=True, tag="dt.local.flow.tick"):
@@ -62,8 +66,9 @@ class FlowController(Actor):
                     await self.context.blocking(self._book.receive, word)
                 except PeerViolationError as error:
                     log.warning("channel %s: %s", word.channel, error)
-            case FlowWord(word):
-                self._forward(word)
+            case FlowWord(word, is_relayed):
+                if not is_relayed:
+                    self._forward(word)
             case _Tick():
                 self._book.tick()
             case _:
