@@ -118,7 +118,7 @@ class AttemptWorld(World):
             APP, self.epoch, self.spec, masters, system.config, "", node.clock_ms, self.simulation.record
         )
         application, plan = self.drawn.built(0), self.drawn.plan
-        planned = Planned(vertices_of(plan), plan.graph, plan, application.name, application.naming_settings)
+        planned = Planned(vertices_of(plan), plan, application.name, application.naming_settings)
 
         def make() -> StreamAppMaster:
             self.actor = RepeatingAppMaster(setup, lambda: planned)

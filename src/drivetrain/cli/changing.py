@@ -20,8 +20,8 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, print_line
 
 if TYPE_CHECKING:
+    from drivetrain.core.change.change_state import ChangeState
     from drivetrain.runtime.run_directory import RunDirectory
-    from drivetrain.spark.run.change_state import ChangeState
 
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TimeoutOption: TypeAlias = Annotated[

@@ -20,6 +20,7 @@ from drivetrain.cli.arguments import (
 from drivetrain.cli.changing import TimeoutOption, YesOption, perform
 from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.cli.comparison import compared_with, in_force_of
+from drivetrain.core.change.change_state import not_kept
 from drivetrain.errors import UserError
 
 
@@ -56,12 +57,7 @@ def rollback_command(
 
     def code() -> bytes:
         if kept is None:
-            raise UserError(
-                f"the code of version {number} was not kept",
-                where=rundir.app_id,
-                expected="a graph that can be pickled: no iterator of the application's own",
-                remedy="update the application with the file that it was written in",
-            )
+            raise not_kept(number, rundir.app_id)
         return kept
 
     perform(

@@ -12,13 +12,13 @@ import pytest
 from typer.testing import Result
 
 from drivetrain.code.application_file import load_application
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.prepare.graph_code import graph_as_code
 from drivetrain.spark.run.change_requests import asked_state
-from drivetrain.spark.run.change_state import ChangeState
 
 SHOP = """
 from drivetrain import Application, agg, sinks, sources

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import InternalError, UnavailableError, UserError
@@ -39,7 +40,6 @@ from drivetrain.runtime.control_socket import asked
 from drivetrain.runtime.error_records import ErrorRecord, error_record
 from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.graph_code import code_if_possible, graph_from_code
-from drivetrain.spark.run.change_state import ChangeState
 
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
@@ -93,6 +93,7 @@ class ChangeRequests:
         if not _ID.fullmatch(request.proposal):
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
+        self._rundir.versions.withdraw(request.proposal)
         graph = graph_from_code(code, "a proposed version")
         number = self._changes.propose(record, graph, code, request.how, request.against)
         self._changes.wait_taken(number)
