@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 from app_master_world import APP, PORT, SETTINGS, World
+from attempt_changes import Changer, watch_versions
 from attempt_masters import RepeatingAppMaster, RestartingMaster
 from attempt_process import ExecutorProcess, Java, java_of, started
-from shell_application import DrawnApplication
+from shell_application import OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import StandInQuery
 
@@ -75,6 +76,8 @@ class AttemptWorld(World):
         self.deaths = None if deaths is None else deque(deaths)
         if deaths is not None:
             self.kills_left = self.harms_left = 0
+        is_of_a_change = deaths is not None and any(point in OF_A_CHANGE for point in deaths)
+        self.changer = Changer(self, 40 if is_of_a_change else random.choice((0, 2, 6)) * (deaths is None))
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
         """Only there a Java process that outlives its executor is known, and waited for."""
@@ -304,6 +307,8 @@ class AttemptWorld(World):
             self.actor.pool.check()
             self.hear_clock(self.actor.clock())
         self.drawn.check_shown(self.target, together=self.are_made)
+        check_versions(self.target)
+        self.changer.check()
         assert not self.records.violations, "; ".join(self.records.violations)
 
 
@@ -351,6 +356,7 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
         if not isinstance(context.get("exception"), Killed):
             loop.default_exception_handler(context)
 
+    watch_versions(patched, world.changer)
     world.simulation.loop.set_exception_handler(failed)
     patched.setattr(FileLock, "_opened", note_lock)
     patched.setattr(CheckpointFiles, "persist", note_transaction)
