@@ -138,12 +138,12 @@ class ApplicationChanges:
         """The application is prepared: read which version is in force, and resume its trial."""
         if self._state is None and self._stored.can_change:
             self._in_thread(
-                self._stored.in_force, self._begun, lambda error: self._owner.note(error_view(error))
+                self._stored.stands, self._begun, lambda error: self._owner.note(error_view(error))
             )
 
-    def _begun(self, found: tuple[int, Change | None]) -> None:
-        self._number, resumed = found
-        self._state = ChangeState(self._number)
+    def _begun(self, found: tuple[ChangeState, Change | None]) -> None:
+        self._state, resumed = found
+        self._number = self._state.version
         if resumed is not None:
             self._is_trial = True
             self._take(ChangeResumed(resumed))

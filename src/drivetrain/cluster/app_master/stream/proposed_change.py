@@ -70,8 +70,8 @@ class ProposedChange:
         context = self._owner.context
         id = f"{context.system.rng.getrandbits(128):032x}"
         try:
-            in_force, _ = await context.blocking(self._stored.in_force)
-            against = message.against or in_force
+            stands, _ = await context.blocking(self._stored.stands)
+            against = message.against or stands.version
             if message.code is not None:
                 data = await self._bring(message.code.sha256)
                 await context.blocking(self._stored.propose_archive, id, data)

@@ -26,10 +26,10 @@ from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.error_views import error_view
 from drivetrain.cluster.messages.changing import StoredVersion, Versions
 from drivetrain.config import Config
-from drivetrain.core.change.change_state import not_kept
+from drivetrain.core.change.change_state import ChangeState, not_kept
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
-from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome
+from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.cluster.record_limits import cut
 from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
@@ -67,16 +67,22 @@ class StoredVersions:
 
     # ---- reading
 
-    def in_force(self) -> tuple[int, Change | None]:
-        """The number of the version in force (0: none is recorded), and its change if it is on trial."""
+    def stands(self) -> tuple[ChangeState, Change | None]:
+        """The version in force (0: none is recorded) and how the last change ended; the change on trial."""
         stored = self._rundir.versions
         record = stored.in_force()
         if record is None:
-            return 0, None
+            return ChangeState(0), None
         before = stored.trial_of(record)
-        if before is None:
-            return record.number, None
-        return record.number, Change(record.number, before.number, touched(before, record))
+        if before is not None:
+            change = Change(record.number, before.number, touched(before, record))
+            return ChangeState(record.number), change
+        newest = stored.version(stored.numbers()[-1])
+        ending = stored.ending(newest.number)
+        if ending is None:
+            return ChangeState(record.number), None
+        how = (ending.outcome, ending.fragment, ending.why)
+        return ChangeState(record.number, Stage.IDLE, newest.number, newest.follows, (), *how), None
 
     def page(self, before: int | None) -> Versions:
         """The newest versions, or those before one, as many as fit into a message; never raises."""
