@@ -198,6 +198,10 @@ class BlockingClient:
         """Have an application go back from a version on trial; see `Client.give_up_change`."""
         return self._wait(self._client.give_up_change(app, number))
 
+    def change_state(self, app: str) -> ChangeState:
+        """How an application changes; see `Client.change_state`."""
+        return self._wait(self._client.change_state(app))
+
     def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
         """Wait until the trial of a version has ended; see `Client.wait_change`."""
         return self._wait(self._client.wait_change(app, number, timeout))

@@ -104,6 +104,10 @@ class ChangingClient(ABC):
         """Have an application go back from a version on trial; raises as `update`."""
         return await ask_change(await self.application(app), GiveUpChange(number))
 
+    async def change_state(self, app: str) -> ChangeState:
+        """The version in force, and the change that is under way or was the last; raises as `update`."""
+        return await change_of(await self.application(app))
+
     async def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
         """Wait until the trial of a version has ended, or for `timeout`; returns the last state known.
 
@@ -114,7 +118,7 @@ class ChangingClient(ABC):
         while True:
             is_late = self.system.loop.time() >= end_s
             try:
-                state = await change_of(await self.application(app))
+                state = await self.change_state(app)
             except UnavailableError:
                 if is_late:
                     raise
@@ -166,14 +170,19 @@ def has_ended(state: ChangeState, number: int) -> bool:
     return state.number == number and state.outcome is not None
 
 
+def over(view: ApplicationView) -> ApplicationOverError:
+    """The error of changing an application that has ended, or of asking it for its versions."""
+    return ApplicationOverError(
+        "the application has ended, so it cannot change",
+        where=view.app_id,
+        got=view.state.value,
+        remedy="`drivetrain versions` with --state-dir shows its versions; submit it with the new graph",
+    )
+
+
 async def _ask(view: ApplicationView, request: Message, reply: type[R], timeout_ms: int) -> R:
     if view.state.is_over:
-        raise ApplicationOverError(
-            "the application has ended, so it cannot change",
-            where=view.app_id,
-            got=view.state.value,
-            remedy="`drivetrain versions` with --state-dir shows its versions; submit it with the new graph",
-        )
+        raise over(view)
     why = "it has none yet"
     if view.app_master is not None:
         try:

@@ -12,14 +12,15 @@ from msgspec import Meta
 
 from drivetrain.console.answers.problem import Problem
 
-Kind = Literal["kill", "restart", "replay", "savepoint"]
+Kind = Literal["kill", "restart", "replay", "savepoint", "rollback"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Something that takes a while, as it is now; its moments are those of the console's clock.
 
     `state` is running, succeeded or failed. `result` is what it gave: of a savepoint its `place`, of a
-    restart or a replay the application's new `epoch`. `problem` is why it failed.
+    restart or a replay the application's new `epoch`, of a rollback the `version` that is in force. `problem`
+    is why it failed.
     """
 
     operation_id: str

@@ -1,6 +1,6 @@
 """Requests that change an application that is there: kill, restart, replay, savepoint.
 
-Called by `console.routes.table`.
+Called by `console.routes.table`, and by `console.handlers.versions` (`begun_operation`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def kill(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"state": (await client.kill(view.app_id)).state.value}
 
-    return _begun(call, "kill", view, doing())
+    return begun_operation(call, "kill", view, doing())
 
 
 async def restart(call: Call) -> Reply:
@@ -36,7 +36,7 @@ async def restart(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"epoch": str((await client.restart(view.app_id)).epoch)}
 
-    return _begun(call, "restart", view, doing())
+    return begun_operation(call, "restart", view, doing())
 
 
 async def replay(call: Call) -> Reply:
@@ -47,7 +47,7 @@ async def replay(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"epoch": str((await client.replay(view.app_id, body.replay_from)).epoch)}
 
-    return _begun(call, "replay", view, doing())
+    return begun_operation(call, "replay", view, doing())
 
 
 async def savepoint(call: Call) -> Reply:
@@ -62,7 +62,7 @@ async def savepoint(call: Call) -> Reply:
     async def doing() -> Mapping[str, str]:
         return {"place": str(await client.savepoint(view.app_id, place, body.timeout))}
 
-    return _begun(call, "savepoint", view, doing())
+    return begun_operation(call, "savepoint", view, doing())
 
 
 async def operation(call: Call) -> Operation:
@@ -80,7 +80,10 @@ async def _view(call: Call) -> ApplicationView:
     return await call.services.client.application(call.path["app"])
 
 
-def _begun(call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]) -> Reply:
+def begun_operation(
+    call: Call, kind: Kind, view: ApplicationView, doing: Awaitable[Mapping[str, str]]
+) -> Reply:
+    """The answer to a request whose operation has begun: where to ask how it is."""
     path = call.request.url.path
     begun = call.services.operations.begin(kind, view.app_id, call.caller.name, doing, path)
     root = call.request.scope.get("root_path", "")

@@ -358,7 +358,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "POST",
         f"{_APP}/versions/{{number}}/rollback",
         "rollBack",
-        "Change an application back to a version; a cluster cannot, and says how to do it.",
+        "Change an application back to a version while it runs.",
         _USER,
         versions.roll_back,
         Operation,
