@@ -310,7 +310,7 @@ export interface PlannedUpload {
 
 export interface Operation {
   operation_id: string;
-  kind: "kill" | "restart" | "replay" | "savepoint";
+  kind: "kill" | "restart" | "replay" | "savepoint" | "rollback";
   app_id: string;
   state: "running" | "succeeded" | "failed";
   asked_by: string;

@@ -5,8 +5,10 @@ import { get } from "../lib/api.js";
 import { html, useState } from "../lib/dom.js";
 import { showClock, showCount, showCounted } from "../lib/figures.js";
 import { usePolled } from "../lib/polled.js";
-import { snapshot } from "../lib/store.js";
+import { may } from "../lib/session.js";
+import { isOver, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
+import { AskedToGoBack } from "../parts/actions.js";
 import { Badge } from "../parts/badge.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
@@ -23,6 +25,7 @@ const LIMIT_MS = 90_000;
 export function VersionsPage() {
   const app = snapshot.value?.application.app_id ?? "";
   const [number, setNumber] = useState(/** @type {number | null} */ (null));
+  const [wanted, setWanted] = useState(/** @type {number | null} */ (null));
   const { found, problem } = usePolled(
     (signal) => /** @type {Promise<Versions>} */ (get(["applications", app, "versions"], {}, signal, LIMIT_MS)),
     EVERY_MS,
@@ -34,20 +37,30 @@ export function VersionsPage() {
     <${Panel} title="Versions" note=${found ? `${showCounted(found.versions.length, "version")} kept, newest first` : null}>
       ${
         found?.versions.length
-          ? html`<${Table} label="Versions" rows=${found.versions} id=${(/** @type {Version} */ one) => `${one.number}`} columns=${columns(setNumber)} />`
+          ? html`<${Table} label="Versions" rows=${found.versions} id=${(/** @type {Version} */ one) => `${one.number}`} columns=${columns(setNumber, setWanted)} />`
           : html`<${Empty}>${found ? "No version is recorded: the application has not run yet." : problem ? "Nothing could be read." : "Reading the state of the application …"}<//>`
       }
       ${failed.map((one) => html`<p key=${one.number} class="empty">Version ${one.number} failed in <${Said} of=${one.failed_fragment ?? "the application"} />: <${Said} of=${one.why ?? ""} /></p>`)}
     <//>
+    ${wanted == null ? null : html`<${AskedToGoBack} key=${wanted} app=${app} number=${wanted} onClose=${() => setWanted(null)} />`}
     ${number == null ? null : html`<${GraphOf} key=${number} app=${app} number=${number} />`}
   `;
 }
 
 /**
  * @param {(number: number) => void} onShow
+ * @param {(number: number) => void} onGoBack
  * @returns {import("../parts/table.js").Column<Version>[]}
  */
-function columns(onShow) {
+function columns(onShow, onGoBack) {
+  /** @type {import("../parts/table.js").Column<Version>} */
+  const back = {
+    label: "",
+    cell: (one) =>
+      one.is_in_force
+        ? null
+        : html`<button class="action" type="button" aria-label="Go back to version ${one.number}" onClick=${() => onGoBack(one.number)}>Go back …</button>`,
+  };
   return [
     { label: "Version", heads: true, number: true, by: (one) => one.number, cell: (one) => one.number },
     { label: "Since (UTC)", by: (one) => one.made_at_ms, cell: (one) => showClock(one.made_at_ms) },
@@ -65,6 +78,7 @@ function columns(onShow) {
       by: (one) => one.processors,
       cell: (one) => html`<button class="action" type="button" aria-label="Processors of version ${one.number}" onClick=${() => onShow(one.number)}>${showCount(one.processors)}</button>`,
     },
+    ...(may("user") && !isOver.value ? [back] : []),
   ];
 }
 

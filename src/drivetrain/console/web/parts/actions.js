@@ -82,17 +82,30 @@ function Asked({ kind, app, onClose }) {
   <//>`;
 }
 
+/** @param {{app: string, number: number, onClose: () => void}} props */
+export function AskedToGoBack({ app, number, onClose }) {
+  const act = async () => {
+    latest.value = await post(["applications", app, "versions", `${number}`, "rollback"]);
+  };
+  return html`<${Question} title="Go back to version ${number}?" does="Go back" ready=${true} onDo=${act} onClose=${onClose}>
+    <p>Executors compile the version first. It is on trial until every changed fragment has committed a batch with it. A version that is on trial now is given up.</p>
+    <p><${Said} of=${app} class="mono" /></p>
+  <//>`;
+}
+
 const DOING = {
   kill: "Killing it",
   restart: "Restarting it",
   replay: "Beginning the replay",
   savepoint: "Making a savepoint",
+  rollback: "Going back",
 };
 const DONE = {
   kill: "It has been killed",
   restart: "It is being started again",
   replay: "The replay begins",
   savepoint: "The savepoint is complete",
+  rollback: "It has gone back",
 };
 
 /**
