@@ -18,13 +18,13 @@ from selenium.webdriver.common.by import By
 
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import ExecutorView, FragmentView, JobState, JobStatus, moment_of
 from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.planner import plan
-from drivetrain.runtime.change_state import ChangeState
 from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
 from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.last_run import LastRun, write_last_run

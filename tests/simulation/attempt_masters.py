@@ -9,6 +9,7 @@ from app_master_world import SimulatedMaster
 from attempt_process import TO_APP_MASTER, repeat
 
 from drivetrain.actor import Failure, Message
+from drivetrain.cluster.app_master.stream.proposed_change import Bring
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import Restart
 
@@ -21,6 +22,12 @@ class RepeatingAppMaster(StreamAppMaster):
 
     world: AttemptWorld
     draw: Callable[[], float]
+
+    def bring_code(self) -> Bring:
+        async def bring(sha256: str) -> bytes:
+            return sha256.encode()
+
+        return bring
 
     def received(self, message: Message) -> None:
         super().received(message)

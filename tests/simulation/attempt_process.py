@@ -24,6 +24,7 @@ from drivetrain.cluster.executor.executor import Executor
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.executor.spark_work import Work
 from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.changing import LookAtVersions, VersionsSeen
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand
 from drivetrain.cluster.messages.executing import CancelFragment, Deploy, EndExecutor, FragmentChanged
 from drivetrain.cluster.messages.flow import RelayedWord
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from attempt_world import AttemptWorld
 
 
-TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedWord, CheckpointCommand)
-TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedWord, CheckpointCommand)
+TO_EXECUTORS = (Deploy, CancelFragment, EndExecutor, RelayedWord, CheckpointCommand, LookAtVersions)
+TO_APP_MASTER = (FragmentChanged, CheckpointAnswered, RelayedWord, CheckpointCommand, VersionsSeen)
 """What its senders repeat, so that it may arrive twice."""
 REPEATED = 0.1
 """How likely that is."""
@@ -132,6 +133,7 @@ class ExecutorProcess:
         self.work.flow = FlowBook(
             world.config, epoch=launch.epoch, monotonic_s=world.monotonic_s, wall_s=world.monotonic_s
         )
+        self.work.make_version = world.changer.version
         application = world.drawn.built(0)
         self.work._application, self.work._plan = application, world.drawn.plan  # instead of a user's file
 
@@ -180,7 +182,14 @@ class ExecutorProcess:
         self.attempts.append(attempt)
 
     def source(self, id: str) -> Any:
-        return self.world.drawn.source(id, lambda: self.node.random.randrange(0, 4))
+        draw, changer = self.node.random, self.world.changer
+
+        def size() -> int:
+            # An application that is to die in its changes does not end before that.
+            is_held_up = self.world.deaths and changer.changes_left > 0 and draw.random() < 0.95
+            return 0 if is_held_up else draw.randrange(0, 4)
+
+        return self.world.drawn.source(id, size)
 
     def begin_recovery(self, _fragment: str, steps: Steps[FragmentQuery]) -> SteppedRecovery:
         self.recoveries.append(SteppedRecovery(steps))

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 from app_master_world import APP, PORT, SETTINGS, World
+from attempt_changes import Changer, watch_versions
 from attempt_checks import AttemptChecks, judged
 from attempt_masters import RepeatingAppMaster, RestartingMaster
 from attempt_process import ExecutorProcess, Java, Late, java_of, started
-from shell_application import DrawnApplication
+from shell_application import OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import StandInQuery
 
@@ -80,6 +81,8 @@ class AttemptWorld(World):
         self.deaths = None if deaths is None else deque(deaths)
         if deaths is not None:
             self.kills_left = self.harms_left = 0
+        is_of_a_change = deaths is not None and any(point in OF_A_CHANGE for point in deaths)
+        self.changer = Changer(self, 40 if is_of_a_change else random.choice((0, 2, 6)) * (deaths is None))
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
         """Only there a Java process that outlives its executor is known, and waited for."""
@@ -128,7 +131,7 @@ class AttemptWorld(World):
             APP, self.epoch, self.spec, masters, system.config, "", node.clock_ms, self.simulation.record
         )
         application, plan = self.drawn.built(0), self.drawn.plan
-        planned = Planned(vertices_of(plan), plan.graph, plan, application.name, application.naming_settings)
+        planned = Planned(vertices_of(plan), plan, application.name, application.naming_settings)
 
         def make() -> StreamAppMaster:
             self.actor = RepeatingAppMaster(setup, lambda: planned)
@@ -327,6 +330,8 @@ class AttemptWorld(World):
             self.actor.pool.check()
             self.hear_clock(self.actor.clock())
         self.drawn.check_shown(self.target, together=self.are_made)
+        check_versions(self.target)
+        self.changer.check()
         violations = [*self.records.violations, *self.checks.violations]
         assert not violations, "; ".join(violations)
 
@@ -377,6 +382,7 @@ def _patch(patched: pytest.MonkeyPatch, world: AttemptWorld) -> None:
         if not isinstance(context.get("exception"), Killed):
             loop.default_exception_handler(context)
 
+    watch_versions(patched, world.changer)
     world.simulation.loop.set_exception_handler(failed)
     patched.setattr(FileLock, "_opened", note_lock)
     patched.setattr(CheckpointFiles, "persist", note_transaction)

@@ -11,15 +11,24 @@ from random import Random
 from typing import Any
 
 from shell_disk import Target
-from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, time_of_ms
+from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, is_bad, time_of_ms
 
 from drivetrain.api import Application, sinks, sources
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.crash_points import CrashPoint
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.spark.batch.offset_log import batch_numbers, committed, entries_after, read_offsets
+
+OF_A_CHANGE = (
+    CrashPoint.BEFORE_VERSION,
+    CrashPoint.AFTER_VERSION,
+    CrashPoint.BEFORE_OUTCOME,
+    CrashPoint.AFTER_OUTCOME,
+)
+"""Points that only an application reaches that changes while it runs."""
 
 
 class DrawnApplication:
@@ -157,6 +166,18 @@ class DrawnApplication:
         else:
             file.write_bytes(file.read_bytes()[:-3])
         return True
+
+
+def check_versions(target: Target) -> None:
+    """Sinks of one fragment show each message as the same version; none as one whose code fails."""
+    shown = {id: rows for id, (_, rows) in target.shown().items()}
+    for id, rows in shown.items():
+        assert not any(is_bad(row // OF_A_VERSION) for row in rows), f"{id} shows what cannot be computed"
+    if {"out", "also"} <= shown.keys():
+        out, also = set(shown["out"]), set(shown["also"])
+        both = {row % OF_A_VERSION for row in out} & {row % OF_A_VERSION for row in also}
+        differing = {row for row in out ^ also if row % OF_A_VERSION in both}
+        assert not differing, f"a batch was shown by two versions: {sorted(differing)}"
 
 
 def shown_by(target: Target) -> dict[str, list[int]]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from shell_application import DrawnApplication
+from shell_application import OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
-from shell_engine import OF_A_VERSION, StandInSource, is_bad
+from shell_engine import StandInSource, is_bad
 from shell_process import Process
 
 from drivetrain.config import Config
@@ -26,12 +26,6 @@ from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OperatorError
 from drivetrain.spark.prepare import opened_sinks
 
-OF_A_CHANGE = (
-    CrashPoint.BEFORE_VERSION,
-    CrashPoint.AFTER_VERSION,
-    CrashPoint.BEFORE_OUTCOME,
-    CrashPoint.AFTER_OUTCOME,
-)
 STEPS = 60_000
 """Many more than a life of such an application takes."""
 
@@ -138,15 +132,8 @@ class World:
         return self.shown_rows
 
     def check_versions(self) -> None:
-        """Sinks of one fragment show each message as the same version; none as one whose code fails."""
-        shown = {id: rows for id, (_, rows) in self.target.shown().items()}
-        for id, rows in shown.items():
-            assert not any(is_bad(row // OF_A_VERSION) for row in rows), f"{id} shows what cannot be computed"
-        if {"out", "also"} <= shown.keys():
-            out, also = set(shown["out"]), set(shown["also"])
-            both = {row % OF_A_VERSION for row in out} & {row % OF_A_VERSION for row in also}
-            differing = {row for row in out ^ also if row % OF_A_VERSION in both}
-            assert not differing, f"a batch was shown by two versions: {sorted(differing)}"
+        """Check the versions of what the sinks show."""
+        check_versions(self.target)
 
     def check_clock(self, clock_ms: int | None) -> None:
         if clock_ms is not None:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from shell_world import OF_A_CHANGE, World, run_world
+from shell_application import OF_A_CHANGE
+from shell_world import World, run_world
 
 from drivetrain.crash_points import CrashPoint
 from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds

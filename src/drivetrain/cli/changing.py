@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 
 import typer
 
@@ -20,7 +21,7 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, print_line
 
 if TYPE_CHECKING:
-    from drivetrain.runtime.change_state import ChangeState
+    from drivetrain.core.change.change_state import ChangeState
     from drivetrain.runtime.run_directory import RunDirectory
 
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -30,38 +31,114 @@ TimeoutOption: TypeAlias = Annotated[
 ]
 
 
-def perform(
-    rundir: RunDirectory,
-    compared: Comparison,
-    version: GraphVersion,
-    code: Callable[[], bytes],
-    *,
-    how: Made,
-    gives_up: bool = False,
-    yes: bool,
-    dry_run: bool,
-    timeout: str,
-    as_json: bool,
-) -> None:
-    """Show a change, ask, do it, and wait for its end; `code` makes the graph of `version`.
+class Changeable(Protocol):
+    """An application that runs, and a version to which it is to change."""
 
-    With `gives_up` it is the version before the one in force, which is given up if it is on trial.
+    @property
+    def app_id(self) -> str:
+        """The application, for errors."""
+
+    def state(self) -> ChangeState:
+        """How things stand; raises UnavailableError when the application does not answer."""
+
+    def change(self) -> int:
+        """Have it change; the number of the version once it is in force. Raises why it is refused."""
+
+    def give_up(self, number: int) -> None:
+        """Have it go back from a version on trial; raises UserError when that is not on trial."""
+
+    def wait_ended(self, number: int, wait_s: float) -> ChangeState:
+        """The state when the trial of a version has ended, or after so many seconds."""
+
+
+@dataclass(frozen=True)
+class EmbeddedChange:
+    """A change of the application that runs here in `rundir`, to `version`, whose graph `code` makes.
+
+    `against` is the version that it was compared with.
+    """
+
+    rundir: RunDirectory
+    version: GraphVersion
+    code: Callable[[], bytes]
+    against: int
+    how: Made
+
+    @property
+    def app_id(self) -> str:
+        """The application's id."""
+        return self.rundir.app_id
+
+    def state(self) -> ChangeState:
+        """See `Changeable`."""
+        from drivetrain.runtime.control_requests import asked_state
+
+        return asked_state(self.rundir)
+
+    def change(self) -> int:
+        """See `Changeable`."""
+        from drivetrain.runtime.control_requests import ask_change
+
+        return ask_change(self.rundir, self.version, self.code(), self.against, self.how)
+
+    def give_up(self, number: int) -> None:
+        """See `Changeable`."""
+        from drivetrain.runtime.control_requests import ask_to_give_up
+
+        ask_to_give_up(self.rundir, number)
+
+    def wait_ended(self, number: int, wait_s: float) -> ChangeState:
+        """See `Changeable`."""
+        from drivetrain.runtime.control_requests import wait_ended
+
+        try:
+            return wait_ended(self.state, number, wait_s)
+        except UnavailableError:
+            if not self.rundir.is_free():
+                raise  # it runs, and has not answered, or another change has followed
+            self.rundir.release()
+            in_force = self.rundir.versions.in_force()
+            raise UnavailableError(
+                "the application has ended before the change has",
+                where=self.rundir.app_id,
+                got=f"version {None if in_force is None else in_force.number} is in force",
+                remedy="run it with the same file: it continues there",
+            ) from None
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a command is to change an application: the options of both commands."""
+
+    yes: bool
+    dry_run: bool
+    timeout: str
+    as_json: bool
+
+
+def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, gives_up: bool = False) -> None:
+    """Show a change, ask, do it, and wait for its end.
+
+    With `gives_up` it leads to the version before the one in force, which is given up if it is on trial.
     Raises typer.Exit with the command's exit code, and why the application refuses the change.
     """
-    wait_s = milliseconds(timeout, "--timeout") / 1000
+    wait_s, as_json = milliseconds(manner.timeout, "--timeout") / 1000, manner.as_json
     found = compared.difference
     if not as_json:
         show_comparison(compared, Console())
-    if gives_up and not dry_run and _is_on_trial(rundir, compared.old.number):
-        _give_up(rundir, compared, wait_s, yes=yes or as_json, as_json=as_json)
+    if gives_up and not manner.dry_run and _is_on_trial(changeable, compared.old.number):
+        _give_up(changeable, compared, wait_s, yes=manner.yes or as_json, as_json=as_json)
         return
     is_possible = not (found.refused or found.after_stop)
-    if dry_run or found.is_empty or not is_possible:
+    if manner.dry_run or found.is_empty or not is_possible:
         _tell(compared, None, as_json=as_json)
         raise typer.Exit(0 if is_possible else 2)
-    if not yes and not as_json:
+    if not manner.yes and not as_json:
         _ask()
-    state = _changed(rundir, compared, version, code(), how, wait_s, as_json=as_json)
+    number = changeable.change()
+    if not as_json:
+        print_line(f"version {number} is compiled; it takes effect with the next batch of what it changes")
+    state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.ROLLED_BACK:
         raise typer.Exit(3)
@@ -69,33 +146,31 @@ def perform(
         raise typer.Exit(4)
 
 
-def _is_on_trial(rundir: RunDirectory, number: int) -> bool:
-    from drivetrain.runtime.control_requests import asked_state
-
-    state = asked_state(rundir)
+def _is_on_trial(changeable: Changeable, number: int) -> bool:
+    state = changeable.state()
     return (state.number, state.stage) == (number, Stage.ON_TRIAL)
 
 
-def _give_up(rundir: RunDirectory, compared: Comparison, wait_s: float, *, yes: bool, as_json: bool) -> None:
+def _give_up(
+    changeable: Changeable, compared: Comparison, wait_s: float, *, yes: bool, as_json: bool
+) -> None:
     """Go back from the version in force, which is on trial: no other change is possible meanwhile."""
-    from drivetrain.runtime.control_requests import ask_to_give_up, asked_state, wait_ended
-
     number = compared.old.number
     if not yes:
         _ask()
-    ask_to_give_up(rundir, number)
-    state = wait_ended(lambda: asked_state(rundir), number, wait_s)
+    changeable.give_up(number)
+    state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.DONE:
         raise UserError(
             f"version {number} was not given up: its trial has ended before that",
-            where=rundir.app_id,
+            where=changeable.app_id,
             remedy="drivetrain rollback goes back by another change",
         )
     if state.outcome is None:
         raise UnavailableError(
             f"version {number} is not given up yet",
-            where=rundir.app_id,
+            where=changeable.app_id,
             got=f"it is {state.stage}",
             remedy="drivetrain versions shows how it ends; the run says why if it cannot go back",
         )
@@ -110,37 +185,6 @@ def _ask() -> None:
             remedy="say --yes",
         )
     typer.confirm("Change the running application?", abort=True)
-
-
-def _changed(
-    rundir: RunDirectory,
-    compared: Comparison,
-    version: GraphVersion,
-    code: bytes,
-    how: Made,
-    wait_s: float,
-    *,
-    as_json: bool,
-) -> ChangeState:
-    """The state of the change when it has ended, or after `wait_s` seconds if it has not."""
-    from drivetrain.runtime.control_requests import ask_change, asked_state, wait_ended
-
-    number = ask_change(rundir, version, code, compared.old.number, how)
-    if not as_json:
-        print_line(f"version {number} is compiled; it takes effect with the next batch of what it changes")
-    try:
-        return wait_ended(lambda: asked_state(rundir), number, wait_s)
-    except UnavailableError:
-        if not rundir.is_free():
-            raise  # it runs, and has not answered, or another change has followed
-        rundir.release()
-        in_force = rundir.versions.in_force()
-        raise UnavailableError(
-            "the application has ended before the change has",
-            where=rundir.app_id,
-            got=f"version {None if in_force is None else in_force.number} is in force",
-            remedy="run it with the same file: it continues there",
-        ) from None
 
 
 def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> None:

@@ -1,13 +1,13 @@
 """Shared parts of the commands for a cluster: their options, and a connected client.
 
-Called by `submit`, `apps`, `show`, `logs`, `kill` and `restart`.
+Called by the commands for a cluster, and by those that are for applications of this machine, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -35,10 +35,19 @@ _ACTORS: Final = logging.getLogger("drivetrain.actor")
 
 def cluster_sets(sets: Sequence[str] | None, masters: str | None) -> dict[str, str]:
     """The settings of `--set` and `--masters`; the latter wins."""
-    given = dict(parse_sets(sets))
-    if masters is not None:
-        given[keys.MASTERS.name] = masters
-    return given
+    return with_masters(parse_sets(sets), masters)
+
+
+def with_masters(sets: Mapping[str, str], masters: str | None) -> dict[str, str]:
+    """The settings of `--set`, with those of `--masters`, if given."""
+    return dict(sets) if masters is None else {**sets, keys.MASTERS.name: masters}
+
+
+def is_of_cluster(config: Config, state_dir: str | None) -> bool:
+    """Whether a command for both is about an application of a cluster: the configuration names a cluster,
+    and no state directory was given."""
+    named = any(s.key.name == keys.MASTERS.name and s.place != "default" for s in config)
+    return named and state_dir is None
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ Called by `drivetrain plan --against`, `drivetrain update`, `drivetrain rollback
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.terminal import Console, Table, Text
 
 if TYPE_CHECKING:
+    from drivetrain.api.application import Application
     from drivetrain.runtime.run_directory import RunDirectory
 
 STYLES: Final = {
@@ -57,13 +58,19 @@ class Comparison:
         }
 
 
-def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -> Comparison:
-    """Compare a plan with an application that has run (name or id), or with one in a file.
+def compare(
+    plan: Plan, against: str, config: Config, sets: Mapping[str, str], *, in_cluster: bool = False
+) -> Comparison:
+    """Compare a plan with an application (name or id) that has run here, or `in_cluster`, or one in a file.
 
     Raises UserError if there is no such application, and whatever loading the file raises.
     """
     new = version_of(plan, fingerprint)
     if not (against.partition(":")[0].endswith(".py") or Path(against).is_file()):
+        if in_cluster:
+            from drivetrain.cli.cluster_versions import compared_in_cluster
+
+            return compared_in_cluster(against, new, config)
         rundir, in_force = in_force_of(against, config)
         return compared_with(rundir, in_force, new)
     application = load_application(against, sets)
@@ -90,11 +97,39 @@ def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
 
 def compared_with(rundir: RunDirectory, in_force: GraphVersion, new: GraphVersion) -> Comparison:
     """Compare a graph with the version in force of the application that has its state in `rundir`."""
+    return compared(rundir.app_id, in_force, new, has_checkpoints=CheckpointFiles(rundir.home).are_periodic)
+
+
+def compared(app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool) -> Comparison:
+    """Compare a graph with the version in force of an application."""
     by = f" by {in_force.made_by}" if in_force.made_by else ""
     recorded = f"{show_clock(in_force.made_at_ms)} UTC{by}"
-    has_checkpoints = CheckpointFiles(rundir.home).are_periodic
     found = difference(in_force, new, has_checkpoints=has_checkpoints)
-    return Comparison(f"version {in_force.number} of {rundir.app_id}, {recorded}", in_force, found)
+    return Comparison(f"version {in_force.number} of {app_id}, {recorded}", in_force, found)
+
+
+def require_same(application: Application, file: str, name: str, settings: Mapping[str, str]) -> None:
+    """Raise UserError unless the application of a file has the name and the settings of the one that runs."""
+    new = {name: str(value) for name, value in application.naming_settings.items()}
+    if (application.name, new) != (name, settings):
+        raise UserError(
+            "the file holds another application",
+            where=file,
+            expected=f"{name} with the settings {settings or 'of no name'}",
+            got=f"{application.name} with {new or 'no settings'}",
+            remedy="the name and the settings of an application cannot change",
+        )
+
+
+def require_known(number: int, numbers: Sequence[int], app_id: str) -> None:
+    """Raise UserError unless there is such a version to go back to."""
+    if number not in numbers:
+        raise UserError(
+            f"there is no version {number} to go back to" if number else "there is no earlier version",
+            where=app_id,
+            expected=f"one of {', '.join(map(str, numbers))}",
+            remedy="drivetrain versions shows them",
+        )
 
 
 def show_comparison(compared: Comparison, console: Console) -> None:

@@ -26,6 +26,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
+from drivetrain.cli.cluster_access import MastersOption, is_of_cluster, with_masters
 from drivetrain.cli.comparison import compare, show_comparison
 from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
@@ -70,8 +71,8 @@ AgainstOption = Annotated[
     typer.Option(
         "--against",
         metavar="APP|FILE",
-        help="Show what would change instead: for an application that has run here (its name or id), or "
-        "against another file. Exit code 2 if its state cannot continue.",
+        help="Show what would change instead: for an application that has run here or runs in a cluster (its "
+        "name or id), or against another file. Exit code 2 if its state cannot continue.",
     ),
 ]
 
@@ -85,13 +86,15 @@ def plan_command(
     picture: PictureOption = None,
     check: CheckOption = False,
     against: AgainstOption = None,
+    masters: MastersOption = None,
 ) -> None:
     """Show how an application would run: fragments, channels, operators, guarantees. Nothing is executed."""
     given = parse_sets(sets, state_dir)
     with standard_output_reserved() as output:
-        config = load_config(config_file, given)
+        config = load_config(config_file, with_masters(given, masters))
         plan = _plan_of(load_application(file, given), config, picture, check=check)
-        compared = None if against is None else compare(plan, against, config, given)
+        in_cluster = is_of_cluster(config, state_dir)
+        compared = None if against is None else compare(plan, against, config, given, in_cluster=in_cluster)
         if as_json:
             data = plan.as_dict()
             json.dump(data if compared is None else {**data, "against": compared.as_dict()}, output)

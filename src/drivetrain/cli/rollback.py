@@ -1,4 +1,4 @@
-"""`drivetrain rollback`: changes an application that runs here back to an earlier version of its graph.
+"""`drivetrain rollback`: changes an application that runs back to an earlier version of its graph.
 
 Called by `cli.main`. Needs no Java, nor the file that the version was written in.
 """
@@ -17,10 +17,17 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import TimeoutOption, YesOption, perform
-from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.comparison import compared_with, in_force_of
-from drivetrain.errors import UserError
+from drivetrain.cli.changing import EmbeddedChange, Manner, TimeoutOption, YesOption, perform
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    MastersOption,
+    connected_by,
+    is_of_cluster,
+    with_masters,
+)
+from drivetrain.cli.cluster_versions import rolled_back_in_cluster
+from drivetrain.cli.comparison import compared_with, in_force_of, require_known
+from drivetrain.core.change.change_state import not_kept
 
 
 def rollback_command(
@@ -32,47 +39,34 @@ def rollback_command(
     yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     timeout: TimeoutOption = "1 min",
+    masters: MastersOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change an application that runs here back to an earlier version, which becomes the newest one.
+    """Change an application that runs here, or in a cluster, back to an earlier version, which becomes the
+    newest one.
 
     A version that is on trial is given up.
     """
-    config = load_config(config_file, parse_sets(sets, state_dir))
+    given = parse_sets(sets, state_dir)
+    config = load_config(config_file, with_masters(given, masters))
+    manner = Manner(yes, dry_run, timeout, as_json)
+    if is_of_cluster(config, state_dir):
+        with connected_by(config) as client:
+            changeable, compared, follows = rolled_back_in_cluster(client, app, version)
+            perform(changeable, compared, manner, gives_up=changeable.number == follows)
+        return
     rundir, old = in_force_of(app, config)
     versions, number = rundir.versions, version or old.follows
-    if number not in versions.numbers():
-        raise UserError(
-            f"there is no version {number} to go back to" if number else "there is no earlier version",
-            where=rundir.app_id,
-            expected=f"one of {', '.join(map(str, versions.numbers()))}",
-            remedy="drivetrain versions shows them",
-        )
+    require_known(number, versions.numbers(), rundir.app_id)
     target, kept = versions.version(number), versions.code(number)
-    compared = compared_with(rundir, old, target)
 
     def code() -> bytes:
         if kept is None:
-            raise UserError(
-                f"the code of version {number} was not kept",
-                where=rundir.app_id,
-                expected="a graph that can be pickled: no iterator of the application's own",
-                remedy="update the application with the file that it was written in",
-            )
+            raise not_kept(number, rundir.app_id)
         return kept
 
-    perform(
-        rundir,
-        compared,
-        target,
-        code,
-        how="rollback",
-        gives_up=number == old.follows,
-        yes=yes,
-        dry_run=dry_run,
-        timeout=timeout,
-        as_json=as_json,
-    )
+    change = EmbeddedChange(rundir, target, code, old.number, "rollback")
+    perform(change, compared_with(rundir, old, target), manner, gives_up=number == old.follows)

@@ -17,9 +17,14 @@ from typing import Annotated
 import typer
 
 from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption, load_config
-from drivetrain.cli.cluster_access import AppArgument, MastersOption, cluster_sets, connected_by
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    MastersOption,
+    cluster_sets,
+    connected_by,
+    is_of_cluster,
+)
 from drivetrain.config import Config, split_sets
-from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.figures import show_clock, show_counted, show_size
 from drivetrain.runtime.checkpoints.savepoint_place import savepoint_place
@@ -51,7 +56,7 @@ def savepoint_command(
     config = load_config(config_file, given)
     from drivetrain.runtime.checkpoints.savepoint_manifest import read_manifest
 
-    if state_dir is None and _names_cluster(config):
+    if is_of_cluster(config, state_dir):
         written = _of_cluster(app, place, timeout, config)
     else:
         from drivetrain.spark.entry_points import savepoint
@@ -75,10 +80,6 @@ def savepoint_command(
         f"{show_counted(len(manifest.files), 'file')}, {show_size(manifest.bytes)}, "
         f"clock {show_clock(manifest.clock_ms)}"
     )
-
-
-def _names_cluster(config: Config) -> bool:
-    return any(s.key.name == cluster_keys.MASTERS.name and s.place != "default" for s in config)
 
 
 def _of_cluster(app: str, place: Path | None, timeout: str, config: Config) -> Path:

@@ -1,13 +1,15 @@
-"""`drivetrain update`: changes an application while it runs embedded here.
+"""`drivetrain update`: changes an application while it runs embedded here, or in a cluster.
 
 Shows what changes, processor by processor, asks, has the application do it, and waits for the end of the
-trial. The application loads nothing that this process has not: its code goes through the state directory.
+trial. Code for an application that runs here goes through the state directory, code for a cluster the way of
+code that is submitted.
 
 Called by `cli.main`. Needs no Java.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -21,14 +23,21 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import TimeoutOption, YesOption, perform
-from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.comparison import compared_with, in_force_of
+from drivetrain.cli.changing import EmbeddedChange, Manner, TimeoutOption, YesOption, perform
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    MastersOption,
+    connected_by,
+    is_of_cluster,
+    with_masters,
+)
+from drivetrain.cli.cluster_versions import updated_in_cluster
+from drivetrain.cli.comparison import Comparison, compared_with, in_force_of, require_same
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.config import Config
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.plan.configured import configured_plan
-from drivetrain.errors import UserError
 
 
 def update_command(
@@ -39,47 +48,42 @@ def update_command(
         bool, typer.Option("--dry-run", help="Only show what would change: what plan --against shows.")
     ] = False,
     timeout: TimeoutOption = "1 min",
+    masters: MastersOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change an application that runs here to the graph in FILE, between two batches of each fragment.
+    """Change an application that runs here, or in a cluster, to the graph in FILE, between two batches of
+    each fragment.
 
     Settings are those of the running application.
     """
     given = parse_sets(sets, state_dir)
-    config = load_config(config_file, given)
+    config = load_config(config_file, with_masters(given, masters))
+    manner = Manner(yes, dry_run, timeout, as_json)
+    if not is_of_cluster(config, state_dir):
+        perform(*_here(app, file, given, config), manner)
+        return
+    with connected_by(config) as client:
+        changeable, compared = updated_in_cluster(client, app, file, given, config)
+        perform(changeable, compared, manner)
+
+
+def _here(app: str, file: str, given: Mapping[str, str], config: Config) -> tuple[EmbeddedChange, Comparison]:
+    """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
     known = {name: str(value) for name, value in rundir.settings.items()}
     application = load_application(file, {**known, **given})
-    new = {name: str(value) for name, value in application.naming_settings.items()}
-    if (application.name, new) != (rundir.application, known):
-        raise UserError(
-            "the file holds another application",
-            where=file,
-            expected=f"{rundir.application} with the settings {known or 'of no name'}",
-            got=f"{application.name} with {new or 'no settings'}",
-            remedy="the name and the settings of an application cannot change",
-        )
+    require_same(application, file, rundir.application, known)
     graph = application.graph()
     plan = configured_plan(graph, config)
     version = version_of(plan, fingerprint)
-    compared = compared_with(rundir, old, version)
 
     def code() -> bytes:
         from drivetrain.spark.prepare.graph_code import graph_as_code
 
         return graph_as_code(graph)
 
-    perform(
-        rundir,
-        compared,
-        version,
-        code,
-        how="update",
-        yes=yes,
-        dry_run=dry_run,
-        timeout=timeout,
-        as_json=as_json,
-    )
+    change = EmbeddedChange(rundir, version, code, old.number, "update")
+    return change, compared_with(rundir, old, version)

@@ -16,7 +16,14 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.cluster_access import AppArgument
+from drivetrain.cli.cluster_access import (
+    AppArgument,
+    MastersOption,
+    connected_by,
+    is_of_cluster,
+    with_masters,
+)
+from drivetrain.cli.cluster_versions import known_in_cluster
 from drivetrain.cli.comparison import changed_in_short, in_force_of
 from drivetrain.core.figures import show_clock
 from drivetrain.runtime.known_versions import Trial, known_versions
@@ -26,14 +33,21 @@ from drivetrain.terminal import Console, Table
 
 def versions_command(
     app: AppArgument,
+    masters: MastersOption = None,
     sets: SetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the versions of an application's graph that have run here, and how each fared, the newest last."""
-    rundir, in_force = in_force_of(app, load_config(config_file, parse_sets(sets, state_dir)))
-    known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))
+    """Show the versions of an application, here or in a cluster, and how each fared, the newest last."""
+    given = parse_sets(sets, state_dir)
+    config = load_config(config_file, with_masters(given, masters))
+    if is_of_cluster(config, state_dir):
+        with connected_by(config) as client:
+            known = known_in_cluster(client, app)
+    else:
+        rundir, in_force = in_force_of(app, config)
+        known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))
     if as_json:
         json.dump({"versions": [one.as_data() for one in known]}, sys.stdout)
         sys.stdout.write("\n")

@@ -13,7 +13,7 @@ Invariants:
 2. No chunk is larger than `CHUNK_BYTES`.
 3. A transfer that makes no progress ends with an error.
 
-Called by clients and workers.
+Called by clients, workers and application masters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from drivetrain.actor import ActorFailedError, AskError, Message
 from drivetrain.cluster.leader import LeaderSearch
 from drivetrain.cluster.messages.code import CHUNK_BYTES, CodeChunk, CodeStored, GetCode, PutCode
 from drivetrain.code.archive import Archive
-from drivetrain.code.cache import CodeCache
 from drivetrain.errors import PeerViolationError, UnavailableError
 
 R = TypeVar("R", bound=Message)
@@ -48,6 +47,16 @@ class AskLeader(Protocol):
 
     async def __call__(self, message: Message, reply: type[R]) -> R:
         """Return the answer; raises a DrivetrainError without one."""
+
+
+class Part(Protocol):
+    """The bytes of an archive that have arrived; `CodeCache` is one."""
+
+    def arrived_bytes(self, sha256: str) -> int:
+        """How many they are."""
+
+    def append(self, sha256: str, data: bytes) -> None:
+        """Add the next ones."""
 
 
 async def upload(ask: AskLeader, archive: Archive) -> None:
@@ -74,12 +83,12 @@ async def upload(ask: AskLeader, archive: Archive) -> None:
 async def fetch(
     search: LeaderSearch,
     sha256: str,
-    cache: CodeCache,
+    cache: Part,
     blocking: Callable[..., Awaitable[object]],
     *,
     timeout_ms: int,
 ) -> None:
-    """Download the archive into the cache, ready to install; continues after the part that is there.
+    """Download the archive into `cache`, ready to install; continues after the part that is there.
 
     Asks the leader first, then the other masters. `blocking(function, *args)` runs the function in a thread.
     Raises CodeMissingError when no master that answers has it, or none answers within `timeout_ms`.

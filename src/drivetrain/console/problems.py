@@ -33,7 +33,6 @@ _STATUSES: Final = {
     "already-over": 409,
     "application-over": 409,
     "key-reused": 409,
-    "no-rollback": 409,
     "no-change": 409,
     "changed-meanwhile": 409,
     "change-underway": 409,

@@ -36,12 +36,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import JobStatus
 from drivetrain.core.picture.placed_graph import Graph
 from drivetrain.errors import InternalError, UnavailableError
-from drivetrain.runtime.change_state import ChangeState
 from drivetrain.runtime.control_socket import asked
 from drivetrain.runtime.error_records import ErrorRecord
 

@@ -4,6 +4,7 @@
     <state directory>/versions/<number>.graph     its graph with the user's code, to run it again
     <state directory>/versions/<number>.outcome   how a change of the running application has ended
     <state directory>/versions/proposed-<id>…     what an application was asked to change to, not decided yet
+    <state directory>/versions/removing.lock      held while an outcome forgets what was removed
 
 Design: the version in force is the newest that was not rolled back. So one file decides each step of a
 change: `<number>` puts a version in force, `<number>.outcome` may put the one before in force again. The code
@@ -16,7 +17,8 @@ Invariants:
 2. The version in force is the one that ran last, or was about to run.
 3. A version that was rolled back never comes into force again: its graph does, with another number.
 
-Called by `run_directory` and `spark.run.live_changes`, and by the commands that show and compare versions.
+Called by `run_directory`, `spark.run.live_changes` and application masters, and by the commands that show and
+compare versions.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from drivetrain.errors import InputError
 from drivetrain.private_files import Writers, make_private_directory
 from drivetrain.runtime.durable import write_whole, writing
 from drivetrain.runtime.durable_file import DurableFile
+from drivetrain.runtime.file_lock import FileLock
 
 _KEPT: Final = 100
 """How many versions are kept, the newest."""
@@ -122,6 +125,33 @@ class GraphVersions:
             newest is not None and newest.is_same_graph(version) and self._code_file(newest.number).exists()
         )
 
+    def trial_of(self, record: GraphVersion) -> GraphVersion | None:
+        """The version to which the application goes back if `record`, which is in force, fails.
+
+        None when it is not on trial, or there is nothing to go back to. Raises InputError when the outcome is
+        damaged.
+        """
+        if not self.is_on_trial(record):
+            return None
+        try:
+            return self.version(record.follows)
+        except InputError:
+            return None
+
+    def is_on_trial(self, record: GraphVersion) -> bool:
+        """Whether the change to a version has no outcome yet; raises InputError when that is damaged."""
+        return record.made_how != "run" and self.ending(record.number) is None
+
+    def to_remove(self) -> dict[int, tuple[str, ...]]:
+        """The sinks whose results are still to be removed, by the version that was rolled back.
+
+        Raises InputError when an outcome is damaged.
+        """
+        endings = {number: self.ending(number) for number in self.numbers()}
+        return {
+            n: ending.to_remove for n, ending in endings.items() if ending is not None and ending.to_remove
+        }
+
     def refusals(self, plan: Plan) -> str:
         """The processors of a plan that do not fit the state that there is, and why, in one line."""
         newest = self._last_readable()
@@ -183,12 +213,20 @@ class GraphVersions:
         self._ending_file(number).write(msgspec.json.encode(ending))
 
     def note_removed(self, number: int, sink: str | None) -> None:
-        """Record that nothing of a new sink is to be removed any more; None: of no sink."""
-        ending = self.ending(number)
-        if ending is not None:
-            left = tuple(id for id in ending.to_remove if sink is not None and id != sink)
-            changed = msgspec.structs.replace(ending, to_remove=left)
-            self._ending_file(number).write(msgspec.json.encode(changed))
+        """Record that nothing of a new sink is to be removed any more; None: of no sink.
+
+        Several processes may do that at the same time, each for the sinks of its fragments.
+        """
+        lock = FileLock(self._directory / "removing.lock")
+        try:
+            lock.wait()
+            ending = self.ending(number)
+            if ending is not None:
+                left = tuple(id for id in ending.to_remove if sink is not None and id != sink)
+                changed = msgspec.structs.replace(ending, to_remove=left)
+                self._ending_file(number).write(msgspec.json.encode(changed))
+        finally:
+            lock.release()
 
     def has_had(self, id: str) -> bool:
         """Whether a version that is kept and not rolled back has such a processor; raises InputError."""
@@ -207,8 +245,22 @@ class GraphVersions:
             write_whole(self._directory / f"proposed-{id}.graph", code, synced=False)
             write_whole(self._directory / f"proposed-{id}", msgspec.json.encode(version), synced=False)
 
+    def propose_archive(self, id: str, data: bytes) -> None:
+        """Write the archive of a proposed version, whose graph is not made yet. Raises as `note`."""
+        self._make()
+        with writing("a proposed version", self._directory):
+            write_whole(self.proposed_archive(id), data, synced=False)
+
+    def proposed_archive(self, id: str) -> Path:
+        """Where `propose_archive` writes the archive of a proposal."""
+        return self._directory / f"proposed-{id}.zip"
+
+    def has_proposal(self, id: str) -> bool:
+        """Whether the graph of a proposal is there."""
+        return (self._directory / f"proposed-{id}").exists()
+
     def proposal(self, id: str) -> tuple[GraphVersion, bytes]:
-        """Read and delete the proposal `id`; raises InputError when it cannot be read."""
+        """Read the proposal `id`; raises InputError when it cannot be read."""
         record, code = self._directory / f"proposed-{id}", self._directory / f"proposed-{id}.graph"
         try:
             return msgspec.json.decode(record.read_bytes(), type=GraphVersion), code.read_bytes()
@@ -216,13 +268,11 @@ class GraphVersions:
             raise InputError(
                 "a proposed version cannot be read", where=str(record), got=str(error), remedy="try again"
             ) from error
-        finally:
-            self.withdraw(id)
 
     def withdraw(self, id: str) -> None:
         """Delete a proposal, and old ones that killed commands have left."""
-        (self._directory / f"proposed-{id}").unlink(missing_ok=True)
-        (self._directory / f"proposed-{id}.graph").unlink(missing_ok=True)
+        for ending in ("", ".graph", ".zip"):
+            (self._directory / f"proposed-{id}{ending}").unlink(missing_ok=True)
         for left in self._directory.glob("proposed-*"):
             try:
                 if time.time() - left.stat().st_mtime > _OLD_PROPOSAL_S:

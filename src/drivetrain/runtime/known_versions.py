@@ -5,7 +5,7 @@ Called by `cli.versions` and `console.handlers.versions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -76,10 +76,17 @@ def known_versions(
     `is_running` returns whether the application runs now: then a trial continues. Raises InputError for
     damaged files.
     """
-    records = {number: versions.version(number) for number in versions.numbers()}
+    stored = {number: (versions.version(number), versions.ending(number)) for number in versions.numbers()}
+    return known_among(stored, in_force, is_running=is_running)
+
+
+def known_among(
+    stored: Mapping[int, tuple[GraphVersion, Ending | None]], in_force: int, *, is_running: Callable[[], bool]
+) -> list[KnownVersion]:
+    """As `known_versions`, of versions by number, in growing order, with how their changes have ended."""
     known = []
-    for number, record in records.items():
-        before, ending = records.get(record.follows), versions.ending(number)
+    for number, (record, ending) in stored.items():
+        before = stored[record.follows][0] if record.follows in stored else None
         trial = None
         if record.made_how != "run" and ending is None:
             is_under_way = number == in_force and is_running()

@@ -16,13 +16,13 @@ from shop import Feed, Stream, marks, program, rows, shop, wait_until
 
 from drivetrain import start
 from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_state import ChangeUnderwayError, RolledBackError
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
 from drivetrain.crash_points import VARIABLE, CrashPoint
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
-from drivetrain.runtime.change_state import ChangeUnderwayError, RolledBackError
 from drivetrain.runtime.control_requests import ask_change, asked_state
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.prepare.graph_code import graph_as_code

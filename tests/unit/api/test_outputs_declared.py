@@ -10,7 +10,7 @@ import pytest
 
 from drivetrain import Application, At, PersistentTask, State, Stream, Task, To, agg, sinks, sources, windows
 from drivetrain.api.operations import Output, Process
-from drivetrain.core.plan.counts import derive
+from drivetrain.core.plan.counts import derive, rules_of
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import DrivetrainError, GraphError
 
@@ -95,7 +95,9 @@ def test_the_messages_of_an_output_are_not_counted_as_those_of_its_task() -> Non
     app, stream = checked()
     stream.sink(sinks.none(), name="numbers")
     stream.output("refused").sink(sinks.none(), name="refusals")
-    into, out = derive(app.graph(), {"read": 9, "Checked-refused": 2}, {"numbers": 7, "refusals": 2})
+    into, out = derive(
+        rules_of(app.graph()), {"read": 9, "Checked-refused": 2}, {"numbers": 7, "refusals": 2}
+    )
     assert (into["Checked"], out["Checked"]) == (9, 7)
     assert (into["Checked-refused"], out["Checked-refused"]) == (2, 2)
 

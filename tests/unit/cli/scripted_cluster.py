@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from drivetrain.actor import ActorRef, ActorSystem
+from drivetrain.actor import ActorRef, ActorSystem, Message
 from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import guard_of
@@ -80,10 +80,10 @@ class ScriptedCluster:
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop)
 
-    def app_master(self, status: JobStatus) -> ActorRef:
+    def app_master(self, status: JobStatus, asked: list[Message] | None = None) -> ActorRef:
         async def start() -> ActorRef:
             name = app_master_name(status.app_id, status.epoch)
-            return world.serve_app_master(await self._system(name, 0), status)
+            return world.serve_app_master(await self._system(name, 0), status, asked)
 
         return self.run(start())
 

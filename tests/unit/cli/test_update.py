@@ -12,9 +12,9 @@ import pytest
 from typer.testing import Result
 
 from drivetrain.code.application_file import load_application
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.plan.planner import plan
-from drivetrain.runtime.change_state import ChangeState
 from drivetrain.runtime.control_requests import asked_state
 from drivetrain.runtime.control_socket import ControlSocket
 from drivetrain.runtime.run_directory import RunDirectory

@@ -34,6 +34,14 @@ from drivetrain.cluster.messages.applications import (
     Workers,
     WorkerView,
 )
+from drivetrain.cluster.messages.changing import (
+    ChangeGraph,
+    ChangeStands,
+    GetChange,
+    GetVersions,
+    GiveUpChange,
+    Versions,
+)
 from drivetrain.cluster.messages.code import CodeChunk, CodeStored, GetCode, PutCode
 from drivetrain.cluster.messages.following import (
     Follow,
@@ -48,6 +56,7 @@ from drivetrain.cluster.messages.following import (
 )
 from drivetrain.cluster.messages.launching import LogChunk, ReadLog
 from drivetrain.cluster.messages.leadership import GetLeader, Leader, NotLeader
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.job.history import History
 from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
@@ -240,14 +249,21 @@ class ScriptedMaster(Actor):
 
 
 class ScriptedAppMaster(Actor):
-    """Tells its followers every status that it is given."""
+    """Tells its followers every status that it is given, and others what it is given about changes.
 
-    def __init__(self, status: JobStatus) -> None:
+    What it is asked to change is added to `asked`. Each `ChangeStands` that it is given answers one question,
+    the last one all that follow.
+    """
+
+    def __init__(self, status: JobStatus, asked: list[Message]) -> None:
         self.status = status
+        self.asked = asked
+        self.versions = Versions()
+        self.stands = [ChangeStands(ChangeState(0))]
         self.history = History()
         self.followers: dict[ActorRef, None] = {}
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
         match message:
             case Follow(follower):
                 self.followers[follower] = None
@@ -264,6 +280,18 @@ class ScriptedAppMaster(Actor):
                 self.context.reply(ClockSeen(reached_ms, is_reached))
             case HistoryReport(history):
                 self.history = history
+            case Versions():
+                self.versions = message
+            case ChangeStands():
+                self.stands.append(message)
+            case GetVersions():
+                self.context.reply(self.versions)
+            case GetChange() | ChangeGraph() | GiveUpChange():
+                if not isinstance(message, GetChange):
+                    self.asked.append(message)
+                if len(self.stands) > 1:
+                    del self.stands[0]
+                self.context.reply(self.stands[0])
             case Status(status):
                 self.status = status
                 for follower in self.followers:
@@ -289,8 +317,8 @@ class ScriptedWorker(Actor):
         self.context.reply(LogChunk(process, piece, start + len(piece), tuple(self.logs)))
 
 
-def serve_app_master(system: ActorSystem, status: JobStatus) -> ActorRef:
-    return system.spawn(lambda: ScriptedAppMaster(status))
+def serve_app_master(system: ActorSystem, status: JobStatus, asked: list[Message] | None = None) -> ActorRef:
+    return system.spawn(lambda: ScriptedAppMaster(status, [] if asked is None else asked))
 
 
 def worker_view(system: ActorSystem, name: str, logs: dict[str, bytes], app_id: str = "wc-1") -> WorkerView:

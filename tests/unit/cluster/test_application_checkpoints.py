@@ -49,7 +49,7 @@ class Host(Actor):
     def __init__(self, config: Config, rundir: RunDirectory) -> None:
         graph = chained().graph()
         self.plan = make_plan(graph)
-        self.planned = Planned(vertices_of(self.plan), graph, self.plan, "app", {})
+        self.planned = Planned(vertices_of(self.plan), self.plan, "app", {})
         self.config = config
         self.snapshots = Snapshots(CheckpointFiles(rundir.home).snapshots)
         self.rundir = rundir

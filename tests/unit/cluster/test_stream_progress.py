@@ -40,7 +40,7 @@ def report(attempt: int, rows: int) -> ExecutorReport:
 
 def test_a_status_has_the_sums_of_the_last_report_and_of_earlier_attempts() -> None:
     job = OneFragment()
-    progress = StreamProgress(cast(Any, job), cast(Any, None))
+    progress = StreamProgress(cast(Any, job))
 
     def sums() -> tuple[int, int, int, int]:
         (view,) = progress.views(lambda _: None, lambda _: (0, None))

@@ -13,6 +13,7 @@ from console_in_thread import ConsoleInThread, scripted
 
 from drivetrain import Application, agg, sinks, sources, windows
 from drivetrain.console.embedded import runs
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import (
     ErrorView,
@@ -24,7 +25,6 @@ from drivetrain.core.job.job_status import (
 )
 from drivetrain.core.picture.placed_graph import graph_of
 from drivetrain.core.plan.planner import plan
-from drivetrain.runtime.change_state import ChangeState
 from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
 from drivetrain.runtime.control_socket import NAME as CONTROL
 from drivetrain.runtime.control_socket import ControlSocket

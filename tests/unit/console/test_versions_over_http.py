@@ -6,16 +6,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from console_in_thread import ConsoleInThread
+from console_in_thread import ConsoleInThread, scripted
 from test_dead_letters_over_http import shop_state
 from test_reading import HOSTILE
+from test_writing import operation
 
 from drivetrain import Application, agg, sinks, sources, windows
+from drivetrain.actor import Message
 from drivetrain.cluster.messages.applications import ApplicationState
+from drivetrain.cluster.messages.changing import ChangeGraph, ChangeStands, GiveUpChange
+from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.console.access.roles import Role
+from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, version_of
-from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.graph_versions import GraphVersions
 
@@ -85,13 +90,65 @@ def test_a_number_that_is_none_is_not_found(
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_rollback_in_a_cluster_is_refused_with_the_way_to_do_it(
-    console: ConsoleInThread, kept: GraphVersions
+@pytest.fixture
+def asked(console: ConsoleInThread, kept: GraphVersions) -> list[Message]:
+    """What the application master of that application is asked to change."""
+    asked: list[Message] = []
+    app_master = console.cluster.app_master(scripted.world.status_of("shop-1"), asked)
+    console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
+    for state in STATES:
+        app_master.tell(ChangeStands(state))
+    return asked
+
+
+DONE = ChangeState(3, Stage.IDLE, 3, 1, (), Outcome.DONE)
+STATES = (DONE, ChangeState(4, Stage.ON_TRIAL, 4, 3), ChangeState(4, Stage.IDLE, 4, 3, (), Outcome.DONE))
+
+
+def test_a_rollback_is_an_operation_that_ends_with_the_trial(
+    console: ConsoleInThread, asked: list[Message]
 ) -> None:
     answer = console.http.post(f"{PATH}/1/rollback")
-    assert (answer.status_code, answer.json()["code"]) == (409, "no-rollback")
-    assert "submit the file of that version" in answer.json()["remedy"]
-    assert kept.numbers() == [1, 2, 3]
+    told = operation(console.http, answer)
+    assert (told["kind"], told["state"], told["result"]) == ("rollback", "succeeded", {"version": "4"})
+    assert asked == [ChangeGraph(0, None, 1)]
+
+
+def test_a_rollback_to_the_version_before_one_on_trial_gives_the_trial_up(
+    console: ConsoleInThread, kept: GraphVersions
+) -> None:
+    asked: list[Message] = []
+    app_master = console.cluster.app_master(scripted.world.status_of("shop-1"), asked)
+    console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
+    trial = ChangeState(3, Stage.ON_TRIAL, 3, 1)
+    for state in (trial, trial, ChangeState(1, Stage.IDLE, 3, 1, (), Outcome.ROLLED_BACK)):
+        app_master.tell(ChangeStands(state))
+    told = operation(console.http, console.http.post(f"{PATH}/1/rollback"))
+    assert (told["state"], told["result"]) == ("succeeded", {"version": "1"})
+    assert asked == [GiveUpChange(3)]
+
+
+def test_a_rollback_that_is_refused_or_fails_says_why(console: ConsoleInThread, kept: GraphVersions) -> None:
+    app_master = console.cluster.app_master(scripted.world.status_of("shop-1"))
+    console.world.change("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
+    refusal = ErrorView("change-underway", "another change of the application is under way")
+    failed = ChangeState(3, Stage.IDLE, 4, 3, (), Outcome.ROLLED_BACK, "out", HOSTILE)
+    for stands in (ChangeStands(DONE), ChangeStands(DONE, refusal)):
+        app_master.tell(stands)
+    told = operation(console.http, console.http.post(f"{PATH}/1/rollback"))
+    assert (told["state"], told["problem"]["code"]) == ("failed", "change-underway")
+    assert told["problem"]["status"] == 409
+    for state in (DONE, ChangeState(4, Stage.ON_TRIAL, 4, 3), failed):
+        app_master.tell(ChangeStands(state))
+    told = operation(console.http, console.http.post(f"{PATH}/1/rollback"))
+    assert (told["state"], told["problem"]["code"]) == ("failed", "rolled-back")
+    assert told["problem"]["where"] == "fragment out"
+
+
+def test_an_application_that_is_over_does_not_go_back(console: ConsoleInThread, kept: GraphVersions) -> None:
+    console.world.change("shop-1", state=ApplicationState.KILLED)
+    answer = console.http.post(f"{PATH}/1/rollback")
+    assert (answer.status_code, answer.json()["code"]) == (409, "application-over")
 
 
 def test_guests_read_no_version(console: ConsoleInThread, kept: GraphVersions) -> None:

@@ -69,13 +69,41 @@ def test_a_damaged_outcome_is_an_error_that_says_what_to_do(versions: GraphVersi
     assert versions.note(version(1)).number == 2, "a run does not need it"
 
 
-def test_a_proposal_is_taken_once(versions: GraphVersions) -> None:
+def test_a_proposal_is_there_until_it_is_withdrawn(versions: GraphVersions) -> None:
     id = "0" * 32
+    assert not versions.has_proposal(id)
+    versions.propose_archive(id, b"zip")
+    assert versions.proposed_archive(id).read_bytes() == b"zip"
+    assert not versions.has_proposal(id)
     versions.propose(id, version(1), b"code")
+    assert versions.has_proposal(id)
     assert versions.numbers() == []
     assert versions.proposal(id) == (version(1), b"code")
+    versions.withdraw(id)
+    assert not list(versions.proposed_archive(id).parent.iterdir())
     with pytest.raises(InputError, match="cannot be read"):
         versions.proposal(id)
+
+
+def test_a_trial_goes_back_to_the_version_before_until_it_has_an_outcome(versions: GraphVersions) -> None:
+    first = versions.note(version(1))
+    assert (versions.is_on_trial(first), versions.trial_of(first)) == (False, None)
+    second = versions.note(version(2), "update")
+    assert versions.is_on_trial(second)
+    assert versions.trial_of(second) == first
+    versions.note_ending(2, Outcome.DONE)
+    assert (versions.is_on_trial(second), versions.trial_of(second)) == (False, None)
+
+
+def test_what_is_to_be_removed_is_forgotten_sink_by_sink(versions: GraphVersions) -> None:
+    versions.note(version(1))
+    versions.note(version(2), "update")
+    versions.note_ending(2, Outcome.ROLLED_BACK, to_remove=("one", "other"))
+    assert versions.to_remove() == {2: ("one", "other")}
+    versions.note_removed(2, "one")
+    assert versions.to_remove() == {2: ("other",)}
+    versions.note_removed(2, None)
+    assert versions.to_remove() == {}
 
 
 def test_a_very_long_reason_is_cut(versions: GraphVersions) -> None:

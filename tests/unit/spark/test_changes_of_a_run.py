@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from drivetrain.core.change.change_state import ChangeUnderwayError
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome, Stage
 from drivetrain.errors import UnavailableError
-from drivetrain.runtime.change_state import ChangeUnderwayError
 from drivetrain.spark.run import live_changes
 from drivetrain.spark.run.change_proposal import Proposal
 from drivetrain.spark.run.live_changes import LiveChanges

@@ -37,6 +37,7 @@ from drivetrain.actor.remote.arrivals import Arrival, Guard
 from drivetrain.cluster.access.system_names import ProcessName, Role, read_name, request_prefix
 from drivetrain.cluster.messages import (
     applications,
+    changing,
     checkpoints,
     code,
     executing,
@@ -52,6 +53,7 @@ from drivetrain.errors import InternalError
 
 MESSAGE_MODULES: Final = (
     applications,
+    changing,
     checkpoints,
     code,
     executing,
@@ -127,6 +129,7 @@ _OF_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
         resources.CancelRequest,
         applications.GetWorkers,
         applications.Restart,
+        code.GetCode,
     }
 )
 _TO_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
@@ -136,6 +139,7 @@ _TO_APP_MASTERS: Final[frozenset[type[Message]]] = frozenset(
         resources.SlotsAllocated,
         resources.SlotsRefused,
         following.StopApplication,
+        code.CodeChunk,
         applications.FoundApplication,
         applications.Workers,
         *_LEADER,
@@ -149,6 +153,8 @@ _OF_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         executing.FragmentChanged,
         executing.ExecutorReport,
         executing.Concluded,
+        changing.VersionChecked,
+        changing.VersionsSeen,
         checkpoints.CheckpointCommand,
         checkpoints.CheckpointAnswered,
         flow.RelayedWord,
@@ -163,6 +169,8 @@ _TO_EXECUTORS: Final[frozenset[type[Message]]] = frozenset(
         executing.Known,
         executing.Conclude,
         executing.EndExecutor,
+        changing.CheckVersion,
+        changing.LookAtVersions,
         checkpoints.CheckpointCommand,
         checkpoints.FragmentMoved,
         flow.RelayedWord,
@@ -207,7 +215,13 @@ TAKEN: Final[Mapping[tuple[Role, Role], frozenset[type[Message]]]] = {
     (Role.CLIENT, Role.MASTER): _ANSWERS_TO_CLIENTS,
     (Role.CLIENT, Role.WORKER): frozenset({launching.LogChunk}),
     (Role.CLIENT, Role.APP_MASTER): frozenset(
-        {following.Status, following.HistoryReport, checkpoints.SavepointMade}
+        {
+            following.Status,
+            following.HistoryReport,
+            checkpoints.SavepointMade,
+            changing.ChangeStands,
+            changing.Versions,
+        }
     ),
     (Role.WORKER, Role.MASTER): _TO_WORKERS,
     (Role.WORKER, Role.CLIENT): frozenset({launching.ReadLog}),
@@ -223,6 +237,10 @@ TAKEN: Final[Mapping[tuple[Role, Role], frozenset[type[Message]]]] = {
             following.Follow,
             following.Unfollow,
             checkpoints.MakeSavepoint,
+            changing.ChangeGraph,
+            changing.GiveUpChange,
+            changing.GetChange,
+            changing.GetVersions,
             launching.ReadLog,
         }
     ),
@@ -262,6 +280,11 @@ NEEDS_SENDER: Final[frozenset[type[Message]]] = frozenset(
         following.GetStatus,
         following.GetHistory,
         checkpoints.MakeSavepoint,
+        changing.ChangeGraph,
+        changing.GiveUpChange,
+        changing.GetChange,
+        changing.GetVersions,
+        changing.CheckVersion,
         launching.ReadLog,
         executing.RegisterExecutor,
         executing.FragmentChanged,
@@ -283,7 +306,12 @@ _OWN_REFERENCE: Final[Mapping[type[Message], str]] = {
 
 _PASSED_ON: Final = (launching.ReadLog,)
 
-_OF_A_LAUNCH: Final = (executing.RegisterExecutor, executing.FragmentChanged, executing.ExecutorReport)
+_OF_A_LAUNCH: Final = (
+    executing.RegisterExecutor,
+    executing.FragmentChanged,
+    executing.ExecutorReport,
+    changing.VersionsSeen,
+)
 
 
 def guard_of(me: str) -> Guard:

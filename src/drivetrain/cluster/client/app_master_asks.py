@@ -5,11 +5,15 @@ Called by `client`.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from drivetrain.actor import AskError
 from drivetrain.cluster.client.attachment import status_of
+from drivetrain.cluster.client.refusals import error_of_view
 from drivetrain.cluster.messages.applications import ApplicationView
+from drivetrain.cluster.messages.checkpoints import MakeSavepoint, SavepointMade
 from drivetrain.cluster.messages.following import (
     GetHistory,
     GetStatus,
@@ -18,8 +22,12 @@ from drivetrain.cluster.messages.following import (
     Status,
 )
 from drivetrain.core.job.history import History
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
 STATUS_MS: Final = 5_000
+_COPY_MS: Final = 3_600_000
+"""How long copying a savepoint may take once the checkpoint is made."""
 
 
 async def ask_status(view: ApplicationView) -> JobStatus | None:
@@ -40,3 +48,33 @@ async def ask_history(view: ApplicationView) -> History:
         return (await view.app_master.ask(GetHistory(), HistoryReport, timeout_ms=STATUS_MS)).history
     except AskError:
         return History()
+
+
+async def ask_clock(view: ApplicationView, wanted_ms: int, timeout_ms: int) -> int | None:
+    """The clock once it is at `wanted_ms`; None when it is not within the timeout, or nobody answers."""
+    if view.app_master is None:
+        return None
+    question = WaitClock(wanted_ms, timeout_ms)
+    try:
+        seen = await view.app_master.ask(question, ClockSeen, timeout_ms=timeout_ms + STATUS_MS)
+    except AskError:
+        return None  # it has ended or is starting: the registry knows which
+    return seen.clock_ms if seen.is_reached else None
+
+
+async def ask_savepoint(view: ApplicationView, directory: Path, timeout_ms: int) -> None:
+    """Have a savepoint written; raises why it was not, and UnavailableError when nobody answers."""
+    made: SavepointMade | None = None
+    if view.app_master is not None:
+        question = MakeSavepoint(str(directory), timeout_ms)
+        with suppress(AskError):
+            made = await view.app_master.ask(question, SavepointMade, timeout_ms=timeout_ms + _COPY_MS)
+    if made is None:
+        raise UnavailableError(
+            "no application master has answered",
+            where=view.app_id,
+            expected=f"a savepoint within {timeout_ms / 1000:g} s",
+            remedy=f"try again; `drivetrain show {view.app_id}` shows its progress",
+        )
+    if made.error is not None:
+        raise error_of_view(made.error)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT
 from drivetrain.cluster.client.attachment import End, Say, Show
+from drivetrain.cluster.client.changes import GraphHistory
 from drivetrain.cluster.client.client import Client
 from drivetrain.cluster.client.open_client import open_client
 from drivetrain.cluster.client.process_logs import Piece
@@ -32,6 +33,7 @@ from drivetrain.cluster.messages.applications import (
 )
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.config import Config
+from drivetrain.core.change.change_state import ChangeState, require_done
 from drivetrain.core.job.history import History
 
 T = TypeVar("T")
@@ -156,6 +158,60 @@ class BlockingClient:
     def wait_clock(self, app: str, moment: str | int | datetime, timeout: str = DEFAULT_TIMEOUT) -> int:
         """Wait until everything before `moment` has been processed; see `Client.wait_clock`."""
         return self._wait(self._client.wait_clock(app, moment, timeout))
+
+    def update(
+        self,
+        app: str,
+        file: str,
+        *,
+        sets: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        archives: Sequence[Path] = (),
+        timeout: str = DEFAULT_TIMEOUT,
+    ) -> int:
+        """Change an application to the graph in `file` while it runs; returns the version once its trial is
+        over.
+
+        `sets` are added to the settings of the application. Raises why it cannot change, ChangeUnderwayError,
+        RolledBackError when the new version has failed, and UnavailableError when its trial has not ended
+        `timeout` after it came into force; the trial then continues.
+        """
+        spec = self.application(app).spec
+        known = {**spec.config, **spec.settings, **(sets or {})}
+        submission = prepare_submission(file, known, self._config, directory=directory, archives=archives)
+        return self._ended(app, self.begin_update(app, submission), timeout)
+
+    def roll_back(self, app: str, number: int | None = None, timeout: str = DEFAULT_TIMEOUT) -> int:
+        """Change an application back to a version (None: the one before); returns the new one."""
+        wanted = self.versions(app).record.follows if number is None else number
+        return self._ended(app, self.begin_rollback(app, wanted), timeout)
+
+    def begin_update(self, app: str, submission: Submission, against: int = 0) -> ChangeState:
+        """Change an application while it runs; see `Client.update`."""
+        return self._wait(self._client.update(app, submission, against))
+
+    def begin_rollback(self, app: str, number: int, against: int = 0) -> ChangeState:
+        """Change an application back to an earlier version; see `Client.roll_back`."""
+        return self._wait(self._client.roll_back(app, number, against))
+
+    def give_up_change(self, app: str, number: int) -> ChangeState:
+        """Have an application go back from a version on trial; see `Client.give_up_change`."""
+        return self._wait(self._client.give_up_change(app, number))
+
+    def change_state(self, app: str) -> ChangeState:
+        """How an application changes; see `Client.change_state`."""
+        return self._wait(self._client.change_state(app))
+
+    def wait_change(self, app: str, number: int, timeout: str = DEFAULT_TIMEOUT) -> ChangeState:
+        """Wait until the trial of a version has ended; see `Client.wait_change`."""
+        return self._wait(self._client.wait_change(app, number, timeout))
+
+    def versions(self, app: str) -> GraphHistory:
+        """The versions of an application's graph; see `Client.versions`."""
+        return self._wait(self._client.versions(app))
+
+    def _ended(self, app: str, begun: ChangeState, timeout: str) -> int:
+        return require_done(self.wait_change(app, begun.number, timeout))
 
     def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:
         """Wait until none of its processes runs; see `Client.wait_gone`."""

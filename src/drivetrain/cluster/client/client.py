@@ -23,15 +23,14 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
-from drivetrain.actor import ActorFailedError, ActorSystem, AskError, Message
+from drivetrain.actor import ActorFailedError, ActorSystem, Message
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms, moment_text
-from drivetrain.cluster.client.app_master_asks import STATUS_MS, ask_history, ask_status
+from drivetrain.cluster.client.app_master_asks import ask_clock, ask_history, ask_savepoint, ask_status
 from drivetrain.cluster.client.attachment import (
     Attachment,
     End,
@@ -42,6 +41,7 @@ from drivetrain.cluster.client.attachment import (
     Show,
     ViewSeen,
 )
+from drivetrain.cluster.client.changes import ChangingClient
 from drivetrain.cluster.client.client_errors import ApplicationOverError, StillUnderWayError
 from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader_asks import LeaderLine
@@ -49,7 +49,6 @@ from drivetrain.cluster.client.listing import all_applications, all_workers, run
 from drivetrain.cluster.client.process_logs import LogReader, Piece
 from drivetrain.cluster.client.refusals import (
     error_of_answer,
-    error_of_view,
     no_savepoint_of,
     require_name,
     require_small,
@@ -72,11 +71,8 @@ from drivetrain.cluster.messages.applications import (
     Submit,
     WorkerView,
 )
-from drivetrain.cluster.messages.checkpoints import MakeSavepoint, SavepointMade
 from drivetrain.cluster.messages.following import JobStatus
 from drivetrain.core.job.history import History
-from drivetrain.errors import UnavailableError
-from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -84,18 +80,15 @@ T = TypeVar("T")
 POLL_S: Final = 0.5
 _CLOCK_MS: Final = 20_000
 """How long one application master may take to answer `WaitClock`: it may be replaced meanwhile."""
-_COPY_MS: Final = 3_600_000
-"""How long copying a savepoint may take once the checkpoint is made."""
 _LOOK_MS: Final = 3_000
 """How long the leader may be missing before attached clients show it."""
 
 
-class Client:
+class Client(ChangingClient):
     """A client of the cluster of `masters`, HOST:PORT each; made by `open_client`."""
 
     def __init__(self, system: ActorSystem, masters: Sequence[str], timeout_ms: int) -> None:
-        self.system: Final = system
-        self.line: Final = LeaderLine(system, masters, timeout_ms)
+        super().__init__(system, LeaderLine(system, masters, timeout_ms))
         self._logs: Final = LogReader(self)
 
     async def close(self) -> None:
@@ -230,14 +223,7 @@ class Client:
             left_ms = int((end_s - self.system.loop.time()) * 1000)
             if view.app_master is None or left_ms <= 0:
                 return None
-            question = WaitClock(wanted_ms, min(left_ms, _CLOCK_MS))
-            try:
-                seen = await view.app_master.ask(
-                    question, ClockSeen, timeout_ms=question.timeout_ms + STATUS_MS
-                )
-            except AskError:
-                return None  # it has ended or is starting: the registry knows which
-            return seen.clock_ms if seen.is_reached else None
+            return await ask_clock(view, wanted_ms, min(left_ms, _CLOCK_MS))
 
         return await self._wait_for(reached, timeout, app, "the application's clock is not there yet")
 
@@ -253,20 +239,7 @@ class Client:
         view = await self.application(app)
         if view.state.is_over:
             raise no_savepoint_of(view, app)
-        made: SavepointMade | None = None
-        if view.app_master is not None:
-            question = MakeSavepoint(str(directory), timeout_ms)
-            with suppress(AskError):
-                made = await view.app_master.ask(question, SavepointMade, timeout_ms=timeout_ms + _COPY_MS)
-        if made is None:
-            raise UnavailableError(
-                "no application master has answered",
-                where=app,
-                expected=f"a savepoint within {timeout}",
-                remedy=f"try again; `drivetrain show {app}` shows its progress",
-            )
-        if made.error is not None:
-            raise error_of_view(made.error)
+        await ask_savepoint(view, directory, timeout_ms)
         return directory
 
     async def wait_gone(self, app: str, timeout: str = DEFAULT_TIMEOUT) -> None:

@@ -35,6 +35,7 @@ from drivetrain.cluster.executor.report_outbox import STALE_EPOCH, Outbox
 from drivetrain.cluster.executor.spark_work import Work
 from drivetrain.cluster.guarded import GuardedActor, is_own
 from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.changing import CheckVersion, LookAtVersions, SeenVersion, VersionsSeen
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand, FragmentMoved
 from drivetrain.cluster.messages.executing import (
     CancelFragment,
@@ -62,6 +63,7 @@ from drivetrain.core.cluster.record_limits import cut
 from drivetrain.core.flow.flow import Word
 from drivetrain.runtime.error_views import error_view
 from drivetrain.spark.flow.flow_actor import FlowController, FlowWord
+from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.session import lost_java
 
 _FLUSH_S: Final = 3.0
@@ -124,6 +126,7 @@ class Executor(GuardedActor):
     def pre_start(self) -> None:
         """Register until it succeeds; flow control starts at once, before any of its messages."""
         self._work.checkpoint_ways = (self._send_command, self._answer_checkpoint)
+        self._work.tell_seen = self._tell_seen
         self._flow = self.context.spawn(lambda: FlowController(self._work.flow, self._forward), "flow")
         launch = self._launch
         request = RegisterExecutor(
@@ -141,6 +144,7 @@ class Executor(GuardedActor):
 
     def act(self, message: Message) -> None:  # noqa: C901 - one line for each kind of message
         """Handle one message."""
+        sender = self.context.sender
         match message:
             case _Registered(report_interval_ms):
                 self.context.watch(self._app_master)
@@ -159,16 +163,24 @@ class Executor(GuardedActor):
                 attempt = self._attempts.get(fragment)
                 if epoch == self._launch.epoch and attempt is not None and attempt.is_over:
                     attempt.retire()
-            case Prepare() | Deploy() | Conclude() | EndExecutor() if message.epoch != self._launch.epoch:
+            case LookAtVersions(epoch):
+                if epoch == self._launch.epoch and self._work.versions is not None:
+                    self._work.versions.look_again()
+            case Prepare() | Deploy() | Conclude() | CheckVersion() | EndExecutor() if (
+                message.epoch != self._launch.epoch
+            ):
                 self._refuse(message.epoch)
             case Prepare():
-                self._in_background(self._prepare(message, self.context.sender))
+                self._in_background(self._answer(sender, partial(self._prepare, message), running=False))
             case Deploy():
                 self._deploy(message)
             case CancelFragment():
                 self._cancel(message)
+            case CheckVersion():
+                check = partial(self._work.check_version, message, self._drivers())
+                self._in_background(self._answer(sender, check, running=False))
             case Conclude():
-                self._in_background(self._conclude(message, self.context.sender))
+                self._in_background(self._answer(sender, partial(self._conclude, message), running=True))
             case EndExecutor():
                 self._begin_to_end(0, message.why, drain=True)
             case EndNow(why):
@@ -211,6 +223,11 @@ class Executor(GuardedActor):
                 answer = CheckpointAnswered(epoch, fragment, has_run=True)
         self.context.system.tell_threadsafe(self._app_master, answer)
 
+    def _tell_seen(self, seen: SeenVersion) -> None:
+        """Send what an attempt has seen of the versions. From any thread."""
+        message = VersionsSeen(self._launch.launch_id, self._launch.epoch, (seen,))
+        self.context.system.tell_threadsafe(self._app_master, message)
+
     def _refuse(self, epoch: int) -> None:
         why = f"this executor is of epoch {self._launch.epoch}, not {epoch}"
         log.warning("refused: %s", why)
@@ -219,28 +236,21 @@ class Executor(GuardedActor):
 
     # -- preparing and concluding -------------------------------------------------------------------------
 
-    async def _prepare(self, message: Prepare, asker: ActorRef | None) -> None:
-        answer: Message
-        try:
-            prepare = partial(
-                self._work.prepare,
-                fresh=message.fresh,
-                replay_from_ms=message.replay_from_ms,
-                savepoint=message.savepoint,
-            )
-            answer = await self.context.system.run_blocking(prepare)
-        except Exception as raised:  # noqa: BLE001 - whatever it is, it is the answer
-            answer = _failed(raised, running=False)
-        if asker is not None:
-            asker.tell(answer)
+    def _prepare(self, message: Prepare) -> Message:
+        return self._work.prepare(
+            fresh=message.fresh, replay_from_ms=message.replay_from_ms, savepoint=message.savepoint
+        )
 
-    async def _conclude(self, message: Conclude, asker: ActorRef | None) -> None:
+    def _conclude(self, message: Conclude) -> Message:
+        return Concluded(cut(self._work.conclude(message), _PRINTED_CHARACTERS) or "")
+
+    async def _answer(self, asker: ActorRef | None, work: Callable[[], Message], *, running: bool) -> None:
+        """Answer with what `work` returns, in a thread, or with its error: often one of the user's code."""
         answer: Message
         try:
-            printed = await self.context.system.run_blocking(partial(self._work.conclude, message))
-            answer = Concluded(cut(printed, _PRINTED_CHARACTERS) or "")
-        except Exception as raised:  # noqa: BLE001 - as above: the user's hook, mostly
-            answer = _failed(raised, running=True)
+            answer = await self.context.system.run_blocking(work)
+        except Exception as raised:  # noqa: BLE001 - whatever it is, it is the answer
+            answer = _failed(raised, running=running)
         if asker is not None:
             asker.tell(answer)
 
@@ -287,6 +297,9 @@ class Executor(GuardedActor):
             self._waiting.pop(message.fragment, None)
             self._queue(AttemptChanged(message.fragment, number, FragmentOutcome.CANCELED))
 
+    def _drivers(self) -> dict[str, FragmentDriver]:
+        return {a.fragment: a.driver for a in self._attempts.values() if a.driver is not None}
+
     def _drop(self, fragment: str, number: int) -> None:
         """Cancel an attempt that the application master does not know."""
         attempt = self._attempts.get(fragment)
@@ -330,6 +343,10 @@ class Executor(GuardedActor):
             *disk,
         )
         self._app_master.tell(report, self.context.me)
+        seen = tuple(a.seen for a in self._attempts.values() if a.seen is not None and not a.is_over)
+        if seen:
+            message = VersionsSeen(self._launch.launch_id, self._launch.epoch, seen)
+            self._app_master.tell(message, self.context.me)
         return report
 
     def _queue(self, message: AttemptChanged, report: ExecutorReport | None = None) -> None:

@@ -2,8 +2,9 @@
 
 Steps of an attempt: wait for the fragment's lock, compile, start the query, poll it until it has finished,
 has failed or is cancelled; stop the query, and only then release the lock. When a query ends because messages
-of a channel were lost, they are repaired and another query follows, in the same attempt. Each outcome is
-passed to `tell`, as `AttemptChanged`.
+of a channel were lost, they are repaired and another query follows, in the same attempt; so it is when the
+application goes back from a version that has failed here. Each outcome is passed to `tell`, as
+`AttemptChanged`.
 
 `step` returns when the attempt has to wait, for its predecessor, the lock, a batch or an order of its
 executor. In production `attempt_thread` calls it, in a simulation the test.
@@ -27,7 +28,9 @@ from collections.abc import Callable
 
 from drivetrain.actor import Message
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
+from drivetrain.cluster.executor.running_versions import AttemptVersions
 from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, Work
+from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.messages.numbers import LARGEST
@@ -76,6 +79,8 @@ class Attempt:
         self.number = number
         self.is_over = False
         """Set by the executor when it has received the last outcome."""
+        self.seen: SeenVersion | None = None
+        """What it has seen of the application's versions, and done with them; None: nothing yet."""
         self.disk: tuple[int, int] | None = None
         """Free and all bytes of the file system with the state directory; None: not known yet."""
         self._work = work
@@ -89,6 +94,7 @@ class Attempt:
         self._drained = True
         self._is_running = False
         self._driver: FragmentDriver | None = None
+        self._versions: AttemptVersions | None = None
         self._progress: FragmentProgress | None = None
         self._progress_s = 0.0
         self._now_s = 0.0
@@ -126,6 +132,11 @@ class Attempt:
     def progress(self) -> FragmentProgress | None:
         """The attempt's progress; None before it runs. From any thread."""
         return self._progress
+
+    @property
+    def driver(self) -> FragmentDriver | None:
+        """What drives the fragment; None before it is compiled. From any thread."""
+        return self._driver
 
     def accumulators(self) -> dict[str, int | float]:
         """The user's counters since the attempt began. From any thread."""
@@ -176,12 +187,17 @@ class Attempt:
             mark = yield from self._locked(lock)
             self._require_state(execution)
             self._work.flow.attempted(self.fragment, self.number)
+            running = self._work.versions
             with self._work.compiling:
+                if running is not None:
+                    running.put_in_force()
                 query = execution.fragment(self.fragment, mark)
             recovery = Recovery(execution, log.info, self._work.compiling)
             driver = self._driver = FragmentDriver(
                 query, recovery, lambda: self._can_restore(execution), self._work.begin_recovery
             )
+            if running is not None:
+                self._versions = AttemptVersions(running, driver, self.number)
             outcome = yield from self._drive(driver)
             return outcome
         finally:
@@ -216,10 +232,19 @@ class Attempt:
     def _drive(self, driver: FragmentDriver) -> Steps[FragmentOutcome]:
         if self._cancelled.is_set():
             return FragmentOutcome.CANCELED
+        self._look_at_version()
         driver.start()
         while not self._cancelled.is_set():
             self._announce_running(driver)
-            driver.step(lambda query: self._note_progress(query, final=query.state is FragmentState.FINISHED))
+            try:
+                driver.step(
+                    lambda query: self._note_progress(query, final=query.state is FragmentState.FINISHED)
+                )
+            except Exception as error:
+                if self._versions is None or lost_java.is_lost() or not self._versions.is_by_trial(error):
+                    raise
+                yield from self._go_back(driver, self._versions, error)
+            self._look_at_version()
             if driver.is_finished:
                 return FragmentOutcome.FINISHED
             yield
@@ -229,6 +254,33 @@ class Attempt:
             while self._drained and driver.is_draining and self._now_s < deadline_s:
                 yield
         return FragmentOutcome.CANCELED
+
+    def _look_at_version(self) -> None:
+        """Look after the version that the fragment runs, and tell what is new of it."""
+        if self._versions is not None:
+            self._tell_version(self._versions.look())
+
+    def _tell_version(self, seen: SeenVersion) -> None:
+        if seen != self.seen:
+            self.seen = seen
+            self._work.tell_seen(seen)
+
+    def _go_back(self, driver: FragmentDriver, versions: AttemptVersions, error: Exception) -> Steps[None]:
+        """Wait until the trial of the version that has failed is over, then run the one before.
+
+        Raises the error if the version stays in force.
+        """
+        log.error("fragment %s has failed by a version on trial: %s", self.fragment, error)
+        while not self._cancelled.is_set() and versions.is_undecided():
+            self._tell_version(versions.seen())
+            yield
+        if self._cancelled.is_set():
+            return
+        if not versions.was_rolled_back():
+            raise error
+        execution = self._work.execution()
+        with self._work.compiling:
+            driver.start_again(lambda query: execution.fragment(self.fragment, counts=query.counts))
 
     def _announce_running(self, driver: FragmentDriver) -> None:
         if not self._is_running and not driver.is_recovering:

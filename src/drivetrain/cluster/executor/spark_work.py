@@ -12,6 +12,8 @@ Invariants:
    deleted twice.
 2. The state directory stays locked, shared with the other executors, until the process ends.
 
+3. An application that has changed while it ran continues with the version in force, whatever its file says.
+
 Called by `executor` and `fragment_attempt`.
 """
 
@@ -19,36 +21,47 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from drivetrain.api import Application
 from drivetrain.cluster.executor.failure_views import HookError
+from drivetrain.cluster.executor.running_versions import RunningVersions
+from drivetrain.cluster.executor.version_program import version_from_archive
 from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.changing import CheckVersion, SeenVersion, VersionChecked
 from drivetrain.cluster.messages.executing import Conclude, Prepared
 from drivetrain.cluster.messages.following import OutputView
 from drivetrain.code.application_file import load_application, user_traceback
+from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.config.catalog import spark as spark_keys
+from drivetrain.core.change.change_state import not_kept
+from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.checkpoint.transaction import Command
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.core.plan.counts import rules_of
 from drivetrain.core.plan.plan import Plan
-from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError, UserError
 from drivetrain.private_files import Writers
 from drivetrain.runtime.preparation import Preparer
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.checkpoints.participants import Answer, Send
 from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.recovery import Recovering, Underway
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run import execution as spark_execution
+from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.execution import Execution
+from drivetrain.spark.run.fragment_driver import FragmentDriver
 from drivetrain.spark.run.host import SPARK, Host
 from drivetrain.spark.run.results import is_source, outputs
+from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 from drivetrain.spark.session import spark_session as spark_session
 
 PREDECESSOR_S = 45.0
@@ -90,9 +103,15 @@ class Work:
         """The ends of channels in this process."""
         self.checkpoint_ways: tuple[Send, Answer] | None = None
         """Functions that send to fragments of other processes, and to the coordinator of checkpoints."""
+        self.tell_seen: Callable[[SeenVersion], None] = lambda _: None
+        """Sends what an attempt has seen of the versions."""
+        self.versions: RunningVersions | None = None
+        """The versions of the graph; None before this executor has prepared or joined the application."""
         self._launch = launch
         self._preparer = preparer
         self._host = host
+        self.make_version: Callable[[CheckVersion], tuple[GraphVersion, bytes]] = self._make_version
+        """Makes the record and the code of a proposed version, by default in a process of its own."""
         self._lock = threading.RLock()
         self._application: Application | None = None
         self._plan: Plan | None = None
@@ -139,6 +158,7 @@ class Work:
         savepoint: str | None,
         first: bool,
     ) -> Prepared:
+        plan, record = self._in_force(plan, rundir, from_file=fresh or savepoint is not None)
         begins = fresh or replay_from_ms is not None or savepoint is not None
         finished = rundir.finished is not None and not begins
         resumed = not begins and rundir.started
@@ -155,24 +175,62 @@ class Work:
                 fresh=fresh,
                 replay_from_ms=replay_from_ms,
                 savepoint=savepoint,
+                version=record,
             )
+            self._bind(self._execution)
+            if self._execution.versions is not None:
+                WithdrawnSinks(self._execution.versions, {}).resume()
+                self._execution.notices += self._execution.versions.notices
+                self._execution.versions.notices.clear()
             rundir.preparation.note(self._preparer, self._execution.schemas())
         else:
-            self._execution = spark_execution.join(plan, rundir, self.config, self.flow, self._host)
+            self._join(plan, rundir, record)
         if first:
             rundir.share()
         views = tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))
         life = rundir.life
         notices: tuple[str, ...] = ()
         if self._execution is not None:
-            self._bind(self._execution)
             notices = tuple(self._execution.notices)
         master = self.config[spark_keys.MASTER]
-        return Prepared(finished, resumed, master, views, life.number, life.from_ms, notices)
+        rules = rules_of(plan.graph)
+        return Prepared(finished, resumed, master, views, life.number, life.from_ms, notices, rules)
+
+    def _in_force(
+        self, plan: Plan, rundir: RunDirectory, *, from_file: bool
+    ) -> tuple[Plan, GraphVersion | None]:
+        """The plan to run, and its record if it is known: of the version in force, if this application, as
+        it was submitted, has changed while it ran; else of its file, which is `plan`."""
+        by = rundir.preparation.by
+        if from_file or by is None or by.app_id != self._preparer.app_id:
+            return plan, None
+        record = rundir.versions.in_force()
+        if record is None or record.made_how == "run":
+            return plan, None
+        if record.is_same_graph(version_of(plan, fingerprint)):
+            return plan, record
+        code = rundir.versions.code(record.number)
+        if code is None:
+            raise InputError(
+                f"the code of version {record.number}, which is in force, is gone",
+                where=str(rundir.path),
+                remedy="end the application, and submit that version's file: it continues with its state",
+            )
+        return configured_plan(graph_from_code(code, f"version {record.number}"), self.config), record
+
+    def _join(self, plan: Plan, rundir: RunDirectory, record: GraphVersion | None) -> Execution:
+        execution = spark_execution.join(plan, rundir, self.config, self.flow, self._host)
+        execution.record = record or rundir.versions.in_force()
+        self._execution = execution
+        self._bind(execution)
+        return execution
 
     def _bind(self, execution: Execution) -> None:
         if self.checkpoint_ways is not None:
             execution.checkpoints.send, execution.checkpoints.answer = self.checkpoint_ways
+        if execution.record is not None:
+            execution.versions = ApplicationVersions(execution, execution.record)
+            self.versions = RunningVersions(execution.versions, self.compiling)
 
     def take_command(self, fragment: str, input: str, command: Command) -> None:
         """Handle a checkpoint command for a fragment; ignored if it is not here. From any thread."""
@@ -189,9 +247,9 @@ class Work:
             if self._execution is None:
                 rundir = self._joined()
                 _, plan, _ = self._load()
-                execution = spark_execution.join(plan, rundir, self.config, self.flow, self._host)
-                self._bind(execution)
-                self._execution = execution
+                plan, record = self._in_force(plan, rundir, from_file=False)
+                self._join(plan, rundir, record)
+                assert self._execution is not None
             return self._execution
 
     def conclude(self, message: Conclude) -> str:
@@ -202,6 +260,7 @@ class Work:
         with self._lock:
             rundir = self._joined()
             application, plan, _ = self._load()
+            plan = plan if self.versions is None else self.versions.plan
             processors = tuple(
                 ProcessorResult(id, *counts, is_source=is_source(plan, id))
                 for id, counts in message.counts.items()
@@ -228,6 +287,45 @@ class Work:
                     where="when_finished",
                     user_traceback=user_traceback(error),
                 ) from error
+
+    def check_version(self, message: CheckVersion, drivers: Mapping[str, FragmentDriver]) -> VersionChecked:
+        """Compile a proposed version for the fragments that `drivers` drive, and check it.
+
+        Raises what is wrong with it, and UnavailableError before the application is prepared.
+        """
+        running = self.versions
+        if running is None:
+            raise UnavailableError("the executor has not joined the application yet", remedy="try again")
+        stored = running.stored
+        if message.number:
+            record, code = stored.version(message.number), stored.code(message.number)
+            if code is None:
+                raise not_kept(message.number, running.plan.application)
+        else:
+            if not stored.has_proposal(message.id):
+                stored.propose(message.id, *self.make_version(message))
+            record, code = stored.proposal(message.id)
+        graph = graph_from_code(code, "a proposed version")
+        how: Made = "rollback" if message.number else "update"
+        made = running.check(record, graph, code, how, message.against, drivers)
+        plan = made.loaded.plan
+        views = tuple(OutputView(o.processor, o.target, o.messages, o.guarantee) for o in outputs(plan, {}))
+        touched = tuple(sorted(made.change.touched))
+        new_sinks = made.loaded.record.new_sinks
+        return VersionChecked(made.change.number, touched, new_sinks, views, rules_of(plan.graph))
+
+    def _make_version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
+        """The record and the code of the version in the archive of a proposal."""
+        application, _, rundir = self._load()
+        if message.code is None:
+            raise UserError("a change names neither a file nor a version")
+        return version_from_archive(
+            rundir.versions.proposed_archive(message.id),
+            message.code,
+            Path(self._launch.work_directory) / f"proposed-{message.id}",
+            self._launch,
+            (application.name, application.naming_settings),
+        )
 
     def close(self) -> None:
         """Stop Spark."""

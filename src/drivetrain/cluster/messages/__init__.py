@@ -8,6 +8,7 @@
     launching      leading master or application master, and worker: processes
     following      client and application master: status, progress, result
     executing      application master and executor: fragments
+    changing       client, application master and executor: other versions of the graph
     flow           executors of an application, through its application master: flow control
 
 "Asked" means that the sender waits for an answer; "sent", that it does not.

@@ -18,6 +18,7 @@ from drivetrain.cluster.messages.following import ErrorView, OutputView
 from drivetrain.cluster.messages.numbers import Count, DurationMs, Figure, TimeMs
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.job.fragment_figures import NO_FIGURES, FragmentFigures
+from drivetrain.core.plan.counts import CountRule
 
 
 class RegisterExecutor(Message, frozen=True, tag="cluster.register-executor"):
@@ -57,7 +58,7 @@ class Prepared(Message, frozen=True, tag="cluster.prepared"):
     """Fragments may be deployed, unless an earlier run has `finished` everything.
 
     `life` is the number of the application's life, `replay_from_ms` the timestamp from which this one
-    processes (None: everything). `notices` are for the user.
+    processes (None: everything). `notices` are for the user, `rules` for the counts of processors.
     """
 
     finished: bool
@@ -67,6 +68,7 @@ class Prepared(Message, frozen=True, tag="cluster.prepared"):
     life: int = 1
     replay_from_ms: int | None = None
     notices: tuple[str, ...] = ()
+    rules: dict[str, CountRule] = msgspec.field(default_factory=dict)
 
 
 class PrepareFailed(Message, frozen=True, tag="cluster.prepare-failed"):

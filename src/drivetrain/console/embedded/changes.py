@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from drivetrain.console.problems import RequestError
+from drivetrain.core.change.change_state import RolledBackError, require_done
 from drivetrain.core.change.difference import Difference, difference
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Stage
 from drivetrain.errors import UserError
-from drivetrain.runtime.change_state import RolledBackError, require_done
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.control_requests import ask_change, ask_to_give_up, asked_state, wait_ended
 from drivetrain.runtime.run_directory import RunDirectory

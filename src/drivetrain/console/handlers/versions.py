@@ -6,15 +6,25 @@ Called by `console.routes.table`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Final
 
+from drivetrain.cluster.client.changes import over
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.versions import Version, VersionGraph, VersionProcessor, Versions
+from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.handlers.changes import roll_back_run
+from drivetrain.console.handlers.writes import begun
 from drivetrain.console.problems import RequestError
 from drivetrain.console.routes.route import Call, Reply
+from drivetrain.core.change.change_state import require_done
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.live_change import Stage
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.known_versions import KnownVersion, known_versions
+
+_TRIAL: Final = "1 h"
+"""How long an operation follows a trial; the trial continues after that, too."""
 
 
 async def versions(call: Call) -> Versions:
@@ -44,20 +54,31 @@ async def graph(call: Call) -> VersionGraph:
 
 
 async def roll_back(call: Call) -> Reply:
-    """Change a run back to a version; refused in a cluster: masters have no message for it."""
+    """Go back to a version; the operation has succeeded once the trial of the change is over.
+
+    When the newest version is on trial, and this is the one before it, the change is given up.
+    """
+    client = call.services.client
+    call.services.operations.require_room()
     view, kept = await _kept(call)
     async with call.services.readers:
         found = await asyncio.to_thread(_found, kept, call.path["number"])
-    if call.services.runs is not None:
-        return await roll_back_run(call, call.services.runs, view, found.number)
-    raise RequestError(
-        f"an application in a cluster cannot go back to version {found.number} while it runs",
-        code="no-rollback",
-        where=view.app_id,
-        expected="an application that `drivetrain run` runs: `drivetrain rollback` changes that one",
-        remedy="end it, and submit the file of that version under the same name and settings: it continues "
-        "with its state if that fits",
-    )
+    if isinstance(client, EmbeddedRuns):
+        return await roll_back_run(call, client, view, found.number)
+    if view.state.is_over:
+        raise over(view)
+
+    async def doing() -> Mapping[str, str]:
+        state = await client.change_state(view.app_id)
+        if state.stage is Stage.ON_TRIAL and state.before == found.number:
+            await client.give_up_change(view.app_id, state.number)
+            await client.wait_change(view.app_id, state.number, _TRIAL)
+            return {"version": str(found.number)}
+        begun_state = await client.roll_back(view.app_id, found.number)
+        ended = await client.wait_change(view.app_id, begun_state.number, _TRIAL)
+        return {"version": str(require_done(ended))}
+
+    return begun(call, "rollback", view, doing())
 
 
 async def _kept(call: Call) -> tuple[ApplicationView, GraphVersions]:

@@ -1,6 +1,6 @@
 """Requests that change an application that is there: kill, restart, replay, savepoint.
 
-Called by `console.routes.table`.
+Called by `console.routes.table`, `console.handlers.changes` and `console.handlers.versions` (`begun`).
 """
 
 from __future__ import annotations

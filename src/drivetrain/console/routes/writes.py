@@ -119,7 +119,7 @@ WRITES: Final[tuple[Route, ...]] = (
         "POST",
         f"{APP}/versions/{{number}}/rollback",
         "rollBack",
-        "Change an application back to a version; a cluster cannot, and says how to do it.",
+        "Change an application back to a version while it runs.",
         _USER,
         versions.roll_back,
         Operation,

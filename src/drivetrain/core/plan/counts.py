@@ -11,33 +11,59 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from drivetrain.api.graph import Graph, Node
 
 
+class CountRule(msgspec.Struct, frozen=True, array_like=True):
+    """How the counts of a processor follow from others: `inputs` are the streams that it reads.
+
+    `reads_aside`: its input has counted other messages; `preserves`: it emits as many as it takes.
+    """
+
+    inputs: tuple[str, ...]
+    reads_aside: bool = False
+    preserves: bool = False
+
+
+def rules_of(graph: Graph) -> dict[str, CountRule]:
+    """The rules of a graph, by processor id."""
+    return {
+        node.id: CountRule(
+            tuple(i for i in node.inputs if not graph.nodes[i].operation.is_table),
+            node.operation.reads_aside,
+            _preserves(node),
+        )
+        for node in graph.nodes.values()
+    }
+
+
 def derive(
-    graph: Graph, out: Mapping[str, int], into: Mapping[str, int]
+    rules: Mapping[str, CountRule], out: Mapping[str, int], into: Mapping[str, int]
 ) -> tuple[dict[str, int | None], dict[str, int | None]]:
     """Messages (in, out) of every processor, by id, from those that were counted."""
-    given: dict[str, int | None] = {id: out.get(id) for id in graph.nodes}
-    taken: dict[str, int | None] = {id: into.get(id) for id in graph.nodes}
-    for _ in range(len(graph.nodes)):
-        for node in graph.nodes.values():
-            streams = [i for i in node.inputs if not graph.nodes[i].operation.is_table]
-            if node.operation.reads_aside:  # its input has counted other messages
-                taken[node.id] = given[node.id]
+    given: dict[str, int | None] = {id: out.get(id) for id in rules}
+    taken: dict[str, int | None] = {id: into.get(id) for id in rules}
+    for _ in range(len(rules)):
+        for id, rule in rules.items():
+            if rule.reads_aside:
+                taken[id] = given[id]
                 continue
-            ups = [given[i] for i in streams]
-            if taken[node.id] is None and ups and all(u is not None for u in ups):
-                taken[node.id] = sum(u for u in ups if u is not None)
-            if len(streams) == 1 and given[streams[0]] is None and taken[node.id] is not None:
-                given[streams[0]] = taken[node.id]
-            if _preserves(node):
-                if given[node.id] is None:
-                    given[node.id] = taken[node.id]
-                elif taken[node.id] is None:
-                    taken[node.id] = given[node.id]
+            ups = [given.get(i) for i in rule.inputs]
+            if taken[id] is None and ups and all(u is not None for u in ups):
+                taken[id] = sum(u for u in ups if u is not None)
+            if len(rule.inputs) == 1:
+                (only,) = rule.inputs
+                if given.get(only) is None and taken[id] is not None:
+                    given[only] = taken[id]
+            if rule.preserves:
+                if given[id] is None:
+                    given[id] = taken[id]
+                elif taken[id] is None:
+                    taken[id] = given[id]
     return taken, given
 
 
 def _preserves(node: Node) -> bool:
-    return node.operation.keeps_number and not node.operation.sets_aside
+    return bool(node.operation.keeps_number and not node.operation.sets_aside)

@@ -4,7 +4,7 @@ Invariants:
 
 1. Whatever is wrong with a change is raised here, and nothing has changed.
 
-Called by `live_changes`.
+Called by `live_changes`, and by executors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def checked(
     made_how: Made,
     against: int,
 ) -> Proposal:
-    """A change to a graph, checked and compiled; raises what is wrong with it, see `LiveChanges.propose`."""
+    """A change to a graph, checked, and compiled for the fragments that `drivers` drive, by id.
+
+    Raises what is wrong with it, see `LiveChanges.propose`.
+    """
     before = versions.in_force
     if before.record.number != against:
         raise UserError(
@@ -86,7 +89,8 @@ def checked(
         if before.sinks.get(id) is not sink:
             sink.validate()
     change = Change(record.number, before.record.number, touched(before.record, record))
-    sets = {id: versions.branch_set(loaded, changing_query(drivers, id)) for id in sorted(change.touched)}
+    here = sorted(change.touched & drivers.keys())
+    sets = {id: versions.branch_set(loaded, changing_query(drivers, id)) for id in here}
     return Proposal(loaded, change, made_how, code, sets)
 
 

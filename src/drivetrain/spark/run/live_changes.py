@@ -23,9 +23,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.config.references import scrubbed
+from drivetrain.core.change.change_state import (
+    ChangeState,
+    require_on_trial,
+    show_end,
+    underway,
+)
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import (
@@ -52,14 +58,15 @@ from drivetrain.core.change.live_change import (
 )
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
-from drivetrain.runtime.change_state import ChangeState, ChangeUnderwayError, show_end
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
-from drivetrain.spark.run.change_proposal import Proposal, changing_query, checked
+from drivetrain.spark.run.change_proposal import Proposal, checked
+from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
+    from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
     from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
@@ -108,7 +115,7 @@ class LiveChanges:
                 "the application is stopping", remedy="run it with the new graph once it has stopped"
             )
         if not self._reserved.acquire(blocking=False):
-            raise self._underway()
+            raise underway(self.state)
         try:
             made = checked(self.versions, self._drivers, record, graph, code, made_how, against)
             self._refuse_withdrawn(made)
@@ -146,37 +153,18 @@ class LiveChanges:
 
     def give_up(self, number: int) -> None:
         """Have the application go back from a version that is on trial; raises UserError if none is."""
-        state = self.state
-        if (state.number, state.stage) != (number, Stage.ON_TRIAL):
-            raise UserError(
-                f"version {number} is not on trial",
-                got=f"version {state.version} is in force",
-                remedy="drivetrain versions shows how it ended",
-            )
+        require_on_trial(self.state, number)
         self._given_up = number
-
-    def _underway(self) -> ChangeUnderwayError:
-        state = self.state
-        awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
-        named = f"the change to version {state.number}" if state.number else "another change"
-        return ChangeUnderwayError(
-            "another change of the application is under way",
-            got=f"{named} is {state.stage}{awaited}" if state.number else f"{named} is being compiled",
-            remedy="wait until it has ended; drivetrain versions shows it",
-        )
 
     # -- for the thread that polls -----------------------------------------------------------------------
 
     def resume(self) -> None:
         """Go on with the trial that an earlier process has left; before any query starts."""
         self._withdrawn.resume()
-        record, versions = self.versions.in_force.record, self._execution.rundir.versions
-        if record.made_how == "run" or versions.ending(record.number) is not None:
+        record = self.versions.in_force.record
+        before = self._execution.rundir.versions.trial_of(record)
+        if before is None:
             return
-        try:
-            before = versions.version(record.follows)
-        except DrivetrainError:
-            return  # there is nothing to go back to
         self._reserved.acquire()
         self._take(ChangeResumed(Change(record.number, before.number, touched(before, record))))
         self._see_to_versions()
@@ -218,7 +206,7 @@ class LiveChanges:
         if began is None or fragment not in change.touched or not self._can_load(change.before):
             return False
         self._take(BatchBegan(fragment, began))
-        self._take(BatchFailed(fragment, _why(error)))
+        self._take(BatchFailed(fragment, why_it_failed(error)))
         return True
 
     def _can_load(self, number: int) -> bool:
@@ -242,13 +230,11 @@ class LiveChanges:
             if self._core.stage is not Stage.ON_TRIAL or change is None:
                 return
             driver = self._drivers[fragment]
-            began = None
-            if driver.query.versions is not None and not driver.is_recovering:
-                began = driver.query.versions.began(change.number)
-            if began is not None:
+            first = first_batch(driver, change.number)
+            if first is not None:
+                began, is_committed = first
                 self._take(BatchBegan(fragment, began))
-                query = driver.query
-                if query.batch_id > began or (query.batch_id == began and query.is_committed()):
+                if is_committed:
                     self._take(BatchCommitted(fragment))
             elif driver.is_finished:
                 self._take(FragmentEnded(fragment))
@@ -257,22 +243,14 @@ class LiveChanges:
         """Have every fragment go over to the version that it should run."""
         change = self._core.change
         for fragment, number in self._wanted.items():
-            driver = self._drivers[fragment]
-            versions: QueryVersions | None = driver.query.versions
-            if versions is None or driver.is_recovering or driver.is_finished:
-                continue
-            versions.on_trial = change is not None and number == change.number
-            if versions.wanted.number != number:
-                versions.want(self._set(fragment, number, versions.at_hand(number)))
+            on_trial = change is not None and number == change.number
+            have_go_over(self._drivers[fragment], number, partial(self._set, number), on_trial=on_trial)
 
-    def _set(self, fragment: str, number: int, at_hand: BranchSet | None) -> BranchSet:
-        query, proposal = changing_query(self._drivers, fragment), self._proposal
+    def _set(self, number: int, query: MicroBatchQuery, at_hand: BranchSet | None) -> BranchSet:
+        proposal = self._proposal
         if at_hand is None and proposal is not None and proposal.change.number == number:
-            at_hand = proposal.sets.get(fragment)
-        # A query that was started again writes to its channels as another incarnation of their producer.
-        if at_hand is not None and at_hand.branches.stores is query.branches.stores:
-            return at_hand
-        return self.versions.branch_set(self.versions.of_number(number), query)
+            at_hand = proposal.sets.get(query.fragment.id)
+        return fits(at_hand, query) or self.versions.branch_set(self.versions.of_number(number), query)
 
     # -- effects -----------------------------------------------------------------------------------------
 
@@ -333,12 +311,3 @@ class LiveChanges:
             notice = "checkpoints begin with the next start; until then every sink shows each batch alone"
             self.versions.notices.append(notice)
         self._take(VersionRecorded())
-
-
-def _why(error: Exception) -> str:
-    """The error in words, with the user's traceback if there is one, without secrets: it is stored."""
-    if not isinstance(error, DrivetrainError):
-        return scrubbed(f"{type(error).__name__}: {error}")
-    summary = error.what if error.where is None else f"{error.where}: {error.what}"
-    more = (error.got, getattr(error, "user_traceback", None))
-    return scrubbed("\n".join([summary, *(part for part in more if part)]))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from drivetrain.core.job.run_progress import OutputResult, ProcessorResult, RunOutcome, RunResult
-from drivetrain.core.plan.counts import derive
+from drivetrain.core.plan.counts import derive, rules_of
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.replay.replay import Life
 from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -25,7 +25,7 @@ def result(
 ) -> RunResult:
     """The result of a run that began at `started_s` (monotonic seconds); the application is at `clock_ms`."""
     counts = together(query.counts for query in queries.values())
-    taken, given = derive(plan.graph, counts.out, counts.into)
+    taken, given = derive(rules_of(plan.graph), counts.out, counts.into)
     processors = tuple(
         ProcessorResult(
             node.id,

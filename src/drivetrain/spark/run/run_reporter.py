@@ -43,7 +43,7 @@ from drivetrain.core.job.run_progress import FragmentState, ProgressEvent, RunLi
 from drivetrain.core.job.run_state import RunState
 from drivetrain.core.job.run_status import fragments_of
 from drivetrain.core.picture.placed_graph import Graph, graph_of
-from drivetrain.core.plan.counts import derive
+from drivetrain.core.plan.counts import derive, rules_of
 from drivetrain.errors import DrivetrainError
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.last_run import LastRun, forget_last_run, write_last_run
@@ -135,7 +135,7 @@ class RunReporter:
         drivers = {} if loop is None else dict(loop.drivers)
         parts = [driver.query.counts for driver in drivers.values()]
         counts = together(parts)
-        taken, given = derive(plan.graph, counts.out, counts.into)
+        taken, given = derive(rules_of(plan.graph), counts.out, counts.into)
         free, total = _disk(execution)
         attempts = {id: driver.queries_before + 1 for id, driver in drivers.items()}
         return JobStatus(

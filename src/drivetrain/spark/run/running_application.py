@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivetrain.api.application import Application
-    from drivetrain.runtime.change_state import ChangeState
+    from drivetrain.core.change.change_state import ChangeState
     from drivetrain.spark.run.embedded import Running
     from drivetrain.spark.run.live_changes import LiveChanges
     from drivetrain.spark.state.state_query import States
@@ -146,7 +146,7 @@ class RunningApplication:
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
-        from drivetrain.runtime.change_state import require_done
+        from drivetrain.core.change.change_state import require_done
 
         wait_s = milliseconds(timeout, "timeout") / 1000
         self._clock_is_there.wait(wait_s)

@@ -14,7 +14,7 @@ Invariants:
 
 1. Only a sink that no version before had loses anything, and no version in force has it meanwhile.
 
-Called by `live_changes`.
+Called by `live_changes`, and by executors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class WithdrawnSinks:
-    """The sinks of an application that are to be removed; `drivers` drive its fragments."""
+    """The sinks of an application that are to be removed; `drivers` drive the fragments of this process."""
 
     def __init__(self, versions: ApplicationVersions, drivers: Mapping[str, FragmentDriver]) -> None:
         self._versions: Final = versions
@@ -48,6 +48,15 @@ class WithdrawnSinks:
         new = version.record.new_sinks
         self._stored.note_ending(change.number, Outcome.ROLLED_BACK, fragment, why, to_remove=new)
         self._waiting += [(version, id) for id in new]
+
+    def find(self) -> None:
+        """Look which sinks of this process's fragments another process has recorded; raises InputError."""
+        self._waiting = []
+        for number, ids in self._stored.to_remove().items():
+            fragments = {id: self._stored.version(number).fragment_of(id) for id in ids}
+            here = [id for id in ids if fragments[id] in self._drivers]
+            if here:
+                self._waiting += [(self._versions.of_number(number), id) for id in here]
 
     def waits_for(self, sinks: Mapping[str, object]) -> list[str]:
         """Those of some sinks that are to be removed first."""

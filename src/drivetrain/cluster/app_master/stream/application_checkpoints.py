@@ -32,7 +32,6 @@ from drivetrain.cluster.app_master.own_messages import Call
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config
-from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures
 from drivetrain.core.checkpoint.coordinator import Completed, Emit
 from drivetrain.core.checkpoint.transaction import (
@@ -46,7 +45,6 @@ from drivetrain.core.checkpoint.transaction import (
 )
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import UnavailableError
-from drivetrain.private_files import Writers
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointActor,
@@ -59,7 +57,6 @@ from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
-from drivetrain.runtime.run_directory import RunDirectory
 
 _LAST_MS: Final = 60_000
 _AGAIN_MS: Final = 5_000
@@ -95,9 +92,7 @@ class ApplicationCheckpoints:
         self._context: Final = context
         self._tell: Final = tell
         self._clock_ms: Final = clock_ms
-        self._rundir: Final = RunDirectory(
-            config[run_keys.STATE_DIR], planned.name, planned.settings, Writers(config[run_keys.WRITERS])
-        )
+        self._rundir: Final = planned.rundir(config)
         self._has_sources: Final = [
             f.id
             for f in plan.fragments

@@ -11,14 +11,15 @@ executor was asked, and which answer counts.
 Invariants:
 1. Each request for a new state (`fresh`, a replay, a savepoint) takes effect once: the registry records it
    before any fragment is deployed.
-2. `Conclude` is asked for only when every fragment has finished; it is repeated when an executor dies doing
-   it.
+2. `Conclude` is asked for only when every fragment has finished and no change is on trial; it is repeated
+   when an executor dies doing it.
 
 Called by `stream_app_master` after each relevant event and with the answers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
@@ -26,9 +27,10 @@ from drivetrain.cluster.app_master.own_messages import Answered
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
 from drivetrain.cluster.app_master.stream.errands import Errands
 from drivetrain.cluster.app_master.stream.running_job import RunningJob
+from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.executing import Conclude, Concluded, Prepare, Prepared, PrepareFailed
-from drivetrain.cluster.messages.following import ErrorView, OutputView
+from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.fragment_execution import ExecutionState
@@ -41,9 +43,19 @@ PATIENCE_MS: Final = 10_000
 
 
 class Duties:
-    """The duties for the job `running` of the application master `owner`."""
+    """The duties for the job `running` of the application master `owner`.
 
-    def __init__(self, owner: ApplicationMaster, running: RunningJob, checkpoints: CheckpointTraffic) -> None:
+    `is_changing` returns whether a change of the graph is under way.
+    """
+
+    def __init__(
+        self,
+        owner: ApplicationMaster,
+        running: RunningJob,
+        checkpoints: CheckpointTraffic,
+        is_changing: Callable[[], bool],
+    ) -> None:
+        self._is_changing: Final = is_changing
         self._owner: Final = owner
         self._running: Final = running
         self._checkpoints: Final = checkpoints
@@ -95,11 +107,15 @@ class Duties:
         is_time = all(e.state is ExecutionState.FINISHED for e in job.executions)
         if not is_time or not ready or self.errands.is_under_way or owner.end_state is not None:
             return
+        if self._is_changing():
+            return  # the trial ends with the fragments; then this is called again
         if not self._checkpoints.is_all_published(self.conclude):
             return
         took_ms = max(0, owner.setup.clock_ms() - owner.started_ms)
         counts = self._running.progress.counts()
-        message = Conclude(owner.setup.epoch, counts, self.outputs(), took_ms, FINAL_CLOCK_MS)
+        message = Conclude(
+            owner.setup.epoch, counts, self._running.progress.outputs(), took_ms, FINAL_CLOCK_MS
+        )
         self.errands.conclude(ready[0], message)
         owner.changed()
 
@@ -112,6 +128,7 @@ class Duties:
         owner.changed()
         match answer.answer:
             case Prepared() as prepared:
+                running.progress.shown = Shown(prepared.outputs, prepared.rules)
                 for notice in prepared.notices:
                     owner.note(ErrorView("notice", notice))
                 if prepared.finished:
@@ -129,8 +146,3 @@ class Duties:
                 owner.stop_executor(member.id, f"it did not {what}: {answer.why}")
                 self.prepare()
                 self.conclude()
-
-    def outputs(self) -> tuple[OutputView, ...]:
-        """The sinks with their message counts; empty before the application is prepared."""
-        prepared = self.errands.prepared
-        return () if prepared is None else self._running.progress.outputs(prepared.outputs)

@@ -94,7 +94,7 @@ class RunningJob:
         self._finished: Final = finished
         self._cancel_since_ms = 0
         self.job: Final = Job(planned.vertices, policy, job_policy, owner.context.system.rng, saved)
-        self.progress: Final = StreamProgress(self.job, planned)
+        self.progress: Final = StreamProgress(self.job)
         self.clock: Final = ApplicationClock(owner.context, planned.vertices, owner.config, owner.clock())
 
     # ---- messages of executors

@@ -23,19 +23,23 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.actor import Message
+from drivetrain.actor import Failure, Message
 from drivetrain.cluster.app_master import waiting_reasons
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
 from drivetrain.cluster.app_master.executors.executor_pool import Member
 from drivetrain.cluster.app_master.own_messages import Answered, Call, Setup
+from drivetrain.cluster.app_master.stream.application_changes import ApplicationChanges
 from drivetrain.cluster.app_master.stream.application_clock import ClockNews
 from drivetrain.cluster.app_master.stream.application_duties import PATIENCE, Duties
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointPort, CheckpointTraffic
 from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.proposed_change import Bring, ProposedChange, bring_from_masters
 from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, GoingBack
 from drivetrain.cluster.app_master.stream.running_job import FRAGMENT, JOB, RunningJob
+from drivetrain.cluster.app_master.stream.stored_versions import StoredVersions
 from drivetrain.cluster.app_master.stream.stream_status import status_of, waiting_for
 from drivetrain.cluster.messages.applications import ApplicationState
+from drivetrain.cluster.messages.changing import ChangeGraph, GetChange, GetVersions, GiveUpChange
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
@@ -45,8 +49,10 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.history import History, HistoryKeeper
 from drivetrain.core.job.job import Job
 from drivetrain.core.job.job_status import moment_of
+from drivetrain.errors import UnavailableError
 from drivetrain.runtime.clock_actor import ClockSeen, WaitClock
 from drivetrain.runtime.error_views import error_view
+from drivetrain.runtime.preparation import Preparer
 
 LoadPlan = Callable[[], Planned]
 
@@ -57,6 +63,7 @@ class _Loaded:
 
     running: RunningJob
     duties: Duties
+    changes: ApplicationChanges
 
 
 class StreamAppMaster(ApplicationMaster):
@@ -108,9 +115,18 @@ class StreamAppMaster(ApplicationMaster):
         if self.end_state is not None:
             return
         running = RunningJob(self, planned, self._checkpoints, self._way_back.begin, self._conclude)
-        self._loaded = _Loaded(running, Duties(self, running, self._checkpoints))
+        me = Preparer(self.setup.app_id, self.setup.epoch, str(self.context.me.path))
+        stored = StoredVersions(planned, self.config, me)
+        proposed = ProposedChange(self, running.job, stored, self.bring_code())
+        changes = ApplicationChanges(self, running, stored, proposed, self._conclude)
+        duties = Duties(self, running, self._checkpoints, lambda: changes.is_under_way)
+        self._loaded = _Loaded(running, duties, changes)
         for _ in range(self.config[keys.EXECUTORS]):
             self.want_executor()
+
+    def bring_code(self) -> Bring:
+        """What fetches the archive of another version."""
+        return bring_from_masters(self)
 
     def _conclude(self) -> None:
         if self._loaded is not None:
@@ -157,8 +173,16 @@ class StreamAppMaster(ApplicationMaster):
                 if epoch == self.setup.epoch:
                     self._relay(word.to, message)
             case _:
-                if not self._checkpoints.received(message):
-                    self.context.unhandled(message)
+                self._received_of_parts(message)
+
+    def _received_of_parts(self, message: Message) -> None:
+        """Handle messages about changes and about checkpoints."""
+        if self._loaded is not None and self._loaded.changes.received(message):
+            return
+        if isinstance(message, ChangeGraph | GiveUpChange | GetChange | GetVersions):
+            self._has_not_begun()
+        elif not self._checkpoints.received(message):
+            self.context.unhandled(message)
 
     def _end_lost(self, report: ExecutorReport) -> None:
         """End an executor that was given up, because its worker is out of reach, and that lives nevertheless.
@@ -175,6 +199,13 @@ class StreamAppMaster(ApplicationMaster):
             self._way_back.answered(answer)
         elif self._loaded is not None:
             self._loaded.duties.answered(answer)
+            if self.has_prepared() and self.end_state is None:
+                self._loaded.changes.begin()
+
+    def _has_not_begun(self) -> None:
+        if self.context.sender is not None:
+            error = UnavailableError("the application has not begun", remedy="try again")
+            self.context.reply(Failure(error.code, error.what, self.setup.app_id, error.remedy))
 
     def _wait_clock(self) -> None:
         if self._loaded is not None:
@@ -214,6 +245,7 @@ class StreamAppMaster(ApplicationMaster):
         """Repeat unanswered messages; end executors that do not stop their fragments."""
         if self._loaded is not None:
             self._loaded.running.beat()
+            self._loaded.changes.beat()
             now_ms = self.setup.clock_ms()
             if self._history.is_due(now_ms):
                 self._history.note(moment_of(self.status()))
@@ -261,6 +293,11 @@ class StreamAppMaster(ApplicationMaster):
         if self.job is None:
             return super().restarts()
         return msgspec.msgpack.encode(self.job.saved() if self.end_state is None else {})
+
+    def graph_version(self) -> int:
+        """The version of the graph that runs, once its trial is over."""
+        known = 0 if self._loaded is None else self._loaded.changes.settled_version
+        return known or super().graph_version()
 
     def status(self) -> JobStatus:
         """The status for followers."""

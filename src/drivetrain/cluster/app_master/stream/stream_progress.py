@@ -15,12 +15,13 @@ Called by `running_job`, and by `stream_status` for followers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from drivetrain.cluster.app_master.executors.executor_pool import Member
-from drivetrain.cluster.app_master.stream.planned_application import Planned
+from drivetrain.cluster.app_master.stream.planned_application import counts_of
 from drivetrain.cluster.messages.executing import ExecutorReport, FragmentProgress
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, OutputView
 from drivetrain.core.job.accumulators import Accumulators, Number
@@ -28,17 +29,27 @@ from drivetrain.core.job.fragment_execution import Execution, ExecutionState
 from drivetrain.core.job.fragment_figures import counters_of
 from drivetrain.core.job.fragment_figures import flat as flat_counters
 from drivetrain.core.job.job import Job
+from drivetrain.core.plan.counts import CountRule
 
 _TOO_LARGE: Final = 2**63
 _COUNTS: Final = ("out", "into", "late", "dead")
 
 
-class StreamProgress:
-    """The progress of `job`, with the fragments and the graph of `planned`."""
+@dataclass(frozen=True)
+class Shown:
+    """What the status shows of a version: its sinks, and how the counts of its processors follow."""
 
-    def __init__(self, job: Job, planned: Planned) -> None:
+    outputs: tuple[OutputView, ...] = ()
+    rules: Mapping[str, CountRule] = field(default_factory=dict)
+
+
+class StreamProgress:
+    """The progress of `job`."""
+
+    def __init__(self, job: Job) -> None:
         self._job: Final = job
-        self._planned: Final = planned
+        self.shown = Shown()
+        """Of the version of the graph that runs."""
         self._reports_taken = 0
         self._progress: dict[str, FragmentProgress] = {}
         self._failures: dict[str, ErrorView] = {}
@@ -92,7 +103,7 @@ class StreamProgress:
         """Messages in, out, late, dead-lettered by processor."""
         totals = self._messages.totals()
         of = {kind: _named(totals, kind) for kind in _COUNTS}
-        return self._planned.counts(of["out"], of["into"], of["late"], of["dead"])
+        return counts_of(self.shown.rules, of["out"], of["into"], of["late"], of["dead"])
 
     def skipped(self) -> int:
         """The number of messages older than the replay."""
@@ -121,12 +132,12 @@ class StreamProgress:
             self._sums[fragment] = self._messages.of(fragment)
         return self._sums[fragment]
 
-    def outputs(self, prepared: tuple[OutputView, ...]) -> tuple[OutputView, ...]:
-        """The sinks from `Prepared`, with the messages that reached them since."""
+    def outputs(self) -> tuple[OutputView, ...]:
+        """The sinks, with the messages that have reached them; none before the application is prepared."""
         into = _named(self._messages.totals(), "into")
         return tuple(
             msgspec.structs.replace(output, messages=into.get(output.processor, output.messages))
-            for output in prepared
+            for output in self.shown.outputs
         )
 
     def fraction(self) -> float | None:

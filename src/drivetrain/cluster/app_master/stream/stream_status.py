@@ -29,7 +29,7 @@ def status_of(
         skipped=progress.skipped(),
         lost=progress.lost(),
         fragments=progress.views(owner.pool.find, running.clock.stall),
-        outputs=duties.outputs(),
+        outputs=progress.outputs(),
         counts=progress.counts(),
         accumulators=progress.accumulators(),
         fraction=progress.fraction(),

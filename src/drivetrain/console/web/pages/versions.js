@@ -1,15 +1,15 @@
 // @ts-check
 // The versions of the application's graph: who made each and when, what changed, and what became of it.
 
-import { get, post } from "../lib/api.js";
+import { get } from "../lib/api.js";
 import { html, useState } from "../lib/dom.js";
 import { showClock, showCount, showCounted } from "../lib/figures.js";
 import { usePolled } from "../lib/polled.js";
+import { may } from "../lib/session.js";
 import { graph as graphNow, isOfRuns, isOver, snapshot } from "../lib/store.js";
 import { Said, visible } from "../lib/text.js";
-import { begun } from "../parts/actions.js";
+import { AskedToGoBack } from "../parts/actions.js";
 import { Badge } from "../parts/badge.js";
-import { Question } from "../parts/dialog.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { ProblemBox } from "../parts/problem.js";
 import { Table } from "../parts/table.js";
@@ -26,12 +26,12 @@ const LIMIT_MS = 90_000;
 export function VersionsPage() {
   const app = snapshot.value?.application.app_id ?? "";
   const [number, setNumber] = useState(/** @type {number | null} */ (null));
+  const [wanted, setWanted] = useState(/** @type {number | null} */ (null));
   const { found, problem } = usePolled(
     (signal) => /** @type {Promise<Versions>} */ (get(["applications", app, "versions"], {}, signal, LIMIT_MS)),
     EVERY_MS,
     app,
   );
-  const [back, setBack] = useState(/** @type {number | null} */ (null));
   const changes = isOfRuns.value && !isOver.value;
   const inForce = found?.versions.find((one) => one.is_in_force);
   const fates = new Map(Object.entries(inForce?.changes ?? {}));
@@ -41,7 +41,7 @@ export function VersionsPage() {
     <${Panel} title="Versions" note=${found ? `${showCounted(found.versions.length, "version")} kept, newest first` : null}>
       ${
         found?.versions.length
-          ? html`<${Table} label="Versions" rows=${found.versions} id=${(/** @type {Version} */ one) => `${one.number}`} columns=${[...columns(setNumber), ...(changes ? [goingBack(setBack)] : [])]} />`
+          ? html`<${Table} label="Versions" rows=${found.versions} id=${(/** @type {Version} */ one) => `${one.number}`} columns=${columns(setNumber, setWanted)} />`
           : html`<${Empty}>${found ? "No version is recorded: the application has not run yet." : problem ? "Nothing could be read." : "Reading the state of the application …"}<//>`
       }
       ${failed.map((one) => html`<p key=${one.number} class="empty">Version ${one.number} failed in <${Said} of=${one.failed_fragment ?? "the application"} />: <${Said} of=${one.why ?? ""} /></p>`)}
@@ -52,16 +52,25 @@ export function VersionsPage() {
         : null
     }
     ${changes ? html`<${ChangePanel} key=${app} app=${app} />` : null}
-    ${back == null ? null : html`<${GoBack} app=${app} number=${back} onClose=${() => setBack(null)} />`}
+    ${wanted == null ? null : html`<${AskedToGoBack} key=${wanted} app=${app} number=${wanted} onClose=${() => setWanted(null)} />`}
     ${number == null ? null : html`<${GraphOf} key=${number} app=${app} number=${number} />`}
   `;
 }
 
 /**
  * @param {(number: number) => void} onShow
+ * @param {(number: number) => void} onGoBack
  * @returns {import("../parts/table.js").Column<Version>[]}
  */
-function columns(onShow) {
+function columns(onShow, onGoBack) {
+  /** @type {import("../parts/table.js").Column<Version>} */
+  const back = {
+    label: "",
+    cell: (one) =>
+      one.is_in_force
+        ? null
+        : html`<button class="action" type="button" aria-label="Go back to version ${one.number}" onClick=${() => onGoBack(one.number)}>Go back …</button>`,
+  };
   return [
     { label: "Version", heads: true, number: true, by: (one) => one.number, cell: (one) => one.number },
     { label: "Since (UTC)", by: (one) => one.made_at_ms, cell: (one) => showClock(one.made_at_ms) },
@@ -79,29 +88,8 @@ function columns(onShow) {
       by: (one) => one.processors,
       cell: (one) => html`<button class="action" type="button" aria-label="Processors of version ${one.number}" onClick=${() => onShow(one.number)}>${showCount(one.processors)}</button>`,
     },
+    ...(may("user") && !isOver.value ? [back] : []),
   ];
-}
-
-/**
- * @param {(number: number) => void} onBack
- * @returns {import("../parts/table.js").Column<Version>}
- */
-function goingBack(onBack) {
-  return {
-    label: "Go back",
-    cell: (one) =>
-      one.is_in_force
-        ? null
-        : html`<button class="action" type="button" aria-label="Go back to version ${one.number}" onClick=${() => onBack(one.number)}>Go back …</button>`,
-  };
-}
-
-/** @param {{app: string, number: number, onClose: () => void}} props */
-function GoBack({ app, number, onClose }) {
-  const act = async () => begun(await post(["applications", app, "versions", `${number}`, "rollback"]));
-  return html`<${Question} title="Go back to version ${number}?" does="Go back" onDo=${act} onClose=${onClose}>
-    <p>It takes effect with the next batch of what it changes, and becomes the newest version. A version on trial is given up.</p>
-  <//>`;
 }
 
 /** @param {Version} one */

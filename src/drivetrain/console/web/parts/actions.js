@@ -100,6 +100,17 @@ function Asked({ kind, app, onClose }) {
   <//>`;
 }
 
+/** @param {{app: string, number: number, onClose: () => void}} props */
+export function AskedToGoBack({ app, number, onClose }) {
+  const act = async () => {
+    latest.value = await post(["applications", app, "versions", `${number}`, "rollback"]);
+  };
+  return html`<${Question} title="Go back to version ${number}?" does="Go back" ready=${true} onDo=${act} onClose=${onClose}>
+    <p>The version is compiled first. It takes effect with the next batch of what it changes, and is on trial until every changed fragment has committed a batch with it. A version that is on trial now is given up.</p>
+    <p><${Said} of=${app} class="mono" /></p>
+  <//>`;
+}
+
 const DOING = {
   kill: "Killing it",
   restart: "Restarting it",

@@ -1,6 +1,10 @@
 """The state of a change of a running application: as data, as text for users, and as an error.
 
+<<<<<<<< HEAD:src/drivetrain/runtime/change_state.py
 Called by `live_changes`, and by modules that ask an application (`control_requests`, `running_application`).
+========
+Called by `spark.run.live_changes` and application masters, and by modules that ask an application to change.
+>>>>>>>> livecluster:src/drivetrain/core/change/change_state.py
 """
 
 from __future__ import annotations
@@ -40,6 +44,37 @@ class ChangeState(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
     fragment: str | None = None
     why: str | None = None
+
+
+def underway(state: ChangeState) -> ChangeUnderwayError:
+    """The error of a change that is refused because of another one."""
+    awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
+    named = f"the change to version {state.number}" if state.number else "another change"
+    return ChangeUnderwayError(
+        "another change of the application is under way",
+        got=f"{named} is {state.stage}{awaited}" if state.number else f"{named} is being compiled",
+        remedy="wait until it has ended; drivetrain versions shows it",
+    )
+
+
+def not_kept(number: int, application: str) -> UserError:
+    """The error of going back to a version whose code is not in the state directory."""
+    return UserError(
+        f"the code of version {number} was not kept",
+        where=application,
+        expected="a graph that can be pickled: no iterator of the application's own",
+        remedy="update the application with the file that it was written in",
+    )
+
+
+def require_on_trial(state: ChangeState, number: int) -> None:
+    """Raise UserError unless version `number` is on trial."""
+    if (state.number, state.stage) != (number, Stage.ON_TRIAL):
+        raise UserError(
+            f"version {number} is not on trial",
+            got=f"version {state.version} is in force",
+            remedy="drivetrain versions shows how it ended",
+        )
 
 
 def require_done(state: ChangeState) -> int:

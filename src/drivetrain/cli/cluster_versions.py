@@ -1,0 +1,109 @@
+"""Versions of an application in a cluster, for the commands that show, compare and change them.
+
+Called by `cli.update`, `cli.rollback`, `cli.versions` and `cli.comparison`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivetrain.cli.cluster_access import connected_by
+from drivetrain.cli.comparison import Comparison, compared, require_known, require_same
+from drivetrain.code.application_file import load_application
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.config import Config
+from drivetrain.core.change.change_state import ChangeState
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.plan.configured import configured_plan
+from drivetrain.runtime.known_versions import KnownVersion, known_among
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.client import BlockingClient
+    from drivetrain.cluster.client.changes import GraphHistory
+
+
+@dataclass(frozen=True)
+class ClusterChange:
+    """A change of the application `app_id` of a cluster; `begin` has it begin. See `changing.Changeable`.
+
+    `number` is the version to go back to, 0 of an update.
+    """
+
+    client: BlockingClient
+    app_id: str
+    begin: Callable[[], ChangeState]
+    number: int = 0
+
+    def state(self) -> ChangeState:
+        """How things stand."""
+        return self.client.change_state(self.app_id)
+
+    def change(self) -> int:
+        """Have it change; the number of the version once it is in force."""
+        return self.begin().number
+
+    def give_up(self, number: int) -> None:
+        """Have it go back from a version on trial."""
+        self.client.give_up_change(self.app_id, number)
+
+    def wait_ended(self, number: int, wait_s: float) -> ChangeState:
+        """The state when the trial of a version has ended, or after so many seconds."""
+        return self.client.wait_change(self.app_id, number, f"{int(wait_s * 1000)} ms")
+
+
+def updated_in_cluster(
+    client: BlockingClient, app: str, file: str, given: Mapping[str, str], config: Config
+) -> tuple[ClusterChange, Comparison]:
+    """The change of an application to the graph in a file; `given` are further settings.
+
+    Raises what loading and planning raise, UserError for another application, UnknownApplicationError.
+    """
+    from drivetrain.cluster.client import prepare_submission
+
+    view, history = client.application(app), client.versions(app)
+    spec, old = view.spec, history.record
+    sets = {**spec.config, **spec.settings, **given}
+    application = load_application(file, sets)
+    require_same(application, file, history.application, history.settings)
+    submission = prepare_submission(file, sets, config, name=spec.name)
+    new = version_of(configured_plan(application.graph(), Config.load(None, {}, spec.config)), fingerprint)
+
+    def begin() -> ChangeState:
+        return client.begin_update(view.app_id, submission, old.number)
+
+    return ClusterChange(client, view.app_id, begin), _compared(view.app_id, history, new)
+
+
+def rolled_back_in_cluster(
+    client: BlockingClient, app: str, number: int | None
+) -> tuple[ClusterChange, Comparison, int]:
+    """The change of an application back to a version, by default the one before; and which one that is."""
+    app_id, history = client.application(app).app_id, client.versions(app)
+    old = history.record
+    wanted = number or old.follows
+    require_known(wanted, list(history.versions), app_id)
+
+    def begin() -> ChangeState:
+        return client.begin_rollback(app_id, wanted, old.number)
+
+    change = ClusterChange(client, app_id, begin, wanted)
+    return change, _compared(app_id, history, history.versions[wanted].record), old.follows
+
+
+def known_in_cluster(client: BlockingClient, app: str) -> list[KnownVersion]:
+    """The versions of an application, the oldest first."""
+    history = client.versions(app)
+    stored = {number: (found.record, found.ending) for number, found in history.versions.items()}
+    return known_among(stored, history.in_force, is_running=lambda: True)
+
+
+def compared_in_cluster(app: str, new: GraphVersion, config: Config) -> Comparison:
+    """Compare a graph with the version in force of an application."""
+    with connected_by(config) as client:
+        return _compared(client.application(app).app_id, client.versions(app), new)
+
+
+def _compared(app_id: str, history: GraphHistory, new: GraphVersion) -> Comparison:
+    return compared(app_id, history.record, new, has_checkpoints=history.has_checkpoints)

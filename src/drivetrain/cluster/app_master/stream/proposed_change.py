@@ -1,0 +1,166 @@
+"""Has the executors of an application compile a change, before anything of it takes effect.
+
+Problem: the new code comes from a client by way of the masters; it must compile behind the running queries,
+and those are spread over several executors, any of which may die or lose a fragment meanwhile.
+
+Design: this process fetches the archive, as a worker does for an application that it starts, and writes it
+into the state directory, which all executors reach. The first executor makes the graph of it, in a process of
+its own, compares it with the version in force, and compiles what runs there; every other executor that runs a
+changed fragment compiles that, too. If one of them refuses, or is lost, the change is refused.
+
+Invariants:
+
+1. Every changed fragment that runs was compiled by the executor that runs it.
+2. Whatever is wrong is raised, and nothing but files of the proposal was written.
+
+Called by `application_changes`. Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from drivetrain.actor import AskError, SystemView
+from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
+from drivetrain.cluster.app_master.stream.stream_progress import Shown
+from drivetrain.cluster.code_transfer import fetch
+from drivetrain.cluster.leader import LeaderSearch
+from drivetrain.cluster.messages.changing import ChangeGraph, CheckVersion, VersionChecked
+from drivetrain.cluster.messages.executing import PrepareFailed
+from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.config.catalog import application as keys
+from drivetrain.core.change.live_change import Change
+from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.errors import UnavailableError, UserError
+
+if TYPE_CHECKING:
+    from drivetrain.cluster.app_master.app_master import ApplicationMaster
+    from drivetrain.core.job.job import Job
+
+Bring: TypeAlias = Callable[[str], Awaitable[bytes]]
+"""Fetches an archive by its SHA-256."""
+
+_FETCH_MS: Final = 60_000
+_COMPILED: Final = (ExecutionState.RUNNING, ExecutionState.FINISHED)
+
+
+class RefusedChangeError(UserError):
+    """An executor has refused a change; `view` is its error."""
+
+    def __init__(self, view: ErrorView) -> None:
+        super().__init__(view.what, where=view.where, got=view.got, remedy=view.remedy)
+        self.view: Final = view
+
+
+class ProposedChange:
+    """Has changes of the application of `owner` compiled, whose job is `job`; `bring` fetches archives."""
+
+    def __init__(self, owner: ApplicationMaster, job: Job, stored: StoredVersions, bring: Bring) -> None:
+        self._owner: Final = owner
+        self._job: Final = job
+        self._stored: Final = stored
+        self._bring: Final = bring
+
+    async def compiled(self, message: ChangeGraph) -> Compiled:
+        """The change that a client asks for, compiled by all executors that it concerns.
+
+        Raises RefusedChangeError, CodeMissingError, UnavailableError, and what writing raises.
+        """
+        context = self._owner.context
+        id = f"{context.system.rng.getrandbits(128):032x}"
+        try:
+            stands, _ = await context.blocking(self._stored.stands)
+            against = message.against or stands.version
+            if message.code is not None:
+                data = await self._bring(message.code.sha256)
+                await context.blocking(self._stored.propose_archive, id, data)
+            request = CheckVersion(self._owner.setup.epoch, id, against, message.code, message.number)
+            return await self._checked(request)
+        except BaseException:
+            await context.blocking(self._stored.withdraw, id)
+            raise
+
+    async def _checked(self, request: CheckVersion) -> Compiled:
+        running = sorted(
+            str(e.executor) for e in self._job.executions if e.is_placed and e.executor is not None
+        )
+        if not running:
+            raise UnavailableError("no fragment of the application runs now", remedy="try again")
+        first = await self._ask(running[0], request)
+        asked = {running[0]}
+        while (missing := self._missing(first.touched, asked)) is not None:
+            other = await self._ask(missing, request)
+            asked.add(missing)
+            if (other.number, other.touched) != (first.number, first.touched):
+                raise UnavailableError("executors disagree on the change", remedy="try again")
+        return Compiled(
+            request.id,
+            request.number,
+            request.against,
+            Change(first.number, request.against, frozenset(first.touched)),
+            first.new_sinks,
+            Shown(first.outputs, first.rules),
+        )
+
+    def _missing(self, touched: tuple[str, ...], asked: set[str]) -> str | None:
+        """An executor that runs one of these fragments and was not asked yet; None when all were."""
+        for fragment in touched:
+            execution = self._job.execution(fragment)
+            if execution is None or execution.state not in _COMPILED:
+                raise UnavailableError(
+                    "a fragment that the change concerns is starting",
+                    where=f"fragment {fragment}",
+                    remedy="try again in a moment",
+                )
+            executor = execution.executor
+            if executor is not None and executor not in asked and self._owner.pool.find(executor) is not None:
+                return executor
+        return None
+
+    async def _ask(self, executor: str, request: CheckVersion) -> VersionChecked:
+        member = self._owner.pool.find(executor)
+        answer = None
+        if member is not None and member.executor is not None:
+            try:
+                answer = await member.executor.ask(
+                    request, timeout_ms=self._owner.config[keys.PREPARE_TIMEOUT]
+                )
+            except AskError as error:
+                raise self._lost(executor, str(error)) from error
+        if isinstance(answer, PrepareFailed):
+            raise RefusedChangeError(answer.error)
+        if not isinstance(answer, VersionChecked):
+            raise self._lost(executor, "it is gone")
+        return answer
+
+    def _lost(self, executor: str, why: str) -> UnavailableError:
+        return UnavailableError(
+            "an executor has not compiled the change", where=executor, got=why, remedy="try again"
+        )
+
+
+class _Arriving:
+    """An archive in memory, as far as it has arrived."""
+
+    def __init__(self) -> None:
+        self.data: Final = bytearray()
+
+    def arrived_bytes(self, _sha256: str) -> int:
+        return len(self.data)
+
+    def append(self, _sha256: str, data: bytes) -> None:
+        self.data.extend(data)
+
+
+def bring_from_masters(owner: ApplicationMaster) -> Bring:
+    """Fetches archives from the masters of an application master."""
+
+    async def bring(sha256: str) -> bytes:
+        system: SystemView = owner.context.system
+        arriving, search = _Arriving(), LeaderSearch(system, owner.setup.masters)
+        await search.round()
+        await fetch(search, sha256, arriving, owner.context.blocking, timeout_ms=_FETCH_MS)
+        return bytes(arriving.data)
+
+    return bring

@@ -1,0 +1,253 @@
+"""The versions of the application's graph in one executor: checked, put in force, and run by its attempts.
+
+Problem: a change concerns several executors, each of which runs some of the fragments, and any of which may
+be replaced in the middle. A message about a version may be lost, or come late.
+
+Design: the files in the state directory decide which version is in force, and whether it is on trial; no
+message repeats it. `look_again` makes every attempt read them: an attempt that starts does that first, and
+one that runs has its query go over between two batches (`spark.run.fragment_versions`).
+What an attempt has seen, and done with it, is sent to the application master, which decides how a trial ends.
+An attempt that fails by a version on trial stays, and waits for that decision.
+
+Invariants:
+
+1. No attempt begins a batch with a version that it has not read to be in force.
+2. A fragment that a change does not touch goes on with the branches that it has.
+3. An attempt goes back only from a version whose rollback is recorded.
+
+Called by `spark_work`, and by `fragment_attempt` for each attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.cluster.messages.changing import SeenVersion
+from drivetrain.core.change.difference import touched
+from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.cluster.record_limits import cut
+from drivetrain.core.plan.plan import Plan
+from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
+from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.run.change_proposal import Proposal, checked
+from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
+
+if TYPE_CHECKING:
+    from drivetrain.api.graph import Graph
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
+    from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+    from drivetrain.spark.batch.query_versions import BranchSet
+    from drivetrain.spark.run.application_versions import ApplicationVersions
+    from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+log = logging.getLogger(__name__)
+
+_LONGEST_REASON: Final = 8_000
+
+
+class RunningVersions:
+    """What the attempts of one executor share; `compiling` is held while something is compiled."""
+
+    def __init__(self, versions: ApplicationVersions, compiling: threading.Lock) -> None:
+        self.versions: Final = versions
+        self.stored: Final = versions.rundir.versions
+        self.compiling: Final = compiling
+        self.mark = 0
+        """Changes when attempts are to look at the state directory again."""
+        self._proposal: Proposal | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the version in force, as far as this executor has seen it."""
+        return self.versions.in_force.plan
+
+    def look_again(self) -> None:
+        """Have every attempt look which version is in force. From any thread."""
+        self.mark += 1
+
+    def check(
+        self,
+        record: GraphVersion,
+        graph: Graph,
+        code: bytes,
+        made_how: Made,
+        against: int,
+        drivers: Mapping[str, FragmentDriver],
+    ) -> Proposal:
+        """Check a proposed version, and compile it for the fragments of `drivers`; nothing changes.
+
+        Raises what is wrong with it, as `LiveChanges.propose`.
+        """
+        with self.compiling:
+            self.put_in_force()
+            if self.stored.code(against) is None:
+                raise UserError(
+                    f"the code of version {against} was not kept, so the application could not go back to it",
+                    expected="a graph that can be pickled: no iterator of the application's own",
+                    remedy="end the application, and submit it with this graph: it continues with its state",
+                )
+            made = checked(self.versions, drivers, record, graph, code, made_how, against)
+            self._refuse_withdrawn(made)
+            self._refuse_other_mode(made)
+            self._proposal = made
+        return made
+
+    def _refuse_withdrawn(self, made: Proposal) -> None:
+        left = {id for ids in self.stored.to_remove().values() for id in ids}
+        waiting = sorted(left & made.loaded.sinks.keys())
+        if waiting:
+            raise UserError(
+                "what a version that was rolled back gave to a sink is being removed",
+                where=", ".join(waiting),
+                remedy="try again in a moment",
+            )
+
+    def _refuse_other_mode(self, made: Proposal) -> None:
+        """Raise UserError when checkpoints would begin: the application master decided that at its start."""
+        context = made.loaded.context
+        if makes_checkpoints(context.plan, context.config) and not context.transactional:
+            raise UserError(
+                "an application in a cluster cannot begin to make checkpoints while it runs",
+                expected="a graph whose sinks need none, or checkpoint.mode=on from the start",
+                remedy="end the application, and submit it with this graph: it continues with its state",
+            )
+
+    def put_in_force(self) -> GraphVersion:
+        """Have what is compiled from now on be of the version in force; `compiling` is held.
+
+        Raises InputError when the version cannot be read or loaded.
+        """
+        record, proposal = self.stored.in_force(), self._proposal
+        if record is None:
+            return self.versions.in_force.record
+        if record.number != self.versions.in_force.record.number:
+            if proposal is not None and self._is_proposed(record, proposal):
+                self.versions.recorded(proposal.loaded, record)
+            self.versions.put_in_force(record.number)
+        return record
+
+    def _is_proposed(self, record: GraphVersion, proposal: Proposal) -> bool:
+        proposed = proposal.loaded.record
+        return record.number == proposed.number and record.is_same_graph(proposed)
+
+    def branches(self, number: int, query: MicroBatchQuery, at_hand: BranchSet | None) -> BranchSet:
+        """A version's branches for a query: at hand, compiled for the proposal, or compiled now."""
+        version, proposal = self.versions.of_number(number), self._proposal
+        if at_hand is None and proposal is not None and proposal.loaded.context is version.context:
+            at_hand = proposal.sets.get(query.fragment.id)
+        return fits(at_hand, query) or self.versions.branch_set(version, query)
+
+
+class AttemptVersions:
+    """The versions that attempt `attempt` of a fragment runs, which `driver` drives. For its thread."""
+
+    def __init__(self, shared: RunningVersions, driver: FragmentDriver, attempt: int) -> None:
+        self._shared: Final = shared
+        self._driver: Final = driver
+        self._withdrawn: Final = WithdrawnSinks(shared.versions, {driver.fragment: driver})
+        self._attempt: Final = attempt
+        self._looked: tuple[int, FragmentQuery] | None = None
+        self._number = 0
+        self._is_trial = False
+        self._failed: tuple[int, str] | None = None  # the version that has failed, and why
+
+    def look(self) -> SeenVersion:
+        """Look after the version that the fragment runs: returns what there is to say of it."""
+        now = (self._shared.mark, self._driver.query)
+        if now != self._looked and not self._driver.is_recovering:
+            try:
+                self._read()
+                self._looked = now
+            except DrivetrainError as error:
+                self._looked = now  # the application master asks again for what it does not see
+                log.warning("%s cannot take up the version in force: %s", self._driver.fragment, error)
+        self._withdrawn.look()
+        while self._shared.versions.notices:
+            with suppress(IndexError):  # the thread of another attempt has logged it
+                log.info(self._shared.versions.notices.popleft())
+        return self.seen()
+
+    def _read(self) -> None:
+        shared, driver, versions = self._shared, self._driver, self._driver.query.versions
+        with shared.compiling:
+            record = shared.put_in_force()
+            is_trial = shared.stored.is_on_trial(record)
+            if versions is not None:
+                runs = versions.wanted.number
+                if runs == record.number or self._touches(runs, record):
+                    made = partial(shared.branches, record.number)
+                    have_go_over(driver, record.number, made, on_trial=is_trial)
+                else:
+                    versions.on_trial = False
+            self._withdrawn.find()
+        self._number, self._is_trial = record.number, is_trial
+
+    def _touches(self, runs: int, record: GraphVersion) -> bool:
+        return self._driver.fragment in touched(self._shared.versions.of_number(runs).record, record)
+
+    def seen(self) -> SeenVersion:
+        """What there is to say of the version that the fragment runs."""
+        began, has_committed = None, False
+        first = first_batch(self._driver, self._number)
+        if first is not None:
+            began, has_committed = first
+        failure = None
+        if self._failed is not None and self._failed[0] == self._number:
+            failure = cut(self._failed[1], _LONGEST_REASON)
+        return SeenVersion(
+            self._driver.fragment, self._attempt, self._number, self._is_trial, began, has_committed, failure
+        )
+
+    # -- failures ----------------------------------------------------------------------------------------
+
+    def is_by_trial(self, error: Exception) -> bool:
+        """Whether the fragment has failed by a version that is on trial, or that was rolled back.
+
+        The fragment then waits while `is_undecided`, and afterwards goes back if it `was_rolled_back`.
+        """
+        versions = self._driver.query.versions
+        if versions is None or isinstance(error, RestoreNeededError):
+            return False
+        number, stored = versions.running.number, self._shared.stored
+        try:
+            is_trial = stored.is_on_trial(stored.version(number))
+            if not is_trial and not stored.is_rolled_back(number):
+                return False
+        except DrivetrainError as unreadable:
+            log.warning("whether version %d is on trial cannot be read: %s", number, unreadable)
+            return False
+        if is_trial and versions.began(number) is None:
+            return False
+        self._failed = (number, why_it_failed(error))
+        return True
+
+    def is_undecided(self) -> bool:
+        """Whether the trial of the version that has failed goes on."""
+        assert self._failed is not None
+        if self._looked is None or self._looked[0] != self._shared.mark:
+            self._looked = (self._shared.mark, self._driver.query)
+            try:
+                record = self._shared.stored.in_force()
+                if record is not None:
+                    self._number, self._is_trial = record.number, self._shared.stored.is_on_trial(record)
+            except DrivetrainError as error:
+                log.warning("how a trial ended cannot be read: %s", error)
+        return self._number == self._failed[0] and self._is_trial
+
+    def was_rolled_back(self) -> bool:
+        """Whether the version that has failed was rolled back; then what is compiled is of the one before."""
+        assert self._failed is not None
+        number, self._failed = self._failed[0], None
+        self._looked = None
+        if not self._shared.stored.is_rolled_back(number):
+            return False
+        with self._shared.compiling:
+            self._shared.put_in_force()
+        return True

@@ -1,0 +1,181 @@
+"""`python -m drivetrain.cluster.executor.version_program DIRECTORY`: makes a version of an archive.
+
+Problem: an executor that runs an application has imported its modules, and cannot import other ones of the
+same names; and building a graph runs the user's program, which may take long or end its process.
+
+Design: a process of its own loads the file, as `drivetrain update` does for an embedded run, and writes the
+record and the graph, with the user's code, to files in its directory. It starts no Java. The executor waits
+for it, for `MOST_S` at most, and the process ends with the executor.
+
+Called by `spark_work` (`version_from_archive`), which starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.messages.changing import ProposedCode
+from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
+from drivetrain.code.application_file import load_application
+from drivetrain.code.archive import unpack
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.config import Config
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.plan.configured import configured_plan
+from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.private_files import private
+from drivetrain.runtime.error_records import ErrorRecord, error_record
+from drivetrain.spark.prepare.graph_code import graph_as_code
+
+MOST_S: Final = 240.0
+_PROGRAM: Final = "drivetrain.cluster.executor.version_program"
+_REQUEST: Final = "request.json"
+_OUTCOME: Final = "outcome.json"
+_GRAPH: Final = "graph"
+_SHOWN_BYTES: Final = 2_000
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """The application's file (`file.py:name`), and its settings and configuration, as a user writes them."""
+
+    target: str
+    settings: dict[str, str]
+    config: dict[str, str]
+    application: str
+    named_by: dict[str, str]
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    """The record of the version, or why there is none."""
+
+    version: GraphVersion | None = None
+    failure: ErrorRecord | None = None
+    user_traceback: str | None = None
+
+
+class UnloadableVersionError(UserError):
+    """The file of a version cannot be loaded."""
+
+    user_traceback: str | None = None
+
+
+# ---- in the executor
+
+
+def version_from_archive(
+    archive: Path,
+    code: ProposedCode,
+    directory: Path,
+    launch: LaunchFile,
+    named: tuple[str, Mapping[str, object]],
+) -> tuple[GraphVersion, bytes]:
+    """The record and the code of the version in an archive; `named` are the application's name and settings.
+
+    `directory` is made; it stays, as user code may read its own files. Raises what loading, planning and
+    keeping the graph raise, and BadArchiveError.
+    """
+    directory.mkdir()
+    unpack(archive.read_bytes(), code.sha256, directory / "code")
+    path = str(directory / "code" / code.file)
+    application, settings = named
+    request = _Request(
+        path if code.target is None else f"{path}:{code.target}",
+        launch.spec.settings,
+        launch.config,
+        application,
+        {name: str(value) for name, value in settings.items()},
+    )
+    _write(directory / _REQUEST, msgspec.json.encode(request))
+    with open(directory / "log", "wb", opener=private) as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _PROGRAM, str(directory)],  # the current directory hides no package
+            stdin=subprocess.PIPE,  # its end tells the process that this one has ended
+            stdout=log,
+            stderr=log,
+            env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        )
+    try:
+        status = process.wait(MOST_S)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            "the file of the new version takes too long to load", expected=f"at most {MOST_S:g} s"
+        ) from error
+    finally:
+        process.kill()
+        process.communicate()
+    return _version(directory, status)
+
+
+def _version(directory: Path, status: int) -> tuple[GraphVersion, bytes]:
+    try:
+        outcome = msgspec.json.decode((directory / _OUTCOME).read_bytes(), type=_Outcome)
+    except (OSError, msgspec.MsgspecError) as error:
+        wrote = (directory / "log").read_bytes()[-_SHOWN_BYTES:].decode(errors="replace")
+        raise UserError(
+            "the process that loads the file of the new version ended without an answer",
+            got=f"exit code {status}; it wrote\n{wrote}",
+            remedy="build the application without ending the process",
+        ) from error
+    if outcome.failure is not None:
+        raised = outcome.failure.error()
+        if outcome.user_traceback is None:
+            raise raised
+        unloadable = UnloadableVersionError(raised.what, where=raised.where, remedy=raised.remedy)
+        unloadable.user_traceback = outcome.user_traceback
+        raise unloadable
+    assert outcome.version is not None
+    return outcome.version, (directory / _GRAPH).read_bytes()
+
+
+# ---- in the process
+
+
+def main() -> int:
+    """Make the version that the request in the directory of the command line asks for."""
+    directory = Path(sys.argv[1])
+    tie_to_parent()
+    request = msgspec.json.decode((directory / _REQUEST).read_bytes(), type=_Request)
+    try:
+        version, code = _made(request)
+        _write(directory / _GRAPH, code)
+        outcome = _Outcome(version)
+    except DrivetrainError as error:
+        outcome = _Outcome(None, error_record(error), getattr(error, "user_traceback", None))
+    _write(directory / _OUTCOME, msgspec.json.encode(outcome))
+    sys.stdout.flush()
+    os._exit(0)  # threads that the user's file has started are of no use
+
+
+def _made(request: _Request) -> tuple[GraphVersion, bytes]:
+    application = load_application(request.target, request.settings)
+    named_by = {name: str(value) for name, value in application.naming_settings.items()}
+    if (application.name, named_by) != (request.application, request.named_by):
+        raise UserError(
+            "the file holds another application",
+            where=request.target,
+            expected=f"{request.application} with the settings {request.named_by or 'of no name'}",
+            got=f"{application.name} with {named_by or 'no settings'}",
+            remedy="the name and the settings of an application cannot change",
+        )
+    graph = application.graph()
+    plan = configured_plan(graph, Config.load(None, None, request.config))
+    return version_of(plan, fingerprint), graph_as_code(graph)
+
+
+def _write(path: Path, data: bytes) -> None:
+    aside = path.with_name(f".{path.name}.tmp")
+    with open(aside, "wb", opener=private) as file:
+        file.write(data)
+    aside.rename(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""Changes of an application while it runs: client and application master, application master and executors.
+
+The versions are files in the application's state directory, and decide: messages only ask for a change, have
+executors look at the files, and say what executors have seen there. Code comes as submitted code does: the
+client uploads an archive to the masters, and names it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from drivetrain.actor import Message
+from drivetrain.cluster.messages.following import ErrorView, OutputView
+from drivetrain.cluster.messages.numbers import Count, Figure
+from drivetrain.core.change.change_state import ChangeState
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.plan.counts import CountRule
+from drivetrain.runtime.graph_versions import Ending
+
+ChangeId = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+"""Names a proposed version among the files of the state directory."""
+
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class ProposedCode(msgspec.Struct, frozen=True, array_like=True):
+    """The archive with the new version, the application's file in it, and the name in `file.py:name`."""
+
+    sha256: Sha256
+    file: str
+    target: str | None = None
+
+
+# -- client and application master ----------------------------------------------------------------------
+
+
+class ChangeGraph(Message, frozen=True, tag="cluster.change-graph"):
+    """Change the application to `code`, or back to version `number`; asked of an application master.
+
+    `against` is the version that the user has compared it with (0: whichever is in force). Answered with
+    `ChangeStands` when every changed fragment has taken the version up, or the change was refused.
+    """
+
+    against: Count
+    code: ProposedCode | None = None
+    number: Count = 0
+
+
+class GiveUpChange(Message, frozen=True, tag="cluster.give-up-change"):
+    """Go back from version `number`, which is on trial; asked; answered with `ChangeStands`."""
+
+    number: Count
+
+
+class GetChange(Message, frozen=True, tag="cluster.get-change"):
+    """Asks an application master for `ChangeStands`."""
+
+
+class ChangeStands(Message, frozen=True, tag="cluster.change-stands"):
+    """The version in force and the change that is under way or was the last; `error` refuses a request."""
+
+    state: ChangeState
+    error: ErrorView | None = None
+
+
+class GetVersions(Message, frozen=True, tag="cluster.get-versions"):
+    """Asks an application master for `Versions`: the newest, or those before version `before`."""
+
+    before: Count | None = None
+
+
+class StoredVersion(msgspec.Struct, frozen=True, array_like=True):
+    """A version that is kept, and how the change to it has ended."""
+
+    record: GraphVersion
+    ending: Ending | None = None
+
+
+class Versions(Message, frozen=True, tag="cluster.versions"):
+    """A page of the versions that are kept, the newest first; `before` requests the next, None on the last.
+
+    `in_force` is the number of the version that runs (0: none yet), `settings` are those that name the
+    application's state; `error` says why there is no page.
+    """
+
+    versions: tuple[StoredVersion, ...] = ()
+    in_force: Count = 0
+    before: Count | None = None
+    application: str = ""
+    settings: dict[str, str] = msgspec.field(default_factory=dict)
+    has_checkpoints: bool = False
+    error: ErrorView | None = None
+
+
+# -- application master and executors -------------------------------------------------------------------
+
+
+class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
+    """Compile the proposed version `id` behind the fragments that run here, and check it; nothing changes.
+
+    Without `number`, the state directory has the archive of the proposal, or, from another executor, its
+    graph; `number` is the version to go back to. `against` is the version in force. Asked; answered with
+    `VersionChecked` or `PrepareFailed`.
+    """
+
+    epoch: Count
+    id: ChangeId
+    against: Count
+    code: ProposedCode | None = None
+    number: Count = 0
+
+
+class VersionChecked(Message, frozen=True, tag="cluster.version-checked"):
+    """The proposed version can run: it touches these fragments, and adds `new_sinks`.
+
+    `outputs` and `rules` are for the application's status, as in `Prepared`.
+    """
+
+    number: Count
+    touched: tuple[str, ...]
+    new_sinks: tuple[str, ...] = ()
+    outputs: tuple[OutputView, ...] = ()
+    rules: dict[str, CountRule] = msgspec.field(default_factory=dict)
+
+
+class LookAtVersions(Message, frozen=True, tag="cluster.look-at-versions"):
+    """The versions in the state directory have changed; sent, and repeated until `VersionsSeen` shows it."""
+
+    epoch: Count
+
+
+class SeenVersion(msgspec.Struct, frozen=True, array_like=True):
+    """What an attempt of a fragment has seen in the state directory, and what it has done with it.
+
+    `number` is the version in force, `is_trial` whether it is on trial. `began` is the first batch that has
+    begun with it, `has_committed` whether it is committed. `failure` is why a batch with it has failed; the
+    attempt then waits until the version is no longer on trial.
+    """
+
+    fragment: str
+    attempt: Count
+    number: Count
+    is_trial: bool = False
+    began: Figure | None = None
+    has_committed: bool = False
+    failure: str | None = None
+
+
+class VersionsSeen(Message, frozen=True, tag="cluster.versions-seen"):
+    """What the attempts of an executor have seen; sent when it changes, and with every report."""
+
+    executor_id: str
+    epoch: Count
+    seen: tuple[SeenVersion, ...]

@@ -1,0 +1,68 @@
+"""One fragment in a change of the application: has its query go over to a version, and tells how far it is.
+
+Problem: an embedded run changes all fragments of an application, an executor those that it runs. A fragment
+must behave the same in both.
+
+Called by `live_changes`, and by the cluster's executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from drivetrain.config.references import scrubbed
+from drivetrain.errors import DrivetrainError
+from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+
+if TYPE_CHECKING:
+    from drivetrain.spark.batch.query_versions import BranchSet
+    from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+
+def have_go_over(
+    driver: FragmentDriver,
+    number: int,
+    made: Callable[[MicroBatchQuery, BranchSet | None], BranchSet],
+    *,
+    on_trial: bool,
+) -> None:
+    """Have a fragment run a version from its next batch on; nothing is done while it cannot change.
+
+    `made` makes the version's branches for a query, from those that the query has at hand if they fit.
+    """
+    query = driver.query
+    if query.versions is None or driver.is_recovering or driver.is_finished:
+        return
+    assert isinstance(query, MicroBatchQuery), "only those have versions"
+    query.versions.on_trial = on_trial
+    if query.versions.wanted.number != number:
+        query.versions.want(made(query, query.versions.at_hand(number)))
+
+
+def fits(found: BranchSet | None, query: MicroBatchQuery) -> BranchSet | None:
+    """Branches that were made for a fragment, if they are for this query of it.
+
+    A query that was started again writes to its channels as another incarnation of their producer.
+    """
+    return found if found is not None and found.branches.stores is query.branches.stores else None
+
+
+def first_batch(driver: FragmentDriver, number: int) -> tuple[int, bool] | None:
+    """The first batch that a fragment has begun with a version, and whether it is committed."""
+    query = driver.query
+    if query.versions is None or driver.is_recovering:
+        return None
+    began = query.versions.began(number)
+    if began is None:
+        return None
+    return began, query.batch_id > began or (query.batch_id == began and query.is_committed())
+
+
+def why_it_failed(error: Exception) -> str:
+    """The error in words, with the user's traceback if there is one, without secrets: it is stored."""
+    if not isinstance(error, DrivetrainError):
+        return scrubbed(f"{type(error).__name__}: {error}")
+    summary = error.what if error.where is None else f"{error.where}: {error.what}"
+    more = (error.got, getattr(error, "user_traceback", None))
+    return scrubbed("\n".join([summary, *(part for part in more if part)]))

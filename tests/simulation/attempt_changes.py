@@ -1,0 +1,192 @@
+"""A user who changes an application in a simulated cluster, and what must hold of its versions.
+
+1. A version is recorded only when the one before it has an outcome, or was run: one change at a time.
+2. An outcome is recorded once, and never before its version.
+3. A change is done only when every touched fragment has committed a batch with it, or has finished.
+4. A batch runs only with a version that is recorded.
+5. When the application has finished, no trial is left over, and nothing is shown of versions that fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from shell_engine import is_bad
+
+from drivetrain.actor import ActorPath, ActorSystem, AskError, Message
+from drivetrain.cluster.messages.changing import (
+    ChangeGraph,
+    ChangeStands,
+    CheckVersion,
+    GetChange,
+    GiveUpChange,
+    ProposedCode,
+)
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.difference import touched
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.job.fragment_execution import ExecutionState
+from drivetrain.core.plan.planner import plan as make_plan
+from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.simulator import Node
+from drivetrain.spark.batch.offset_log import committed
+from drivetrain.spark.prepare.graph_code import graph_as_code
+
+if TYPE_CHECKING:
+    from attempt_world import AttemptWorld
+
+REFUSALS = {
+    "nothing changes",
+    "another change of the application is under way",
+    "the application is stopping",
+    "the application has not begun",
+    "the application is starting again",
+    "the application has changed meanwhile",
+    "no fragment of the application runs now",
+    "a fragment that the change concerns is starting",
+    "an executor has not compiled the change",
+    "the executor has not joined the application yet",
+    "executors disagree on the change",
+    "another application master has this application",
+}
+"""Why a change may be refused that is not at fault."""
+OUTDATED = ("version ", "the change to version ")
+"""How refusals begin of what was asked too late."""
+
+
+class Changer:
+    """The user, whose client asks the application master that there is; some answers never come."""
+
+    def __init__(self, world: AttemptWorld, changes: int) -> None:
+        self.world = world
+        self.changes_left = changes
+        self.made = 0
+        self.in_force: set[int] = set()
+        """The numbers of versions that were in force."""
+        self.outcomes: dict[int, Outcome] = {}
+        self.wrong: list[str] = []
+
+    def version(self, message: CheckVersion) -> tuple[GraphVersion, bytes]:
+        """What an executor makes of a proposal: its code names the change."""
+        assert message.code is not None
+        graph = self.world.drawn.built(int(message.code.sha256, 16)).graph()
+        return version_of(make_plan(graph), fingerprint), graph_as_code(graph)
+
+    async def serve(self, node: Node) -> None:
+        """Start the process of the client."""
+        system = await self.world.system(node, "client")
+        self.world.simulation.loop.create_task(self.run(system), name="changes")
+
+    async def run(self, system: ActorSystem) -> None:
+        """Change the application now and then, until there are enough changes."""
+        random = self.world.random
+        while self.changes_left > 0:
+            await asyncio.sleep(random.choice((0.05, 0.3, 1.0)))
+            with suppress(AskError):
+                await self.change(system)
+
+    async def change(self, system: ActorSystem) -> None:
+        world, random = self.world, self.world.random
+        if "am" not in world.paths or world.is_over():
+            return
+        app_master = system.reference(ActorPath.parse(world.paths["am"]))
+        drawn = random.random()
+        request: Message
+        if drawn < 0.7:
+            self.made += 1
+            request = ChangeGraph(0, ProposedCode(f"{self.made:064x}", "shells.py"))
+        elif drawn < 0.85 and self.in_force:
+            request = ChangeGraph(0, None, random.choice(sorted(self.in_force)))
+        else:
+            stands = await app_master.ask(GetChange(), ChangeStands, timeout_ms=2_000)
+            request = GiveUpChange(stands.state.number or 1)
+        answer = await app_master.ask(request, ChangeStands, timeout_ms=20_000)
+        self.changes_left -= answer.error is None
+        if (
+            answer.error is not None
+            and answer.error.what not in REFUSALS
+            and not answer.error.what.startswith(OUTDATED)
+        ):
+            self.wrong.append(f"{request} was refused: {answer.error}")
+
+    # -- what must hold --------------------------------------------------------------------------------
+
+    def noted(self, stored: GraphVersions, record: GraphVersion) -> None:
+        """A version was put in force, from outside or by a change."""
+        if record.number in self.in_force:
+            return
+        self.in_force.add(record.number)
+        if record.follows and stored.is_on_trial(stored.version(record.follows)):
+            self.wrong.append(f"{record.number} is recorded while {record.follows} is on trial")
+
+    def ends(self, stored: GraphVersions, number: int, outcome: Outcome) -> None:
+        """A trial has ended."""
+        if stored.ending(number) is not None or number not in stored.numbers():
+            self.wrong.append(f"the trial of {number} ends twice, or never began")
+        if outcome is Outcome.DONE:
+            record = stored.version(number)
+            without = [
+                f for f in touched(stored.version(record.follows), record) if not self.has_run(f, number)
+            ]
+            if without:
+                self.wrong.append(f"{number} is done without {without}")
+
+    def has_run(self, fragment: str, number: int) -> bool:
+        """Whether a fragment has committed a batch with a version, or has finished."""
+        directory = next((self.world.place / "state").glob("shells-*")) / "fragments" / fragment
+        job = None if self.world.actor is None else self.world.actor.job
+        execution = None if job is None else job.execution(fragment)
+        if execution is not None and execution.state is ExecutionState.FINISHED:
+            return True
+        newest = committed(directory / "checkpoint")
+        return any(BatchVersions(directory).version_of(batch) == number for batch in range(newest + 1))
+
+    def runs(self, versions: GraphVersions, number: int) -> None:
+        """A batch begins with a version."""
+        if number not in versions.numbers():
+            self.wrong.append(f"a batch runs with version {number}, which is not recorded")
+
+    def check(self) -> None:
+        assert not self.wrong, "; ".join(self.wrong)
+
+    def check_end(self) -> None:
+        """The application has finished."""
+        self.check()
+        state = next((self.world.place / "state").glob("shells-*"))
+        stored = GraphVersions(state)
+        in_force = stored.in_force()
+        assert in_force is not None
+        assert not stored.is_on_trial(in_force), "the application has ended during a trial"
+        texts = [record.described for record in in_force.processors.values()]
+        changes = [int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")]
+        if is_bad(max(changes)):
+            assert self.outcomes.get(in_force.number) is Outcome.DONE, "a version that fails is in force"
+
+
+def watch_versions(patched: pytest.MonkeyPatch, changer: Changer) -> None:
+    """Have the changer see whatever is recorded."""
+    note, end, begin = GraphVersions.note, GraphVersions.note_ending, BatchVersions.note
+
+    def noted(stored: GraphVersions, *given: Any, **named: Any) -> GraphVersion:
+        record = note(stored, *given, **named)
+        changer.noted(stored, record)
+        return record
+
+    def ended(stored: GraphVersions, number: int, outcome: Outcome, *given: Any, **named: Any) -> None:
+        changer.ends(stored, number, outcome)
+        end(stored, number, outcome, *given, **named)
+        changer.outcomes[number] = outcome
+
+    def began(batches: BatchVersions, batch_id: int, version: int) -> None:
+        state = next((changer.world.place / "state").glob("shells-*"))
+        changer.runs(GraphVersions(state), version)
+        begin(batches, batch_id, version)
+
+    patched.setattr(GraphVersions, "note", noted)
+    patched.setattr(GraphVersions, "note_ending", ended)
+    patched.setattr(BatchVersions, "note", began)

@@ -1,0 +1,188 @@
+"""`drivetrain update`, `rollback`, `versions` and `plan --against` for an application of a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from scripted_cluster import ScriptedCluster, world
+from typer.testing import Result
+
+from drivetrain.actor import ActorRef, Message
+from drivetrain.cluster.client import BlockingClient
+from drivetrain.cluster.messages.applications import ApplicationState
+from drivetrain.cluster.messages.changing import (
+    ChangeGraph,
+    ChangeStands,
+    GiveUpChange,
+    StoredVersion,
+    Versions,
+)
+from drivetrain.cluster.messages.following import ErrorView
+from drivetrain.code.application_file import load_application
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.config import Config
+from drivetrain.core.change.change_state import ChangeState, RolledBackError
+from drivetrain.core.change.graph_version import GraphVersion, version_of
+from drivetrain.core.change.live_change import Outcome, Stage
+from drivetrain.core.plan.planner import plan
+from drivetrain.runtime.graph_versions import Ending
+
+pytestmark = pytest.mark.timeout(120)
+
+SHOP = """
+from drivetrain import Application, sinks, sources
+
+app = Application("shop")
+least = app.setting("least", 5)
+orders = app.read(sources.json("in", schema="item string, n bigint"), name="orders")
+orders.filter(f"n > {least}", name="large").sink(sinks.json("large"), name="large_out")
+"""
+TRIAL = ChangeState(3, Stage.ON_TRIAL, 3, 2, ("orders",))
+DONE = ChangeState(3, Stage.IDLE, 3, 2, (), Outcome.DONE)
+FAILED = ChangeState(2, Stage.IDLE, 3, 2, (), Outcome.ROLLED_BACK, "orders", "ZeroDivisionError: n")
+
+
+class Shop:
+    """An application of a scripted cluster, which has two versions; what it is asked to change."""
+
+    def __init__(self, cluster: ScriptedCluster, app_master: ActorRef, asked: list[Message]) -> None:
+        self.cluster = cluster
+        self.app_master = app_master
+        self.asked = asked
+
+    def answers(self, *states: ChangeState | ChangeStands) -> None:
+        """What it answers from now on, one after the other."""
+        for state in states:
+            self.app_master.tell(state if isinstance(state, ChangeStands) else ChangeStands(state))
+
+
+def version(number: int, text: str, **fields: object) -> GraphVersion:
+    Path("made.py").write_text(text)
+    made = version_of(plan(load_application("made.py", {"least": "7"}).graph()), fingerprint)
+    return msgspec.structs.replace(made, number=number, made_by="ada", **fields)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.chdir(tmp_path)
+    one = version(1, SHOP.replace("n > {", "n < {"))
+    two = version(2, SHOP, made_how="update", follows=1)
+    Path("new.py").write_text(SHOP.replace("n > {", "n >= {"))
+    asked: list[Message] = []
+    with ScriptedCluster() as cluster:
+        app_master = cluster.app_master(world.status_of("shop-1"), asked)
+        stored = (StoredVersion(two, Ending(Outcome.DONE, 1)), StoredVersion(one))
+        app_master.tell(Versions(stored, 2, None, "shop", {"least": "7"}))
+        spec = msgspec.structs.replace(world.SPEC, name="shop", settings={"least": "7"})
+        active = world.view_of("shop-1", state=ApplicationState.ACTIVE, epoch=1, app_master=app_master)
+        cluster.world.put(msgspec.structs.replace(active, spec=spec))
+        yield Shop(cluster, app_master, asked)
+
+
+def test_the_code_goes_to_the_masters_and_the_end_of_the_trial_is_told(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    shop.answers(TRIAL, TRIAL, DONE)
+    result = command("update", "shop", "new.py", "--yes", "--masters", shop.cluster.masters)
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "filter n > 7 filter n >= 7" in text, "the settings are those of the running application"
+    assert "version 3 is in force" in text
+    [change] = shop.asked
+    assert isinstance(change, ChangeGraph)
+    assert (change.against, change.number) == (2, 0)
+    assert change.code is not None
+    assert change.code.file == "new.py"
+    stored = shop.cluster.world.code[shop.cluster.world.leader]
+    assert change.code.sha256 in stored
+
+
+def test_a_version_that_fails_ends_with_code_3_and_its_traceback(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    shop.answers(TRIAL, FAILED)
+    result = command("update", "shop", "new.py", "--json", "--masters", shop.cluster.masters)
+    assert result.exit_code == 3
+    told = json.loads(result.stdout)["change"]
+    assert (told["outcome"], told["fragment"], told["why"]) == (
+        "rolled back",
+        "orders",
+        "ZeroDivisionError: n",
+    )
+    refusal = ErrorView("change-underway", "another change of the application is under way", got="version 3")
+    shop.answers(ChangeStands(TRIAL, refusal))
+    result = command("update", "shop", "new.py", "--yes", "--masters", shop.cluster.masters)
+    assert result.exit_code == 2
+    assert "another change of the application is under way" in result.stderr
+
+
+def test_plan_shows_what_update_does(shop: Shop, command: Callable[..., Result]) -> None:
+    given = ("--masters", shop.cluster.masters)
+    compared = command("plan", "new.py", "--against", "shop", "--set", "least=7", *given)
+    assert compared.exit_code == 0, compared.output
+    dry = command("update", "shop", "new.py", "--dry-run", *given)
+    assert dry.stdout == compared.stdout
+    assert shop.asked == []
+    Path("new.py").write_text(SHOP.replace("item string, n", "n"))
+    refused = command("update", "shop", "new.py", "--yes", *given)
+    assert refused.exit_code == 2
+    assert "orders after a stop" in " ".join(refused.stdout.split())
+    Path("new.py").write_text(SHOP.replace('"shop"', '"shops"'))
+    other = command("update", "shop", "new.py", "--yes", *given)
+    assert other.exit_code == 2
+    assert "another application" in other.stderr
+    assert shop.asked == []
+
+
+def test_versions_are_those_that_the_application_master_reads(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    told = json.loads(command("versions", "shop", "--json", "--masters", shop.cluster.masters).stdout)
+    one, two = told["versions"]
+    assert (one["version"], one["in_force"], two["version"], two["in_force"]) == (1, False, 2, True)
+    assert (two["outcome"], two["changes"]) == ("done", {"large": "swapped"})
+
+
+def test_a_rollback_names_its_version_or_gives_up_the_one_on_trial(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    given = ("--yes", "--masters", shop.cluster.masters)
+    shop.answers(ChangeState(2), TRIAL, DONE)
+    result = command("rollback", "shop", *given)
+    assert result.exit_code == 0, result.output
+    assert shop.asked == [ChangeGraph(2, None, 1)]
+    assert command("rollback", "shop", "9", *given).exit_code == 2
+    trial = ChangeState(2, Stage.ON_TRIAL, 2, 1, ("orders",))
+    shop.answers(trial, trial, ChangeState(1, Stage.IDLE, 2, 1, (), Outcome.ROLLED_BACK, None, "given up"))
+    result = command("rollback", "shop", *given)
+    assert "version 2 was given up, version 1 continues" in result.stdout, result.output
+    assert shop.asked[1:] == [GiveUpChange(2)]
+
+
+def test_an_application_that_is_over_or_has_no_master_is_a_clear_error(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    given = ("--yes", "--masters", shop.cluster.masters)
+    shop.cluster.world.change("shop-1", app_master=None)
+    result = command("update", "shop", "new.py", *given)
+    assert result.exit_code == 4
+    assert "has not answered" in result.stderr
+    shop.cluster.world.change("shop-1", state=ApplicationState.KILLED)
+    result = command("rollback", "shop", *given)
+    assert result.exit_code == 2
+    assert "the application has ended" in result.stderr
+
+
+def test_a_program_changes_an_application(shop: Shop) -> None:
+    shop.answers(TRIAL, TRIAL, DONE)
+    with BlockingClient(Config.load(None, {}, {"cluster.masters": shop.cluster.masters})) as client:
+        assert client.versions("shop").in_force == 2
+        assert client.update("shop", "new.py", timeout="1 min") == 3
+        shop.answers(TRIAL, FAILED)
+        with pytest.raises(RolledBackError, match="version 3 has failed"):
+            client.roll_back("shop")
+    assert shop.asked[1:] == [ChangeGraph(0, None, 1)]
