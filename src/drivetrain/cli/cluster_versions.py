@@ -1,6 +1,6 @@
 """Versions of an application in a cluster, for the commands that show, compare and change them.
 
-Called by `cli.update`, `cli.rollback`, `cli.versions` and `cli.comparison`.
+Called by `cli.update`, `cli.rollback`, `cli.versions` and `cli.plan`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.core.plan.plan import Plan
 from drivetrain.runtime.known_versions import KnownVersion, known_among
 
 if TYPE_CHECKING:
@@ -99,9 +100,10 @@ def known_in_cluster(client: BlockingClient, app: str) -> list[KnownVersion]:
     return known_among(stored, history.in_force, is_running=lambda: True)
 
 
-def compared_in_cluster(app: str, new: GraphVersion, config: Config) -> Comparison:
-    """Compare a graph with the version in force of an application."""
+def compared_in_cluster(app: str, plan: Plan, config: Config) -> Comparison:
+    """Compare a plan with the version in force of an application."""
     with connected_by(config) as client:
+        new = version_of(plan, fingerprint)
         return _compared(client.application(app).app_id, client.versions(app), new)
 
 

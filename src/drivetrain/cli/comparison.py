@@ -58,19 +58,18 @@ class Comparison:
         }
 
 
-def compare(
-    plan: Plan, against: str, config: Config, sets: Mapping[str, str], *, in_cluster: bool = False
-) -> Comparison:
-    """Compare a plan with an application (name or id) that has run here, or `in_cluster`, or one in a file.
+def names_file(against: str) -> bool:
+    """Whether a text names an application's file, not an application that has run."""
+    return against.partition(":")[0].endswith(".py") or Path(against).is_file()
+
+
+def compare(plan: Plan, against: str, config: Config, sets: Mapping[str, str]) -> Comparison:
+    """Compare a plan with an application that has run here (name or id), or with one in a file.
 
     Raises UserError if there is no such application, and whatever loading the file raises.
     """
     new = version_of(plan, fingerprint)
-    if not (against.partition(":")[0].endswith(".py") or Path(against).is_file()):
-        if in_cluster:
-            from drivetrain.cli.cluster_versions import compared_in_cluster
-
-            return compared_in_cluster(against, new, config)
+    if not names_file(against):
         rundir, in_force = in_force_of(against, config)
         return compared_with(rundir, in_force, new)
     application = load_application(against, sets)

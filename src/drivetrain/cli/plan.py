@@ -27,7 +27,8 @@ from drivetrain.cli.arguments import (
     parse_sets,
 )
 from drivetrain.cli.cluster_access import MastersOption, is_of_cluster, with_masters
-from drivetrain.cli.comparison import compare, show_comparison
+from drivetrain.cli.cluster_versions import compared_in_cluster
+from drivetrain.cli.comparison import compare, names_file, show_comparison
 from drivetrain.cli.picture import draw
 from drivetrain.cli.standard_output import standard_output_reserved
 from drivetrain.code.application_file import load_application
@@ -93,8 +94,11 @@ def plan_command(
     with standard_output_reserved() as output:
         config = load_config(config_file, with_masters(given, masters))
         plan = _plan_of(load_application(file, given), config, picture, check=check)
-        in_cluster = is_of_cluster(config, state_dir)
-        compared = None if against is None else compare(plan, against, config, given, in_cluster=in_cluster)
+        compared = None
+        if against is not None and is_of_cluster(config, state_dir) and not names_file(against):
+            compared = compared_in_cluster(against, plan, config)
+        elif against is not None:
+            compared = compare(plan, against, config, given)
         if as_json:
             data = plan.as_dict()
             json.dump(data if compared is None else {**data, "against": compared.as_dict()}, output)

@@ -154,10 +154,6 @@ class ApplicationMaster(Actor):
         """The clock for the next report; by default the application's clock."""
         return self.clock()
 
-    def graph_version(self) -> int:
-        """The version of the graph for the registry; by default the one that it knows."""
-        return 0 if self.registered is None else self.registered.graph_version
-
     def reported(self) -> None:
         """Called when the registry has a report."""
 
@@ -344,7 +340,7 @@ class ApplicationMaster(Actor):
             self.setup.epoch,
             self.end_state if is_end and self.end_state is not None else ApplicationState.ACTIVE,
             self.clock_to_report(),
-            self.graph_version(),
+            0 if self.registered is None else self.registered.graph_version,
             self._end_error.what if is_end and self._end_error is not None else None,
             encode_within(self.status(), RecordLimits().result_bytes) if is_end else None,
             self.restarts(),

@@ -1,6 +1,6 @@
 """What a client asks an application master about versions of the graph: to change, to go back, what there is.
 
-Problem: a change takes minutes, and the application master may die meanwhile. Who has asked must learn how it
+Problem: a change takes minutes, and the application master may die meanwhile. The user must learn how it
 ended, and must not change the application twice.
 
 Design: a request names the version that it was compared with, so one that comes twice is refused the second

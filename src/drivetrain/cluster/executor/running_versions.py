@@ -12,7 +12,7 @@ An attempt that fails by a version on trial stays, and waits for that decision.
 Invariants:
 
 1. No attempt begins a batch with a version that it has not read to be in force.
-2. A fragment that a change does not touch goes on with the branches that it has.
+2. A fragment that a change does not touch keeps the branches that it has.
 3. An attempt goes back only from a version whose rollback is recorded.
 
 Called by `spark_work`, and by `fragment_attempt` for each attempt.
@@ -229,7 +229,7 @@ class AttemptVersions:
         return True
 
     def is_undecided(self) -> bool:
-        """Whether the trial of the version that has failed goes on."""
+        """Whether the trial of the version that has failed continues."""
         assert self._failed is not None
         if self._looked is None or self._looked[0] != self._shared.mark:
             self._looked = (self._shared.mark, self._driver.query)

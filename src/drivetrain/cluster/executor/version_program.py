@@ -84,7 +84,10 @@ def version_from_archive(
     """
     directory.mkdir()
     unpack(archive.read_bytes(), code.sha256, directory / "code")
-    path = str(directory / "code" / code.file)
+    file = directory / "code" / code.file
+    if not file.resolve().is_relative_to((directory / "code").resolve()):
+        raise UserError("the file of a version is not in its archive", where=code.file[:100])
+    path = str(file)
     application, settings = named
     request = _Request(
         path if code.target is None else f"{path}:{code.target}",

@@ -5,19 +5,19 @@ asks, executors compile and run the versions, and any of them, and this process,
 
 Design: the state directory decides. This process records a version, and how its trial has ended, each with
 one file, and only while it is the application master for which executors have prepared the application.
-Executors read the files when they start a fragment, and when they are told to look; they say what they have
-seen and done, again and again, and this process compares that with what it has recorded. So no message has to
-arrive, or to arrive once. `proposed_change` has everything compiled before anything is recorded.
+Executors read the files when they start a fragment, and when this process asks them to; they report what they
+have seen and done, again and again, and this process compares that with what it has recorded. So no message
+has to arrive, or to arrive once. `proposed_change` has everything compiled before anything is recorded.
 
 | when | a change is |
 |---|---|
 | the application starts, its job starts again, a fragment starts | refused: nobody could compile it |
-| the application goes back to a checkpoint or is started again | kept: the trial goes on |
+| the application goes back to a checkpoint or is started again | kept: the trial continues |
 | a checkpoint or a savepoint is made | taken: a snapshot and a change of a fragment have the query's turn |
 | the application ends | not begun; a trial that is under way ends first |
 
-What if we die here: before the version is recorded nothing has changed, and the client is told that nobody
-answers; after it, the next application master resumes the trial (`begin`); after the outcome it is over.
+What if we die here: before the version is recorded nothing has changed, and the client gets no answer; after
+it, the next application master resumes the trial (`begin`); after the outcome it is over.
 
 Invariants:
 
@@ -378,8 +378,8 @@ class ApplicationChanges:
             execution, seen = self._running.job.execution(fragment), self._seen.get(fragment)
             if execution is None or execution.state is not ExecutionState.RUNNING:
                 continue
-            told = None if seen is None else (seen.attempt, seen.number, seen.is_trial)
-            if told != (execution.attempt, self._number, self._is_trial):
+            reported = None if seen is None else (seen.attempt, seen.number, seen.is_trial)
+            if reported != (execution.attempt, self._number, self._is_trial):
                 found.add(execution.executor)
         return sorted(id for id in found if id is not None)
 

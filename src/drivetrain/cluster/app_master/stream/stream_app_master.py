@@ -43,7 +43,7 @@ from drivetrain.cluster.messages.changing import ChangeGraph, GetChange, GetVers
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorReport, FragmentChanged, Known
 from drivetrain.cluster.messages.flow import RelayedWord
 from drivetrain.cluster.messages.following import ErrorView, JobState, JobStatus
-from drivetrain.cluster.messages.registration import AppMasterRegistered
+from drivetrain.cluster.messages.registration import AppMasterRegistered, AppMasterReport
 from drivetrain.config.catalog import application as keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.history import History, HistoryKeeper
@@ -294,10 +294,11 @@ class StreamAppMaster(ApplicationMaster):
             return super().restarts()
         return msgspec.msgpack.encode(self.job.saved() if self.end_state is None else {})
 
-    def graph_version(self) -> int:
-        """The version of the graph that runs, once its trial is over."""
+    def make_report(self) -> AppMasterReport:
+        """Build the report for the registry, with the version of the graph once its trial is over."""
+        report = super().make_report()
         known = 0 if self._loaded is None else self._loaded.changes.settled_version
-        return known or super().graph_version()
+        return msgspec.structs.replace(report, graph_version=known) if known else report
 
     def status(self) -> JobStatus:
         """The status for followers."""
