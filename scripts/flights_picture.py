@@ -2,8 +2,9 @@
 
     .venv/bin/python scripts/flights_picture.py
 
-Runs `examples/flights.py` with `--console` in a temporary directory, opens the page of its graph in Chromium, waits
-until two of its fragments work at once, writes `docs/images/dashboard-flights.png`, and stops the run.
+Runs `examples/flights.py` with `--console` in a temporary directory, opens the page of its graph in
+Chromium, waits until two of its fragments work at once, writes `docs/images/dashboard-flights.png`, and
+stops the run.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def take(dashboard: Dashboard) -> None:
     link = dashboard.wait_for("table a", "flights-")
     app = link.text
     dashboard.open(f"/apps/{app}/graph")
-    # Two fragments at work at the same moment; one that has no messages shows "0/s", or for how long it stands.
+    # Two fragments at work at once; one without messages shows "0/s", or for how long it stands.
     dashboard.wait_until(
         "[...document.querySelectorAll('.graph-fragment .figure')]"
         ".filter((one) => /^[1-9][^ ]*\\/s|^[^ ]+ [kM]\\/s/.test(one.textContent)).length > 1"
