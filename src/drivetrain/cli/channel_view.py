@@ -5,7 +5,7 @@ while nothing is wrong.
 
 Design: `show` prints all figures, as a table on a wide terminal and as one sentence per channel on a narrow
 one. The views of a run show only what needs attention: channels that wait, and losses. The diagnosis
-(`cli.run_situation`) explains why a channel waits.
+(`core.diagnosis`) explains why a channel waits.
 
 Called by `cli.show` and `cli.run_view`.
 """

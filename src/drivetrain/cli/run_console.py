@@ -95,7 +95,7 @@ def _tell(
         if process.poll() is not None:
             wrote = log.read_bytes()[-_SHOWN:].decode(errors="replace").strip()
             print_line(
-                f"the console has ended, the run goes on; it wrote\n{wrote}", file=sys.stderr, flush=True
+                f"the console has ended, the run continues; it wrote\n{wrote}", file=sys.stderr, flush=True
             )
             return
 

@@ -218,7 +218,7 @@ def test_a_run_that_is_stopped_here_ends_in_order_and_its_end_stays(run: Run) ->
         shown = http.get("applications/shop").json()
         assert (shown["application"]["state"], shown["job"]["state"]) == ("killed", "canceled")
         assert shown["application"]["ended_ms"] is not None
-        assert {one["processor"]: one["messages_in"] for one in shown["job"]["processors"]}["mark"] == 34
+        assert {one["processor"]: one["messages"] for one in shown["job"]["outputs"]}["marked_out"] == 29
         assert len(http.get("applications/shop/graph").json()["processors"]) == 5
         assert http.get("applications/shop/history").json()["at_ms"]
         assert http.post("applications/shop/kill").status_code == 409

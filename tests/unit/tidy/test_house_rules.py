@@ -23,6 +23,7 @@ PROGRAMS = {
     "drivetrain.spark.session.fork_server",
     "drivetrain.cluster.worker.orphans",
     "drivetrain.cli.state_process",
+    "drivetrain.cli.change_process",
     "drivetrain.console.planning.program",
 }
 """Modules that are run, not imported."""

@@ -30,7 +30,7 @@ from drivetrain.runtime.control_requests import ask_change, ask_to_give_up, aske
 from drivetrain.runtime.run_directory import RunDirectory
 
 TRIAL_S: Final = 300.0
-"""How long an operation waits for the end of a trial; the trial goes on after that."""
+"""How long an operation waits for the end of a trial; the trial continues after that."""
 
 
 def in_force_of(rundir: RunDirectory) -> GraphVersion:

@@ -76,7 +76,7 @@ class EmbeddedRuns:
         """By application: when the run that was seen last began, and how many were seen."""
 
     async def close(self) -> None:
-        """Look no more; the runs go on."""
+        """Look no more; the runs keep running."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def look_anew(self) -> None:

@@ -6,7 +6,7 @@ where.
 Design: plain records of what is known of its fragments, executors, outputs, checkpoints and errors. An
 application master makes them of what executors report, a run in one process of its own queries.
 
-Called by `cluster.messages.following`, which carries them, by `spark.run.run_status`, and by whatever shows
+Called by `cluster.messages.following`, which carries them, by `spark.run.run_reporter`, and by whatever shows
 an application.
 """
 

@@ -106,7 +106,7 @@ class RunReporter:
         threading.Thread(target=self._keep, name="run-history", daemon=True).start()
 
     def interrupted(self) -> None:
-        """The run begins again from a checkpoint; another reporter goes on."""
+        """The run begins again from a checkpoint; another reporter continues."""
         self._over.set()
 
     def end(self, outcome: RunOutcome | None, error: BaseException | None) -> None:

@@ -3,9 +3,8 @@
 Problem: a batch that stands still says nothing; whoever looks wants to know where the code of the user, or
 Spark, is waiting.
 
-Design: Python's frames are read from the interpreter, Java's by two calls: Spark dumps its threads, and Java
-writes all of them as one text. Functions that run in Spark's Python workers are in other processes; the
-thread of Spark that waits for them is seen.
+Design: Python's frames are read from the interpreter; Spark dumps the threads of its Java process. Functions
+that run in Spark's Python workers are in other processes; the thread of Spark that waits for them is seen.
 
 Called by `control_answers`.
 """
@@ -37,11 +36,5 @@ def _python() -> str:
 
 
 def _java(spark: Any) -> str:
-    jvm = spark._jvm
-    dumped = jvm.org.apache.spark.util.Utils.getThreadDump()
-    return (
-        str(jvm.java.util.Arrays.toString(dumped))
-        .removeprefix("[")
-        .removesuffix("]")
-        .replace('\n, "', '\n\n"')
-    )
+    dumped = spark._jvm.org.apache.spark.util.Utils.getThreadDump()
+    return "\n".join(str(one) for one in dumped)
