@@ -6,7 +6,8 @@ assertion inside of one would look like a fault of the world. So what is wrong i
 
 1. Only the holder of a fragment's lock, or of the application's, changes Spark's checkpoint of the fragment.
 2. A query starts from the batches that it was compiled with, and as the only one of its fragment.
-3. An attempt says `RUNNING` once and first, then one end; a finished one may fail afterwards.
+3. An attempt says `RUNNING` once and first, when the one before it here takes no steps any more, then one
+   end; a finished one may fail afterwards.
 4. When an attempt has ended, its query has stopped, and the lock is free.
 5. Transactions are persisted by the newest preparer only, or by the executor that prepares.
 6. No attempt fails by a defect.
@@ -123,7 +124,10 @@ class AttemptChecks:
         key = process.launch.launch_id, told.fragment, told.attempt
         before = self._told.setdefault(key, [])
         if told.outcome is FragmentOutcome.RUNNING:
-            is_sound = not before
+            is_sound = not before and not any(
+                other.fragment == told.fragment and other is not attempt and not other.has_ended
+                for other in process.attempts
+            )
         else:
             ended = [outcome for outcome in before if outcome in ENDS]
             is_sound = not ended or (ended == [FragmentOutcome.FINISHED] and told.outcome is ENDS[2])

@@ -123,6 +123,7 @@ class ExecutorProcess:
         self.left_over: list[StandInQuery] = []
         """The queries of a dead process, with which its Java process may go on."""
         self.is_nested = False
+        self.executor: Executor
         self.engine = CheckedEngine(node.random.randrange, self.source, self.is_blocked, lambda: None)
         self.engine.others = lambda: world.queries_beside(self)
         self.engine.checks = world.checks
@@ -166,6 +167,7 @@ class ExecutorProcess:
             made = RepeatingExecutor(self.launch_file(), self.work, app_master, end, self.begin_attempt)
             made.world, made.draw = self.world, self.node.random.random
             made.relayed = deque(maxlen=50)
+            self.executor = made
             return made
 
         system.spawn(make, "executor")

@@ -86,6 +86,10 @@ class AttemptWorld(World):
         self.kills = self.zombies = self.java_left = self.harms = 0
         self.is_one_machine = random.random() < 0.5
         """Only there a Java process that outlives its executor is known, and waited for."""
+        self.java_lives_on = 0.7
+        """How likely that is."""
+        self.java_rests_s: Sequence[float] = (0.001, 0.3, 1.5)
+        """How long such a process does nothing, before it does something."""
         self.processes: dict[str, ExecutorProcess] = {}  # by node
         self.lives: dict[str, Life] = {}
         self.locks_of: dict[Life, list[FileLock]] = {}
@@ -195,14 +199,14 @@ class AttemptWorld(World):
         if process is None:
             return
         process.dies()
-        lives_on = self.is_one_machine and self.random.random() < 0.7
+        lives_on = self.is_one_machine and self.random.random() < self.java_lives_on
         process.java.is_alive = lives_on
         self.java_left += lives_on
 
         async def after() -> None:
             process.bury(life)
             for _ in range(self.random.randrange(1, 5) if lives_on else 0):
-                await self.simulation.sleep(self.random.choice((0.001, 0.3, 1.5)))
+                await self.simulation.sleep(self.random.choice(self.java_rests_s))
                 process.go_on_without_python()
             process.java.is_alive = False
             process.left_over = []

@@ -9,6 +9,8 @@ from app_master_world import succeeded
 from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
 
+from drivetrain.actor import Message
+from drivetrain.cluster.messages.executing import CancelFragment, Deploy
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.crash_points import CrashPoint
 from drivetrain.runtime.file_lock import FileLock
@@ -208,18 +210,18 @@ async def test_what_a_finished_fragment_owes_is_made_again_though_there_was_no_c
         await begin(world)
         await simulation.wait_until(lambda: world.checks.prepared_epoch > 0, "preparation")
         state = next((world.place / "state").glob("shells-*"))
-        first, *_, last = [fragment.id for fragment in world.drawn.plan.fragments]
+        *others, last = [fragment.id for fragment in world.drawn.plan.fragments]
         lock = FileLock(state / "fragments" / last / "lock")
         assert lock.take(), "no attempt has begun"
 
-        def has_finished() -> bool:
+        def have_finished() -> bool:
             world.check()
             job = None if world.actor is None else world.actor.job
-            execution = None if job is None else job.execution(first)
-            return execution is not None and execution.state is ExecutionState.FINISHED
+            ended = [] if job is None else [e for e in job.executions if e.state is ExecutionState.FINISHED]
+            return len(ended) == len(others)
 
-        await simulation.wait_until(has_finished, "the first fragment's end", poll_s=0.1)
-        execution = world.actor.job.execution(first)
+        await simulation.wait_until(have_finished, "the other fragments' ends", poll_s=0.1)
+        execution = world.actor.job.execution(others[0])
         world.kill(execution.executor)
         await simulation.sleep(1.0)
         lock.release()
@@ -237,16 +239,47 @@ async def test_a_fragment_that_ran_elsewhere_is_compiled_again(simulation: Simul
         await end(world)
 
 
-@simulate(seeds=4)
-async def test_nothing_is_prepared_while_a_java_process_may_commit(simulation: Simulation) -> None:
+@simulate(seeds=3)
+async def test_a_java_process_that_outlives_its_executor_is_waited_for(simulation: Simulation) -> None:
     with attempt_world(simulation, []) as world:
-        world.is_one_machine = True
+        world.is_one_machine, world.java_rests_s, world.java_lives_on = True, (1.5,), 1.0
         await begin(world)
-        for _ in range(3):
+        for does_master_die in (True, False):
             await running(world)
             for process in [process for process in world.alive() if process.engine.queries]:
                 world.kill(process.launch.launch_id)
-            world.kill_app_master()
-            await simulation.wait_until(lambda: world.checks.prepared_epoch == world.epoch, "preparation")
-            world.check()
+            if does_master_die:
+                world.kill_app_master()
+                await simulation.wait_until(
+                    lambda: world.checks.prepared_epoch == world.epoch, "preparation", poll_s=0.1
+                )
         await end(world)
+
+
+@simulate(seeds=1)
+async def test_an_executor_starts_the_newest_attempt_and_none_that_was_cancelled_before(
+    simulation: Simulation,
+) -> None:
+    with attempt_world(simulation, []) as world:
+        await begin(world)
+        process = await running(world)
+        executor = process.executor
+        attempt = next(attempt for attempt in executor._attempts.values() if not attempt.is_over)
+        fragment, next_one = attempt.fragment, attempt.number + 1
+
+        async def tell(*messages: Message) -> None:
+            for message in messages:
+                executor.context.me.tell(message)
+
+        await process.node.run(
+            lambda: tell(CancelFragment(fragment, next_one, False), Deploy(fragment, next_one, world.epoch))
+        )
+        await simulation.sleep(0.05)
+        assert executor._attempts[fragment] is attempt
+        assert not attempt._cancelled.is_set(), "an attempt that is not to start has ended another"
+        await process.node.run(lambda: tell(Deploy(fragment, next_one + 1, world.epoch)))
+        await simulation.wait_until(
+            lambda: executor._attempts[fragment].number == next_one + 1, "the newest attempt", timeout_s=5.0
+        )
+        assert attempt.is_over, "the one before still runs"
+        world.check()
