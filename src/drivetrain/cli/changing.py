@@ -1,6 +1,6 @@
 """A change of a running application, as a user sees it: the difference, the question, the change, its end.
 
-Called by `drivetrain update` and `drivetrain rollback`.
+Called by `drivetrain update` and `drivetrain rollback`, and by `graph_edit`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.change_state import ChangeState
 
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would change: what plan --against shows.")
+]
+DiscardOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--discard", help="Fragments that go are stopped at once: they do not process what they have."
+    ),
+]
 TimeoutOption: TypeAlias = Annotated[
     str,
     typer.Option("--timeout", help="How long to wait for the end of the trial; the trial continues anyway."),
@@ -38,6 +47,7 @@ def perform(
     *,
     how: Made,
     gives_up: bool = False,
+    discards: bool = False,
     yes: bool,
     dry_run: bool,
     timeout: str,
@@ -45,7 +55,8 @@ def perform(
 ) -> None:
     """Show a change, ask, do it, and wait for its end; `code` makes the graph of `version`.
 
-    With `gives_up` it is the version before the one in force, which is given up if it is on trial.
+    With `gives_up` it is the version before the one in force, which is given up if it is on trial. With
+    `discards` fragments that go do not process what they have.
     Raises typer.Exit with the command's exit code, and why the application refuses the change.
     """
     wait_s = milliseconds(timeout, "--timeout") / 1000
@@ -61,7 +72,8 @@ def perform(
         raise typer.Exit(0 if is_possible else 2)
     if not yes and not as_json:
         _ask()
-    state = _changed(rundir, compared, version, code(), how, wait_s, as_json=as_json)
+    given = (rundir, compared, version, code(), how, wait_s)
+    state = _changed(*given, discards=discards, as_json=as_json)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.ROLLED_BACK:
         raise typer.Exit(3)
@@ -120,12 +132,13 @@ def _changed(
     how: Made,
     wait_s: float,
     *,
+    discards: bool,
     as_json: bool,
 ) -> ChangeState:
     """The state of the change when it has ended, or after `wait_s` seconds if it has not."""
     from drivetrain.spark.run.change_requests import ask_change, asked_state, wait_ended
 
-    number = ask_change(rundir, version, code, compared.old.number, how)
+    number = ask_change(rundir, version, code, compared.old.number, how, discards=discards)
     if not as_json:
         print_line(f"version {number} is compiled; it takes effect with the next batch of what it changes")
     try:

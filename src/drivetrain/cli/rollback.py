@@ -17,7 +17,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import TimeoutOption, YesOption, perform
+from drivetrain.cli.changing import DiscardOption, DryRunOption, TimeoutOption, YesOption, perform
 from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.cli.comparison import compared_with, in_force_of
 from drivetrain.errors import UserError
@@ -30,7 +30,8 @@ def rollback_command(
         typer.Argument(metavar="[VERSION]", min=1, help="By default the version before the one in force."),
     ] = None,
     yes: YesOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    dry_run: DryRunOption = False,
+    discard: DiscardOption = False,
     timeout: TimeoutOption = "1 min",
     sets: SetOption = None,
     config_file: ConfigOption = None,
@@ -52,7 +53,7 @@ def rollback_command(
             remedy="drivetrain versions shows them",
         )
     target, kept = versions.version(number), versions.code(number)
-    compared = compared_with(rundir, old, target)
+    compared = compared_with(rundir, old, target, discards=discard)
 
     def code() -> bytes:
         if kept is None:
@@ -71,6 +72,7 @@ def rollback_command(
         code,
         how="rollback",
         gives_up=number == old.follows,
+        discards=discard,
         yes=yes,
         dry_run=dry_run,
         timeout=timeout,

@@ -8,10 +8,6 @@ Called by `cli.main`. Needs no Java.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from drivetrain.cli.arguments import (
     ConfigOption,
     FileArgument,
@@ -21,7 +17,7 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import TimeoutOption, YesOption, perform
+from drivetrain.cli.changing import DiscardOption, DryRunOption, TimeoutOption, YesOption, perform
 from drivetrain.cli.cluster_access import AppArgument
 from drivetrain.cli.comparison import compared_with, in_force_of
 from drivetrain.code.application_file import load_application
@@ -35,9 +31,8 @@ def update_command(
     app: AppArgument,
     file: FileArgument,
     yes: YesOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would change: what plan --against shows.")
-    ] = False,
+    dry_run: DryRunOption = False,
+    discard: DiscardOption = False,
     timeout: TimeoutOption = "1 min",
     sets: SetOption = None,
     config_file: ConfigOption = None,
@@ -65,7 +60,7 @@ def update_command(
     graph = application.graph()
     plan = configured_plan(graph, config)
     version = version_of(plan, fingerprint)
-    compared = compared_with(rundir, old, version)
+    compared = compared_with(rundir, old, version, discards=discard)
 
     def code() -> bytes:
         from drivetrain.spark.prepare.graph_code import graph_as_code
@@ -78,6 +73,7 @@ def update_command(
         version,
         code,
         how="update",
+        discards=discard,
         yes=yes,
         dry_run=dry_run,
         timeout=timeout,

@@ -20,16 +20,19 @@ import msgspec
 from drivetrain.api.sinks import FileSink
 from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
-from drivetrain.core.change.difference import difference, touched
+from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Change
 from drivetrain.errors import UserError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.run.starting_fragments import refuse_fragments, started
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.query_versions import BranchSet
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
+    from drivetrain.spark.run.execution import Execution
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
@@ -37,7 +40,8 @@ if TYPE_CHECKING:
 class Proposal:
     """A change that was checked and compiled.
 
-    `taken` is set when the version is in force for every fragment, or could not be recorded.
+    `sets` are the branches of fragments that go over, `queries` the fragments that start, by id. `taken` is
+    set when the version is in force for every fragment, or could not be recorded.
     """
 
     loaded: LoadedVersion
@@ -45,19 +49,24 @@ class Proposal:
     made_how: Made
     code: bytes | None
     sets: Mapping[str, BranchSet]
+    queries: Mapping[str, FragmentQuery] = field(default_factory=dict)
     taken: threading.Event = field(default_factory=threading.Event)
 
 
 def checked(
-    versions: ApplicationVersions,
+    execution: Execution,
     drivers: Mapping[str, FragmentDriver],
     record: GraphVersion,
     graph: Graph,
     code: bytes | None,
     made_how: Made,
     against: int,
+    *,
+    discards: bool = False,
 ) -> Proposal:
     """A change to a graph, checked and compiled; raises what is wrong with it, see `LiveChanges.propose`."""
+    assert execution.versions is not None, "an application that cannot change"
+    versions = execution.versions
     before = versions.in_force
     if before.record.number != against:
         raise UserError(
@@ -67,7 +76,8 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    found = difference(before.record, record, has_checkpoints=before.context.transactional)
+    has_checkpoints = before.context.transactional
+    found = difference(before.record, record, has_checkpoints=has_checkpoints, discards=discards)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -78,16 +88,26 @@ def checked(
     )
     record = msgspec.structs.replace(record, number=versions.rundir.versions.next_number(record))
     loaded = versions.load(record, graph)
-    record = msgspec.structs.replace(record, new_sinks=_new_sinks(versions, loaded))
+    change = live_change(before.record, record)
+    read = {channel for id in change.leaves for channel in before.record.channels(id)}
+    schemas = {id: before.context.schemas[id].jsonValue() for id in sorted(read)}
+    new_sinks = _new_sinks(versions, loaded)
+    record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=discards, schemas=schemas)
     loaded = dataclasses.replace(loaded, record=record)
     _refuse_joint_publication(loaded)
     _refuse_taken_places(before, loaded)
     for id, sink in loaded.sinks.items():
         if before.sinks.get(id) is not sink:
             sink.validate()
-    change = Change(record.number, before.record.number, touched(before.record, record))
-    sets = {id: versions.branch_set(loaded, changing_query(drivers, id)) for id in sorted(change.touched)}
-    return Proposal(loaded, change, made_how, code, sets)
+    refuse_fragments(before, loaded, change)
+    sets: dict[str, BranchSet] = {}
+    queries: dict[str, FragmentQuery] = {}
+    for fragment in loaded.plan.fragments:  # in this order: a channel's columns are those of its producer
+        if fragment.id in change.starts:
+            queries[fragment.id] = started(execution, loaded, fragment)
+        elif fragment.id in change.touched:
+            sets[fragment.id] = versions.branch_set(loaded, changing_query(drivers, fragment.id))
+    return Proposal(loaded, change, made_how, code, sets, queries)
 
 
 def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> MicroBatchQuery:

@@ -43,6 +43,7 @@ from drivetrain.spark.run.change_state import ChangeState
 
 if TYPE_CHECKING:
     from drivetrain.api.application import Application
+    from drivetrain.api.graph import Graph
     from drivetrain.runtime.run_directory import RunDirectory
     from drivetrain.spark.run.live_changes import LiveChanges
 
@@ -58,6 +59,7 @@ class _Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     against: int = 0
     how: Made = "update"
     number: int = 0
+    discards: bool = False
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -94,24 +96,32 @@ class ChangeRequests:
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
-        number = self._changes.propose(record, graph, code, request.how, request.against)
+        given = (record, graph, code, request.how, request.against)
+        number = self._changes.propose(*given, discards=request.discards)
         self._changes.wait_taken(number)
         return _Answer(self._changes.state, number)
 
 
 def ask_change(
-    rundir: RunDirectory, version: GraphVersion, code: bytes, against: int, how: Made = "update"
+    rundir: RunDirectory,
+    version: GraphVersion,
+    code: bytes,
+    against: int,
+    how: Made = "update",
+    *,
+    discards: bool = False,
 ) -> int:
     """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
-    `against` is the version that it was compared with. Raises why it is refused, and UnavailableError when
+    `against` is the version that it was compared with; with `discards` fragments that go do not process
+    what they have. Raises why it is refused, and UnavailableError when
     the application does not run embedded here.
     """
     asked_state(rundir)  # before anything is written
     id = uuid.uuid4().hex
     rundir.versions.propose(id, version, code)
     try:
-        return _asked(rundir, _Request("change", id, against, how), _COMPILES_S).number
+        return _asked(rundir, _Request("change", id, against, how, discards=discards), _COMPILES_S).number
     finally:
         rundir.versions.withdraw(id)
 
@@ -132,12 +142,9 @@ def asked_state(rundir: RunDirectory) -> ChangeState:
     return state
 
 
-def propose_application(changes: LiveChanges, application: Application) -> int:
+def propose_application(changes: LiveChanges, application: Application, *, discards: bool = False) -> int:
     """Propose another graph of the application that this process runs; see `LiveChanges.propose`."""
-    versions = changes.versions
-    graph, own = application.graph(), versions.in_force.context
-    ship(graph)
-    record = version_of(configured_plan(graph, own.config), fingerprint)
+    own = changes.versions.in_force.context
     if application.naming_settings != own.rundir.settings:
         raise UserError(
             "other settings make it another application",
@@ -145,7 +152,16 @@ def propose_application(changes: LiveChanges, application: Application) -> int:
             got=str(application.naming_settings),
             remedy="build the application with the settings of the one that runs",
         )
-    return changes.propose(record, graph, code_if_possible(graph), "update", versions.in_force.record.number)
+    return propose_graph(changes, application.graph(), discards=discards)
+
+
+def propose_graph(changes: LiveChanges, graph: Graph, *, discards: bool = False) -> int:
+    """Propose another graph of the application that this process runs, by the same name and settings."""
+    in_force = changes.versions.in_force
+    ship(graph)
+    record = version_of(configured_plan(graph, in_force.context.config), fingerprint)
+    code, against = code_if_possible(graph), in_force.record.number
+    return changes.propose(record, graph, code, "update", against, discards=discards)
 
 
 def wait_ended(
