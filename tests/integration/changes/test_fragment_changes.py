@@ -93,11 +93,13 @@ def test_a_window_starts_and_leaves_while_messages_flow_and_counts_what_its_vers
         stream.is_over.set()
         stream.thread.join()
         versions = taken_all(drive, feed, running)
+        again = modelled(versions, {4})
+        fired = {window: n for window, n in again.items() if window < window_of(feed.count - 1)}
+        wanted = modelled(versions, {2}) + Counter(fired)
+        wait_until(lambda: len(shown(drive)) >= len(wanted), lambda: running.is_running)
         running.stop()
         running.wait(TIMEOUT)
-    again = modelled(versions, {4})
-    fired = {window: n for window, n in again.items() if window < window_of(feed.count - 1)}
-    assert shown(drive) == modelled(versions, {2}) + Counter(fired)
+    assert shown(drive) == wanted
     assert {row["n"] for row in rows(drive.directory / "hourly")} == {2}, "the other fragment went on"
 
 

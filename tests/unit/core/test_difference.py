@@ -104,6 +104,26 @@ def test_a_new_query_starts_while_the_application_runs_and_one_that_is_gone_drai
     assert new.channel_producers("again") == {"counted--again": "counted"}
 
 
+def test_other_keys_or_windows_under_another_name_drain_the_old_fragment_and_start_a_new_one() -> None:
+    def counting(name: str, size: str) -> GraphVersion:
+        again = node(name, aggregate(windows.tumbling(size)), "counted")
+        return version(shop(again, node(f"{name}_out", write(), name)))
+
+    found = difference(counting("daily", "1 d"), counting("weekly", "7 d"))
+    assert not found.refused
+    assert fates(found) | {"read": Fate.KEPT} == {
+        "read": Fate.KEPT,
+        "counted": Fate.KEPT,
+        "shown": Fate.KEPT,
+        "out": Fate.KEPT,
+        "weekly": Fate.STARTED,
+        "weekly_out": Fate.STARTED,
+        "daily": Fate.DRAINED,
+        "daily_out": Fate.DRAINED,
+    }
+    assert [c.id for c in difference(counting("daily", "1 d"), counting("daily", "7 d")).refused] == ["daily"]
+
+
 def test_no_fragment_starts_or_goes_in_an_application_that_makes_checkpoints() -> None:
     more = (node("again", aggregate(), "counted"), node("end", write(), "again"))
     found = difference(version(shop()), version(shop(*more)), has_checkpoints=True)
