@@ -191,7 +191,7 @@ class FragmentChanges:
             if stage is LeavingStage.HELD:
                 if self._went_over(id):
                     self._perform(self._leaving.went_over(id))
-            elif self._drivers[id].is_finished:
+            elif self._has_drained(self._drivers[id]):
                 self._perform(self._leaving.finished(id))
         for id, channel in list(self._unbegun):
             self._look_at_beginning(id, channel)
@@ -201,6 +201,13 @@ class FragmentChanges:
     def _leave(self, id: str, *, drains: bool) -> None:
         _, record = self._left_by[id]
         self._leaving.add(id, frozenset(record.producers(id)), drains=drains)
+
+    def _has_drained(self, driver: FragmentDriver) -> bool:
+        """Whether a fragment has processed what it had; a source of its own ends with the running batch."""
+        if driver.is_finished or driver.is_recovering or not driver.query.trunk.sources:
+            return driver.is_finished
+        driver.drain()
+        return not driver.is_draining
 
     def _went_over(self, id: str) -> bool:
         """Whether no producer of a fragment writes to it any more, or will."""
