@@ -62,6 +62,12 @@ class CrashPoint(StrEnum):
     BEFORE_OUTCOME = "before-outcome"
     """A change has ended, or is to be rolled back, and nothing says so yet."""
     AFTER_OUTCOME = "after-outcome"
+    CHANNEL_BEGINS = "channel-begins"
+    """It is noted where a new channel begins, and the channel has no entry."""
+    CHANNEL_ENDS = "channel-ends"
+    """The channels of a fragment that leaves have ended, and it has not read that."""
+    FRAGMENT_LEAVES = "fragment-leaves"
+    """It is noted that a fragment is only to be deleted, and everything of it is there."""
 
 
 Handler: TypeAlias = Callable[[CrashPoint], None]

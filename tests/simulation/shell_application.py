@@ -30,15 +30,20 @@ OF_A_CHANGE = (
 )
 """Points that only an application reaches that changes while it runs."""
 
+EXTRA = "extra"
+"""The sink of the fragment that comes and goes."""
+
 
 class DrawnApplication:
     """A chain, a fork, or a join, of two to four fragments, as the user has changed it so often.
 
     The branches of some fragments differ from change to change; every third change is to code that fails.
+    One that is `growing` has one more fragment after some changes, and not after others.
     """
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, is_growing: bool = False) -> None:
         self._shape, self._seed = random.choice(("chain", "fork", "join")), random.getrandbits(64)
+        self.is_growing = is_growing
         self.counts: dict[str, int] = {}
         """How many messages each source has."""
         self.plan: Plan = make_plan(self.built(0).graph())
@@ -58,7 +63,14 @@ class DrawnApplication:
             return made.event_time("ts", max_disorder=f"{DISORDER_MS} ms", name=f"{name}-timed").cut()
 
         stream = read("first")
-        if self._shape == "chain":
+        if self.is_growing:
+            middle = stream.filter(f"v >= -{change}", name="middle")
+            middle.sink(sinks.none(), name="out")
+            middle.sink(sinks.none(), name="also")
+            if self.has_more(change):
+                tapped = middle.filter("v >= 0", name="tap").cut()
+                tapped.filter(kept(), name="more").sink(sinks.none(), name=EXTRA)
+        elif self._shape == "chain":
             last = stream.filter(kept(), name="middle").cut().filter(kept(), name="last")
             last.sink(sinks.none(), name="out")
             last.sink(sinks.none(), name="also")
@@ -71,6 +83,15 @@ class DrawnApplication:
             both.sink(sinks.none(), name="out")
             both.sink(sinks.none(), name="also")
         return app
+
+    def has_more(self, change: int) -> bool:
+        """Whether the application, as it was changed so often, has one more fragment."""
+        return change > 0 and Random(self._seed ^ change).random() < 0.6
+
+    def fitting(self, *, has_more: bool) -> Application:
+        """What a user runs whose file is lost: code that works, with these fragments."""
+        changes = (change for change in range(1000) if not is_bad(change))
+        return self.built(next(change for change in changes if self.has_more(change) is has_more))
 
     def source(self, id: str, draw: Callable[[], int]) -> StandInSource:
         """A source, by its processor's id; `draw` says how many messages a batch takes."""
@@ -89,6 +110,21 @@ class DrawnApplication:
         )
         return {n.id: found for n in self.plan.graph.nodes.values() if n.operation.target is not None}
 
+    def check_extra(self, target: Target, rolled_back: set[int]) -> None:
+        """The fragment that comes and goes showed what the versions with it have taken, whole batches once.
+
+        Of versions that were rolled back it may have shown some.
+        """
+        shown = target.shown()
+        extra = [row % OF_A_VERSION for row in shown.get(EXTRA, (0, []))[1]]
+        assert len(extra) == len(set(extra)), "a message is shown twice"
+        by_change = {row % OF_A_VERSION: row // OF_A_VERSION for row in shown.get("out", (0, []))[1]}
+        sure = {row for row, change in by_change.items() if change not in rolled_back}
+        wanted = {row for row in sure if self.has_more(by_change[row])}
+        assert wanted == sure & set(extra), (
+            f"missed: {sorted(wanted - set(extra))}, too much: {sorted(set(extra) & sure - wanted)}"
+        )
+
     # -- what must hold ------------------------------------------------------------------------------
 
     def check_shown(self, target: Target, *, together: bool) -> int:
@@ -99,7 +135,7 @@ class DrawnApplication:
         shown, wanted = shown_by(target), self.wanted()
         for id, rows in shown.items():
             assert max(Counter(rows).values(), default=1) == 1, f"{id} shows a message twice: {rows}"
-            assert set(rows) <= set(wanted[id]), f"{id} shows what nobody sent"
+            assert set(rows) <= set(wanted.get(id, wanted["out"])), f"{id} shows what nobody sent"
         if together:
             sets = {id: frozenset(shown.get(id, [])) for id in wanted}
             assert len(set(sets.values())) == 1, f"the sinks show different cuts: {sets}"

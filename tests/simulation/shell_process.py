@@ -18,9 +18,10 @@ from shell_disk import Killed
 from shell_engine import StandInEngine, StandInQuery, is_bad
 
 from drivetrain.actor import ActorSystem
+from drivetrain.api import Application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
-from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.job.run_progress import QuietListener, RunOutcome
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.crash_points import CrashPoint
@@ -43,9 +44,21 @@ REFUSALS = (
     "nothing changes",
     "another change of the application is under way",
     "the application is stopping",
+    "fragments of these names are still leaving the application",
+    "what a version that was rolled back gave to a sink is being removed",
 )
 MOST_RESTORES = 5
 """Of one life: damage is done between lives, and rarely while one goes on."""
+
+
+def has_more(version: GraphVersion) -> bool:
+    """Whether a version has the fragment that comes and goes."""
+    return "more" in version.fragments
+
+
+def has_more_now(application: Application) -> bool:
+    """Whether an application has it."""
+    return "more" in application.graph().nodes
 
 
 class Actors:
@@ -155,6 +168,9 @@ class Process:
         if self.rundir.finished is not None:
             return RunOutcome.FINISHED
         restores = 0
+        in_force = self.rundir.versions.in_force()
+        if in_force is not None and has_more(in_force) is not has_more_now(self.world.file):
+            self.world.file = self.world.drawn.fitting(has_more=has_more(in_force))
         self.plan, self.version = make_plan(self.world.file.graph()), None
         while True:
             try:

@@ -15,15 +15,17 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from shell_application import OF_A_CHANGE, DrawnApplication, check_versions
+from shell_application import EXTRA, OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import StandInSource, is_bad
-from shell_process import Process
+from shell_process import Process, has_more
 
 from drivetrain.config import Config
+from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OperatorError
+from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.spark.prepare import opened_sinks
 
 STEPS = 60_000
@@ -34,10 +36,17 @@ class World:
     """One application with its disk, from the first start of its process to its end.
 
     With `deaths` the process dies when it comes to each of these points, one after the other, and nothing
-    else befalls it.
+    else befalls it. One that is growing gets a fragment by some of its changes, and loses it by others.
     """
 
-    def __init__(self, seed: int, directory: Path, deaths: Sequence[CrashPoint] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        directory: Path,
+        deaths: Sequence[CrashPoint] | None = None,
+        *,
+        is_growing: bool = False,
+    ) -> None:
         self.random = Random(seed)
         self.directory = directory
         self.target = Target(directory / "target")
@@ -56,14 +65,19 @@ class World:
         if deaths is None:
             self.changes_left = self.random.randrange(0, 5)
         self.eagerness = 0.004 if deaths is None else 0.05
+        if is_growing:
+            self.changes_left, self.eagerness = 40 if deaths else self.random.randrange(2, 9), 0.02
+        self.rolled_back: set[int] = set()
+        """The changes of which some version was rolled back."""
         self.changes = 0
         self.kills = self.harms = self.restores = self.stops = 0
         self.published_midway = 0
         """How often a checkpoint was published while a fragment still ran."""
-        self.shown_rows = 0
-        self.drawn = DrawnApplication(self.random)
+        self.shown_rows = self.extra_rows = 0
+        self.drawn = DrawnApplication(self.random, is_growing=is_growing)
         self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
+        mode = "off" if is_growing else mode  # with checkpoints no fragment starts or goes
         self.config = Config.load(
             None,
             {},
@@ -124,6 +138,11 @@ class World:
         self.harms += is_harmed
         self.is_up = was_up
 
+    def note_rolled_back(self, versions: GraphVersions) -> None:
+        for number in versions.numbers():
+            if versions.is_rolled_back(number):
+                self.rolled_back.add(change_of(versions.version(number)))
+
     # -- what must hold ------------------------------------------------------------------------------
 
     def check_shown(self) -> int:
@@ -144,13 +163,16 @@ class World:
         self.check_shown()
         self.check_versions()
         self.drawn.check_end(self.target)
+        if self.drawn.is_growing:
+            self.drawn.check_extra(self.target, self.rolled_back)
+            self.extra_rows = len(self.target.shown().get(EXTRA, (0, []))[1])
 
 
-def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None) -> World:
+def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False) -> World:
     """Run an application to its end, however often its process is killed on the way; raises what is wrong."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
-        world = World(seed, Path(place), deaths)
+        world = World(seed, Path(place), deaths, is_growing=is_growing)
         with pytest.MonkeyPatch.context() as patched, watching(world.before_change):
             patched.setattr(time, "monotonic", lambda: world.now_s)
             patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))
@@ -163,6 +185,12 @@ def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None) -> World:
                 world.check_versions()
         world.check_end()
         return world
+
+
+def change_of(version: GraphVersion) -> int:
+    """How often the user had changed the file that a version is of; 0 if its text does not say that."""
+    texts = [record.described for record in version.processors.values()]
+    return max((int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")), default=0)
 
 
 def run_life(world: World) -> RunOutcome | None:
@@ -178,17 +206,16 @@ def run_life(world: World) -> RunOutcome | None:
         # Of a version that was run, not updated, there is nothing to go back to: the user corrects the file.
         in_force = process.rundir.versions.in_force()
         assert in_force is not None
-        assert in_force.made_how == "run", "the application did not go back to the version before"
-        texts = [record.described for record in in_force.processors.values()]
-        changes = [int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")]
         # A batch that a crash interrupted runs with its own version, which may be one that was on trial then.
         ran = [driver.query.versions for driver in process.loop.drivers.values()]
         others = [v for v in ran if v is not None and v.running.number != in_force.number]
-        assert is_bad(max(changes)) or others, "the code of the version does not fail"
+        assert in_force.made_how == "run" or others, "the application did not go back to the version before"
+        assert is_bad(change_of(in_force)) or others, "the code of the version does not fail"
         process.stop_all()
-        world.file, outcome = world.drawn.built(0), None
+        world.file, outcome = world.drawn.fitting(has_more=has_more(in_force)), None
     finally:
         process.release()
+        world.note_rolled_back(process.rundir.versions)
         world.is_up = False
     if world.random.random() < 0.5:
         world.harm()

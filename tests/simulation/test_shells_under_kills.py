@@ -15,10 +15,10 @@ from drivetrain.simulator.simulate import SEED_VARIABLE, chosen_seeds, run_seeds
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # its process was killed
 
 
-def run(seed: int, deaths: Sequence[CrashPoint] | None = None) -> World:
+def run(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False) -> World:
     """Run an application to its end."""
     try:
-        return run_world(seed, deaths)
+        return run_world(seed, deaths, is_growing=is_growing)
     except BaseException as error:
         error.add_note(f"run it again alone with {SEED_VARIABLE}={seed}")
         sys.stderr.write(f"failed with {SEED_VARIABLE}={seed}\n")
@@ -33,11 +33,29 @@ def test_every_message_is_shown_once_however_often_the_process_is_killed() -> No
         assert len(published) > len(worlds) / 10, "checkpoints are made only at the end"
 
 
+def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once() -> None:
+    worlds: list[World] = []
+    run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(30, at_most=1000))
+    if len(worlds) > 1:
+        assert any(world.extra_rows for world in worlds), "no version with the fragment has had messages"
+
+
 OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 """The simulated sinks have no transactions of their own."""
 
 
-@pytest.mark.parametrize("point", [point for point in CrashPoint if point not in OF_KAFKA])
+OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES)
+
+
+@pytest.mark.parametrize("point", [*OF_FRAGMENTS, *OF_A_CHANGE])
+def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_there(point: CrashPoint) -> None:
+    assert run(23, [point] * 2, is_growing=True).kills == 2, "it was to die there"
+
+
+ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS)
+
+
+@pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
 def test_a_process_that_dies_at_a_point_again_and_again_goes_on_from_there(point: CrashPoint) -> None:
     times = 2 if point in OF_A_CHANGE else 4
     assert run(7, [point] * times).kills == times, "it was to die there"

@@ -1,6 +1,6 @@
 """A change of a running application, as a user sees it: the difference, the question, the change, its end.
 
-Called by `drivetrain update` and `drivetrain rollback`.
+Called by `drivetrain update` and `drivetrain rollback`, and by `graph_edit`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
 
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would change: what plan --against shows.")
+]
+DiscardOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--discard", help="Fragments that go are stopped at once: they do not process what they have."
+    ),
+]
 TimeoutOption: TypeAlias = Annotated[
     str,
     typer.Option("--timeout", help="How long to wait for the end of the trial; the trial continues anyway."),
@@ -55,7 +64,8 @@ class Changeable(Protocol):
 class EmbeddedChange:
     """A change of the application that runs here in `rundir`, to `version`, whose graph `code` makes.
 
-    `against` is the version that it was compared with.
+    `against` is the version that it was compared with. With `discards` fragments that go do not process what
+    they have.
     """
 
     rundir: RunDirectory
@@ -63,6 +73,7 @@ class EmbeddedChange:
     code: Callable[[], bytes]
     against: int
     how: Made
+    discards: bool = False
 
     @property
     def app_id(self) -> str:
@@ -79,7 +90,9 @@ class EmbeddedChange:
         """See `Changeable`."""
         from drivetrain.runtime.control_requests import ask_change
 
-        return ask_change(self.rundir, self.version, self.code(), self.against, self.how)
+        return ask_change(
+            self.rundir, self.version, self.code(), self.against, self.how, discards=self.discards
+        )
 
     def give_up(self, number: int) -> None:
         """See `Changeable`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivetrain.cli.cluster_access import connected_by
-from drivetrain.cli.comparison import Comparison, compared, require_known, require_same
+from drivetrain.cli.comparison import Comparison, compared_in_a_cluster, require_known, require_same
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
@@ -108,4 +108,4 @@ def compared_in_cluster(app: str, plan: Plan, config: Config) -> Comparison:
 
 
 def _compared(app_id: str, history: GraphHistory, new: GraphVersion) -> Comparison:
-    return compared(app_id, history.record, new, has_checkpoints=history.has_checkpoints)
+    return compared_in_a_cluster(app_id, history.record, new, has_checkpoints=history.has_checkpoints)

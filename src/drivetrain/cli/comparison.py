@@ -1,6 +1,6 @@
 """What changes when an application continues with another graph: as data and as a table.
 
-Called by `drivetrain plan --against`, `drivetrain update`, `drivetrain rollback` and `drivetrain versions`.
+Called by `drivetrain plan --against`, `drivetrain versions`, and the commands that change an application.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ STYLES: Final = {
     Fate.SWAPPED: "yellow",
     Fate.STARTED: "green",
     Fate.STOPPED: "magenta",
+    Fate.DRAINED: "magenta",
     Fate.AFTER_STOP: "bold yellow",
     Fate.REFUSED: "bold red",
 }
@@ -52,7 +53,7 @@ class Comparison:
             "version": self.old.number or None,
             "made_at_ms": self.old.made_at_ms or None,
             "made_by": self.old.made_by or None,
-            "continues": not self.difference.refused,
+            "continues": not (self.difference.refused or self.difference.while_it_runs),
             "changes_while_it_runs": not (self.difference.refused or self.difference.after_stop),
             "changes": [asdict(change) for change in self.difference.changes],
         }
@@ -94,16 +95,26 @@ def in_force_of(app: str, config: Config) -> tuple[RunDirectory, GraphVersion]:
     return rundir, version
 
 
-def compared_with(rundir: RunDirectory, in_force: GraphVersion, new: GraphVersion) -> Comparison:
+def compared_with(
+    rundir: RunDirectory, in_force: GraphVersion, new: GraphVersion, *, discards: bool = False
+) -> Comparison:
     """Compare a graph with the version in force of the application that has its state in `rundir`."""
-    return compared(rundir.app_id, in_force, new, has_checkpoints=CheckpointFiles(rundir.home).are_periodic)
+    has_checkpoints = CheckpointFiles(rundir.home).are_periodic
+    found = difference(in_force, new, has_checkpoints=has_checkpoints, discards=discards)
+    return _compared(rundir.app_id, in_force, found)
 
 
-def compared(app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool) -> Comparison:
-    """Compare a graph with the version in force of an application."""
+def compared_in_a_cluster(
+    app_id: str, in_force: GraphVersion, new: GraphVersion, *, has_checkpoints: bool
+) -> Comparison:
+    """Compare a graph with the version in force of an application of a cluster."""
+    found = difference(in_force, new, has_checkpoints=has_checkpoints, in_cluster=True)
+    return _compared(app_id, in_force, found)
+
+
+def _compared(app_id: str, in_force: GraphVersion, found: Difference) -> Comparison:
     by = f" by {in_force.made_by}" if in_force.made_by else ""
     recorded = f"{show_clock(in_force.made_at_ms)} UTC{by}"
-    found = difference(in_force, new, has_checkpoints=has_checkpoints)
     return Comparison(f"version {in_force.number} of {app_id}, {recorded}", in_force, found)
 
 
@@ -158,6 +169,11 @@ def _definitions(change: Change) -> tuple[str, str]:
 
 
 def _verdict(found: Difference) -> str:
+    if found.while_it_runs and not (found.refused or found.after_stop):
+        return (
+            "The application can take these changes while it runs: update it. Fragments start and go only "
+            "then; after a stop it would not continue with this file."
+        )
     if not found.refused and not found.after_stop:
         return (
             "The application can continue with its state: update it while it runs, or run it again, and "

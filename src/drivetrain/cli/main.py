@@ -34,6 +34,7 @@ from typer.core import TyperGroup
 import drivetrain
 from drivetrain.cli import (
     apps,
+    attach,
     cluster_commands,
     console,
     console_access,
@@ -46,6 +47,8 @@ from drivetrain.cli import (
     local,
     logs,
     plan,
+    remove,
+    replace,
     replay,
     restart,
     rollback,
@@ -145,6 +148,9 @@ _commands: tuple[tuple[str, Callable[..., None]], ...] = (
     ("replay", replay.replay_command),
     ("savepoint", savepoint.savepoint_command),
     ("update", update.update_command),
+    ("attach", attach.attach_command),
+    ("replace", replace.replace_command),
+    ("remove", remove.remove_command),
     ("rollback", rollback.rollback_command),
     ("versions", versions.versions_command),
     ("local", local.local_command),

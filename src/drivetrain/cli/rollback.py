@@ -17,7 +17,15 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import EmbeddedChange, Manner, TimeoutOption, YesOption, perform
+from drivetrain.cli.changing import (
+    DiscardOption,
+    DryRunOption,
+    EmbeddedChange,
+    Manner,
+    TimeoutOption,
+    YesOption,
+    perform,
+)
 from drivetrain.cli.cluster_access import (
     AppArgument,
     MastersOption,
@@ -37,7 +45,8 @@ def rollback_command(
         typer.Argument(metavar="[VERSION]", min=1, help="By default the version before the one in force."),
     ] = None,
     yes: YesOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    dry_run: DryRunOption = False,
+    discard: DiscardOption = False,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     sets: SetOption = None,
@@ -62,11 +71,12 @@ def rollback_command(
     versions, number = rundir.versions, version or old.follows
     require_known(number, versions.numbers(), rundir.app_id)
     target, kept = versions.version(number), versions.code(number)
+    compared = compared_with(rundir, old, target, discards=discard)
 
     def code() -> bytes:
         if kept is None:
             raise not_kept(number, rundir.app_id)
         return kept
 
-    change = EmbeddedChange(rundir, target, code, old.number, "rollback")
-    perform(change, compared_with(rundir, old, target), manner, gives_up=number == old.follows)
+    change = EmbeddedChange(rundir, target, code, old.number, "rollback", discard)
+    perform(change, compared, manner, gives_up=number == old.follows)

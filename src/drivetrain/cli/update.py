@@ -10,9 +10,6 @@ Called by `cli.main`. Needs no Java.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
-
-import typer
 
 from drivetrain.cli.arguments import (
     ConfigOption,
@@ -23,7 +20,15 @@ from drivetrain.cli.arguments import (
     load_config,
     parse_sets,
 )
-from drivetrain.cli.changing import EmbeddedChange, Manner, TimeoutOption, YesOption, perform
+from drivetrain.cli.changing import (
+    DiscardOption,
+    DryRunOption,
+    EmbeddedChange,
+    Manner,
+    TimeoutOption,
+    YesOption,
+    perform,
+)
 from drivetrain.cli.cluster_access import (
     AppArgument,
     MastersOption,
@@ -44,9 +49,8 @@ def update_command(
     app: AppArgument,
     file: FileArgument,
     yes: YesOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would change: what plan --against shows.")
-    ] = False,
+    dry_run: DryRunOption = False,
+    discard: DiscardOption = False,
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     sets: SetOption = None,
@@ -63,14 +67,16 @@ def update_command(
     config = load_config(config_file, with_masters(given, masters))
     manner = Manner(yes, dry_run, timeout, as_json)
     if not is_of_cluster(config, state_dir):
-        perform(*_here(app, file, given, config), manner)
+        perform(*_here(app, file, given, config, discard=discard), manner)
         return
     with connected_by(config) as client:
         changeable, compared = updated_in_cluster(client, app, file, given, config)
         perform(changeable, compared, manner)
 
 
-def _here(app: str, file: str, given: Mapping[str, str], config: Config) -> tuple[EmbeddedChange, Comparison]:
+def _here(
+    app: str, file: str, given: Mapping[str, str], config: Config, *, discard: bool
+) -> tuple[EmbeddedChange, Comparison]:
     """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
     known = {name: str(value) for name, value in rundir.settings.items()}
@@ -85,5 +91,5 @@ def _here(app: str, file: str, given: Mapping[str, str], config: Config) -> tupl
 
         return graph_as_code(graph)
 
-    change = EmbeddedChange(rundir, version, code, old.number, "update")
-    return change, compared_with(rundir, old, version)
+    change = EmbeddedChange(rundir, version, code, old.number, "update", discard)
+    return change, compared_with(rundir, old, version, discards=discard)

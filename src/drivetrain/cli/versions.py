@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 
 from drivetrain.cli.arguments import (
     ConfigOption,
@@ -71,11 +72,18 @@ def versions_command(
         number, ending = one.record.number, one.ending
         if ending is not None and ending.fragment is not None:
             console.print(f"version {number} failed in fragment {ending.fragment}: {ending.why}")
+        if ending is not None and ending.leaving:
+            console.print(f"since version {number}: {_leaving(ending.leaving)}")
         if one.is_in_force and one.trial is Trial.INTERRUPTED:
             console.print(
                 f"the run ended during the trial of version {number}, which is in force; the trial goes on "
                 "when the application runs again with the same graph, and another graph replaces the version"
             )
+
+
+def _leaving(leaving: Mapping[str, str]) -> str:
+    """Which fragments have not left yet, and how they leave."""
+    return ", ".join(f"fragment {id} {how}" for id, how in leaving.items())
 
 
 def _runs(rundir: RunDirectory) -> bool:

@@ -11,11 +11,12 @@ Invariants:
 2. Settings that the file declares with `app.setting` have the values of `sets`.
 3. What runs is the text of the file now, never bytecode of an earlier one.
 
-Called by `drivetrain run` and `drivetrain plan`.
+Called by the commands of `drivetrain` that take a file.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import os
@@ -23,7 +24,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
@@ -72,6 +73,35 @@ def load_application(target: str, sets: Mapping[str, str]) -> Application:
         application = _find(module, path, name)
     split_sets(sets, application.settings)
     return application
+
+
+def load_function(target: str, name: str) -> Callable[..., object]:
+    """The function `name` of "file.py", or that of "file.py:other"; raises ApplicationFileError.
+
+    What the function itself raises becomes an ApplicationFileError with the user's frames, too.
+    """
+    path, other = split_target(target)
+    module, wanted = _run_file(path), other or name
+    function = getattr(module, wanted, None)
+    if not inspect.isfunction(function):
+        known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        raise ApplicationFileError(
+            f"the file has no function {wanted}",
+            where=str(path),
+            expected=f"def {wanted}(stream): ...",
+            remedy=did_you_mean(wanted, known, otherwise="add it"),
+        )
+
+    @functools.wraps(function)
+    def called(*given: object) -> object:
+        try:
+            return function(*given)
+        except DrivetrainError:
+            raise
+        except Exception as error:
+            raise _raised_in(path, error) from error
+
+    return called
 
 
 def split_target(target: str) -> tuple[Path, str | None]:

@@ -97,7 +97,7 @@ class ClockActor(Actor):
         tell: Callable[[Effect], None],
         config: Config,
     ) -> None:
-        self._fragments: Final = tuple(fragments)
+        self._fragments = tuple(fragments)
         self._start: Final = start
         self._tell: Final = tell
         self._config: Final = config
@@ -123,6 +123,8 @@ class ClockActor(Actor):
         """Handle one message."""
         match message:
             case ClockEvent(event):
+                if isinstance(event, FragmentsChanged):
+                    self._fragments = event.fragments  # for the next life of this actor
                 self._step(event)
             case _Tick():
                 self._step(TimePassed())

@@ -61,6 +61,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     against: int = 0
     how: Made = "update"
     number: int = 0
+    discards: bool = False
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -76,18 +77,24 @@ class ControlAnswer(msgspec.Struct, frozen=True):
 
 
 def ask_change(
-    rundir: RunDirectory, version: GraphVersion, code: bytes, against: int, how: Made = "update"
+    rundir: RunDirectory,
+    version: GraphVersion,
+    code: bytes,
+    against: int,
+    how: Made = "update",
+    *,
+    discards: bool = False,
 ) -> int:
     """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
-    `against` is the version that it was compared with. Raises why it is refused, and UnavailableError when
-    the application does not run embedded here.
+    `against` is the version that it was compared with; with `discards` fragments that go do not process what
+    they have. Raises why it is refused, and UnavailableError when the application does not run embedded here.
     """
     asked_state(rundir)  # before anything is written
     id = uuid.uuid4().hex
     rundir.versions.propose(id, version, code)
     try:
-        return ask(rundir, ControlRequest("change", id, against, how), _COMPILES_S).number
+        return ask(rundir, ControlRequest("change", id, against, how, discards=discards), _COMPILES_S).number
     finally:
         rundir.versions.withdraw(id)
 

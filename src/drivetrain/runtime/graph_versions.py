@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import getpass
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -47,11 +48,16 @@ _LONGEST_REASON: Final = 20_000
 _IF_FULL: Final = "make room, and run the same command again: it continues where it stopped"
 
 
+HowItLeaves: TypeAlias = Literal["drains", "is discarded", "is deleted"]
+"""How a fragment leaves: it processes what it has, it is stopped, or only its files are left to go."""
+
+
 class Ending(msgspec.Struct, frozen=True):
     """How a change of the running application to a version has ended, and when (ms since 1970).
 
     `fragment` is the one that failed, `why` the error as text. `to_remove` are the new sinks of a version
-    that was rolled back, whose results are not removed yet.
+    that was rolled back, whose results are not removed yet. `leaving` are the fragments that have to go and
+    are not gone, those that write before those that read.
     """
 
     outcome: Outcome
@@ -59,6 +65,7 @@ class Ending(msgspec.Struct, frozen=True):
     fragment: str | None = None
     why: str | None = None
     to_remove: tuple[str, ...] = ()
+    leaving: Mapping[str, HowItLeaves] = {}
 
 
 class GraphVersions:
@@ -120,7 +127,7 @@ class GraphVersions:
 
     def has_code_of(self, version: GraphVersion) -> bool:
         """Whether a version is the graph in force, and its code is kept: then `note` needs no code."""
-        newest = self._last_readable()
+        newest = self.last_readable()
         return (
             newest is not None and newest.is_same_graph(version) and self._code_file(newest.number).exists()
         )
@@ -154,17 +161,23 @@ class GraphVersions:
 
     def refusals(self, plan: Plan) -> str:
         """The processors of a plan that do not fit the state that there is, and why, in one line."""
-        newest = self._last_readable()
+        newest = self.last_readable()
         if newest is None:
             return "a graph; with which one the state was made is not recorded"
-        refused = difference(newest, version_of(plan, lambda _: "")).refused
-        return "; ".join(f"{change.id}: {change.why}" for change in refused)
+        found = difference(newest, version_of(plan, lambda _: ""))
+        refused = [f"{change.id}: {change.why}" for change in found.refused]
+        while_it_runs = [
+            f"{change.id}: fragment {change.fragment} can start or go only while the application runs, by "
+            "drivetrain update"
+            for change in found.while_it_runs
+        ]
+        return "; ".join(refused or while_it_runs)
 
     # -- writing ---------------------------------------------------------------------------------------
 
     def next_number(self, version: GraphVersion) -> int:
         """The number that `note` will give to a version; one process at a time."""
-        return self._number_after(self._last_readable(), version)
+        return self._number_after(self.last_readable(), version)
 
     def _number_after(self, newest: GraphVersion | None, version: GraphVersion) -> int:
         if newest is not None and newest.is_same_graph(version):
@@ -177,7 +190,7 @@ class GraphVersions:
         `code` is its graph. If it is the graph in force already, nothing is written but missing code. One
         process at a time. Raises DiskFullError, and OutputError when it may not be written.
         """
-        newest = self._last_readable()
+        newest = self.last_readable()
         number = self._number_after(newest, version)
         if newest is not None and number == newest.number:
             if code is not None and not self._code_file(number).exists():
@@ -206,10 +219,12 @@ class GraphVersions:
         fragment: str | None = None,
         why: str | None = None,
         to_remove: tuple[str, ...] = (),
+        leaving: Mapping[str, HowItLeaves] | None = None,
     ) -> None:
         """Record how the change to a version has ended, in one step; `why` is cut if it is very long."""
         reason = None if why is None else why[:_LONGEST_REASON]
-        ending = Ending(outcome, time.time_ns() // 1_000_000, fragment, reason, to_remove)
+        now_ms = time.time_ns() // 1_000_000
+        ending = Ending(outcome, now_ms, fragment, reason, to_remove, leaving or {})
         self._ending_file(number).write(msgspec.json.encode(ending))
 
     def note_removed(self, number: int, sink: str | None) -> None:
@@ -227,6 +242,29 @@ class GraphVersions:
                 self._ending_file(number).write(msgspec.json.encode(changed))
         finally:
             lock.release()
+
+    def note_leaving(self, number: int, fragment: str, how: HowItLeaves | None) -> None:
+        """Record how far a fragment is that leaves since the change to a version; None: it is gone."""
+        ending = self.ending(number)
+        if ending is not None:
+            left = {id: known for id, known in ending.leaving.items() if id != fragment}
+            if how is not None:
+                left = {id: how if id == fragment else known for id, known in ending.leaving.items()}
+            changed = msgspec.structs.replace(ending, leaving=left)
+            self._ending_file(number).write(msgspec.json.encode(changed))
+
+    def leaving(self) -> list[tuple[int, str, HowItLeaves]]:
+        """The fragments that have not left yet: the version whose change they leave by, and how.
+
+        Raises InputError when a file is damaged.
+        """
+        endings = [(number, self.ending(number)) for number in self.numbers()]
+        return [
+            (number, fragment, how)
+            for number, ending in endings
+            if ending is not None
+            for fragment, how in ending.leaving.items()
+        ]
 
     def has_had(self, id: str) -> bool:
         """Whether a version that is kept and not rolled back has such a processor; raises InputError."""
@@ -295,7 +333,7 @@ class GraphVersions:
         self._code_file(number).unlink(missing_ok=True)
         self._ending_file(number).path.unlink(missing_ok=True)
 
-    def _last_readable(self) -> GraphVersion | None:
+    def last_readable(self) -> GraphVersion | None:
         """The version in force; None if it is damaged: a run does not need it."""
         try:
             return self.in_force()

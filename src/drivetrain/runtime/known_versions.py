@@ -63,6 +63,7 @@ class KnownVersion:
             "ended_at_ms": None if ending is None else ending.at_ms,
             "failed_fragment": None if ending is None else ending.fragment,
             "why": None if ending is None else ending.why,
+            "leaving": {} if ending is None else dict(ending.leaving),
             "processors": sorted(version.processors),
             "changes": {change.id: change.fate for change in changes if change.fate != "kept"},
         }
@@ -91,6 +92,6 @@ def known_among(
         if record.made_how != "run" and ending is None:
             is_under_way = number == in_force and is_running()
             trial = Trial.UNDER_WAY if is_under_way else Trial.INTERRUPTED
-        found = None if before is None else difference(before, record)
+        found = None if before is None else difference(before, record, discards=record.discards)
         known.append(KnownVersion(record, found, ending, number == in_force, trial))
     return known

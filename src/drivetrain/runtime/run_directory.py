@@ -16,11 +16,10 @@
         dead-letters/<id>/   messages that could not be processed, in any life: see `dead_letters`
         versions/<n>         the graphs that have run here: see `graph_versions`
 
-The settings are part of the name, so the same command finds its state again and another input or output
-starts another application. application.json and prepared.json are durable files: after a crash each is the
-old one or the new one, and a damaged one is refused. A new life is prepared in its own directory, and begins
-with the one step that replaces application.json; the files of earlier lives are deleted afterwards, by the
-next process that locks the directory if not immediately.
+The settings are part of the name: the same command finds its state again, another input or output starts
+another application. application.json and prepared.json are durable files. A new life is prepared in its own
+directory, and begins with the one step that replaces application.json; files of earlier lives are deleted
+afterwards, at the latest by the next process that locks the directory.
 
 Invariants:
 
@@ -57,6 +56,7 @@ from drivetrain.private_files import Writers, make_private_directory, require_tr
 from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
 from drivetrain.runtime.fragment_lock import FragmentLock
+from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
 from drivetrain.runtime.run_notes import notes_in, read_notes, write_notes
@@ -94,8 +94,7 @@ class RunDirectory:
     def acquire(self, *, fresh: bool = False) -> None:
         """Create the directory if needed and lock it; `fresh` when it is to be cleared.
 
-        Raises `UnavailableError` when another process runs it, and `InputError` for damaged notes unless
-        `fresh`.
+        Raises `UnavailableError` when another process runs it, `InputError` for damaged notes unless `fresh`.
         """
         if not self._lock_now():
             self.release()
@@ -203,7 +202,7 @@ class RunDirectory:
             self._is_forgotten = True  # until it is cleared, which nothing may prevent
 
     def release(self) -> None:
-        """Release the lock, so that another process can run the application."""
+        """Release the lock."""
         self._lock.release()
 
     def clear(self) -> None:
@@ -238,8 +237,7 @@ class RunDirectory:
         return self.path if number == FIRST_LIFE else self.path / "lives" / str(number)
 
     def make_aside(self, from_ms: int) -> None:
-        """Prepare the life of a replay from `from_ms`; this object refers to it until it begins or is
-        abandoned.
+        """Prepare the life of a replay, to which this object refers until it begins or is abandoned.
 
         If the application has not run yet, that is its first.
         """
@@ -279,9 +277,8 @@ class RunDirectory:
         self._aside = None
 
     def _last_batch(self) -> int:
-        """The newest batch that Spark has numbered for any fragment of the current life."""
-        logs = (self.home / "fragments").glob("*/checkpoint/offsets/*")
-        return max((int(path.name) for path in logs if path.name.isdigit()), default=-1)
+        """The newest batch of any fragment of the current life."""
+        return max(-1, self.places.last_number() - self.life.first_batch - 1)
 
     def _end_other_lives(self) -> None:
         """Delete the files of lives that are over, or that never began."""
@@ -308,7 +305,7 @@ class RunDirectory:
 
     @property
     def known(self) -> Mapping[str, Any]:
-        """The notes about the application from its start: its name, settings, shape and life."""
+        """The notes about the application from its start."""
         return self._read()
 
     @property
@@ -323,8 +320,7 @@ class RunDirectory:
 
     def refuse_another_graph(self, plan: Plan) -> None:
         """Raise `UserError` if the state here does not fit the graph; a prepared life has no state."""
-        known = self._read()
-        if known and self._aside is None and known.get("state") != state_shape(plan):
+        if self._read() and self._aside is None and self.state_shape != state_shape(plan):
             raise UserError(
                 "the application's graph has changed, and its state does not fit",
                 where=self.app_id,
@@ -334,17 +330,25 @@ class RunDirectory:
                 "name to keep both",
             )
 
+    @property
+    def state_shape(self) -> Any:
+        """What Spark's checkpoints were made with (see `graph_version`), which changes may follow."""
+        in_force = self.versions.last_readable()
+        if in_force is None or in_force.made_how == "run":
+            return self._read().get("state")
+        return in_force.state_shape
+
     def begin(
         self, plan: Plan, version: GraphVersion | None = None, code: bytes | None = None
     ) -> GraphVersion:
         """Note what runs here, before its first batch; a life that was made aside is the current one then.
 
         The graph's version (None: as the plan says) is recorded if it is another one than the last, with its
-        code if that can be kept; returns the version in force.
-
-        Raises `UserError` as `refuse_another_graph`.
+        code if that can be kept; returns the version in force. Raises `UserError` as `refuse_another_graph`.
         """
         self.refuse_another_graph(plan)
+        if self.started and self._read().get("state") != self.state_shape:  # before a version hides that
+            write_notes(self._notes, {**self._read(), "state": self.state_shape})
         in_force = self.versions.note(version or version_of(plan, fingerprint), code=code)
         if not self.started or self._aside is not None:
             write_notes(
@@ -371,8 +375,13 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
         return path
 
+    @property
+    def places(self) -> FragmentPlaces:
+        """The places of its fragments, for those that start or leave while it runs."""
+        return FragmentPlaces(self.home, self.path, self.life.first_batch)
+
     def fragment_lock(self, id: str) -> FragmentLock:
-        """The lock of a fragment; executors hold it while they run the fragment."""
+        """The lock of a fragment; executors hold it while they run it."""
         return FragmentLock(self.fragment(id) / "lock", f"{self.app_id}/{id}")
 
     def channel(self, id: str) -> str:
@@ -388,7 +397,7 @@ class RunDirectory:
         return str(self.path / "stores" / id)
 
     def source(self, id: str) -> Path:
-        """The directory of a source's files for all lives; not created."""
+        """The directory of a source's files for all lives."""
         return self.path / "sources" / id
 
     def dead_letters(self, id: str) -> str:

@@ -18,7 +18,7 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
 from shop import shop
-app = shop({directory!r}, {version})
+app = shop({directory!r}, {version}, pairs={pairs})
 """
 
 
@@ -29,8 +29,13 @@ class Mark:
     mark: int
 
 
-def shop(directory: Path | str, version: int, *, fails: bool = False, more: bool = False) -> Application:
-    """Messages that are marked, behind a source; and counted by the hour, behind a channel."""
+def shop(
+    directory: Path | str, version: int, *, fails: bool = False, more: bool = False, pairs: bool = False
+) -> Application:
+    """Messages that are marked, behind a source; and counted by the hour, behind a channel.
+
+    With `pairs` they are counted by two hours, too: in a fragment of its own.
+    """
     place = Path(directory)
     app = Application("shop")
     read = app.read(sources.json(place / "in", schema=SCHEMA, event_time="at", watch=True), name="read")
@@ -43,15 +48,23 @@ def shop(directory: Path | str, version: int, *, fails: bool = False, more: bool
     read.map(marked, name="mark").sink(sinks.json(place / "marked"), name="marked_out")
     if more:
         read.filter("n % 2 = 0", name="even").sink(sinks.csv(place / "even"), name="even_out")
+    if pairs:
+        two = read.window(windows.tumbling("2 h")).aggregate(n=agg.count(), last=agg.max("n"), step="pairs")
+        two.sink(sinks.json(place / "pairs"), name="pairs_out")
     hourly = read.window(windows.tumbling("1 h")).aggregate(n=agg.count(), step="hourly")
     hourly.filter(f"n > -{version}", name="shown").sink(sinks.json(place / "hourly"), name="hourly_out")
     return app
 
 
-def program(directory: Path, version: int) -> Path:
+def program(directory: Path, version: int, *, pairs: bool = False) -> Path:
     """The application as a file for the command line."""
     file = directory / f"shop{version}.py"
-    told = {"folder": str(Path(__file__).parent), "directory": str(directory), "version": version}
+    told: dict[str, object] = {
+        "folder": str(Path(__file__).parent),
+        "directory": str(directory),
+        "version": version,
+    }
+    told["pairs"] = pairs
     file.write_text(PROGRAM.format(**told))
     return file
 
@@ -80,13 +93,14 @@ class Feed:
 class Stream:
     """Feeds without a pause, a file at a time, until it is told to stop."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, pause_s: float = 0.3) -> None:
         self.feed = feed
+        self.pause_s = pause_s
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def run(self) -> None:
-        while not self.is_over.wait(0.3) and self.feed.count < 900:
+        while not self.is_over.wait(self.pause_s) and self.feed.count < 1400:
             self.feed.put(3)
 
     def __enter__(self) -> Stream:

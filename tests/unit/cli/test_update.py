@@ -204,3 +204,52 @@ def test_a_rollback_takes_the_code_that_was_kept(shop: RunDirectory, command: Ca
     assert "1, 2" in result.stderr
     result = command("rollback", "shop", "2", "--dry-run")
     assert "nothing changes" in result.stdout
+
+
+def test_a_part_is_attached_by_a_function_in_a_file(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    Path("more.py").write_text(
+        "from drivetrain import agg, sinks\n"
+        "def attach(orders):\n"
+        "    totals = orders.group_by('item').aggregate(n=agg.sum('n'), step='totals')\n"
+        "    totals.sink(sinks.json('totals'), name='totals_out')\n"
+    )
+    shown = command("attach", "shop", "more.py", "--to", "orders", "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.stdout.split())
+    assert "totals started it starts in a fragment of its own (totals)" in text
+    assert "kept: orders, large, large_out" in text
+    done = ChangeState(2, Stage.IDLE, 2, 1, (), Outcome.DONE)
+    with running(shop, done) as asked:
+        made = command("attach", "shop", "more.py", "--to", "orders", "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["change"]["outcome"] == "done"
+    assert [request["ask"] for request in asked][:2] == ["state", "change"]
+
+
+def test_a_processor_is_removed_or_replaced_by_its_name(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    refused = command("remove", "shop", "large", "--dry-run")
+    assert refused.exit_code == 2, "it is all that the application does"
+    assert "nothing would be left" in refused.stderr
+    Path("other.py").write_text("def replace(orders):\n    return orders.filter('n > 70')\n")
+    shown = command("replace", "shop", "large", "other.py", "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.stdout.split())
+    assert "large swapped its arguments have changed filter n > 7 filter n > 70" in text
+    unknown = command("replace", "shop", "larg", "other.py", "--dry-run")
+    assert unknown.exit_code == 2
+    assert "perhaps large" in " ".join(unknown.stderr.split())
+    missing = command("attach", "shop", "other.py", "--to", "large", "--dry-run")
+    assert "no function attach" in " ".join(missing.stderr.split())
+
+
+def test_whether_fragments_that_go_are_discarded_is_asked_for(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    with running(shop, ChangeState(2, Stage.IDLE, 2, 1, (), Outcome.DONE)) as asked:
+        result = command("update", "shop", "new.py", "--discard", "--json")
+    assert result.exit_code == 0, result.output
+    assert next(request["discards"] for request in asked if request["ask"] == "change") is True

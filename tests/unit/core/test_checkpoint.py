@@ -294,6 +294,14 @@ def test_when_the_fragments_change_nobody_waits_for_who_is_gone_and_who_is_new_i
     assert driven.core.waits_for == {"a", "c"}
 
 
+def test_fragments_that_change_between_two_transactions_are_no_failure() -> None:
+    driven = Driven()
+    driven.step(ParticipantsChanged(frozenset("ac")))
+    assert driven.core.recovering
+    assert driven.core.history.failed == 0
+    assert not driven.core.history.failures
+
+
 def test_time_that_goes_back_is_refused() -> None:
     driven = recovered()
     driven.step(TimePassed(), 10)

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from drivetrain.api import windows
 from drivetrain.api.graph import Graph, Node
 from drivetrain.api.operations import Operation
-from drivetrain.core.change.difference import Difference, Fate, difference, has_same_trunk, touched
+from drivetrain.core.change.difference import (
+    Difference,
+    Fate,
+    difference,
+    has_same_trunk,
+    live_change,
+    touched,
+)
 from drivetrain.core.change.graph_version import GraphVersion, state_shape, version_of
 from drivetrain.core.plan.planner import plan
 
@@ -78,12 +85,73 @@ def test_other_state_is_refused_and_names_what_the_state_was_made_with() -> None
     assert "tumbling(2 h)" in str(found.refused[0].after)
 
 
-def test_a_new_query_and_one_that_is_gone_are_refused() -> None:
+def test_a_new_query_starts_while_the_application_runs_and_one_that_is_gone_drains() -> None:
     more = (node("again", aggregate(), "counted"), node("end", write(), "again"))
-    found = difference(version(shop()), version(shop(*more)))
+    old, new = version(shop()), version(shop(*more))
+    found = difference(old, new)
+    assert {change.id: change.fragment for change in found.while_it_runs} == {
+        "again": "again",
+        "end": "again",
+    }
+    assert {change.fate for change in found.while_it_runs} == {Fate.STARTED}
+    back = difference(new, old)
+    assert {change.id for change in back.changes if change.fate is Fate.DRAINED} == {"again", "end"}
+    assert not found.refused
+    assert not back.refused
+    assert touched(old, new) == {"counted"}, "its producer gets a channel, though none of its code differs"
+    change = live_change(old, msgspec.structs.replace(new, number=2))
+    assert (change.starts, change.leaves, change.touched) == (("again",), (), {"again", "counted"})
+    assert new.channel_producers("again") == {"counted--again": "counted"}
+
+
+def test_other_keys_or_windows_under_another_name_drain_the_old_fragment_and_start_a_new_one() -> None:
+    def counting(name: str, size: str) -> GraphVersion:
+        again = node(name, aggregate(windows.tumbling(size)), "counted")
+        return version(shop(again, node(f"{name}_out", write(), name)))
+
+    found = difference(counting("daily", "1 d"), counting("weekly", "7 d"))
+    assert not found.refused
+    assert fates(found) | {"read": Fate.KEPT} == {
+        "read": Fate.KEPT,
+        "counted": Fate.KEPT,
+        "shown": Fate.KEPT,
+        "out": Fate.KEPT,
+        "weekly": Fate.STARTED,
+        "weekly_out": Fate.STARTED,
+        "daily": Fate.DRAINED,
+        "daily_out": Fate.DRAINED,
+    }
+    assert [c.id for c in difference(counting("daily", "1 d"), counting("daily", "7 d")).refused] == ["daily"]
+
+
+def test_no_fragment_starts_or_goes_in_an_application_that_makes_checkpoints() -> None:
+    more = (node("again", aggregate(), "counted"), node("end", write(), "again"))
+    found = difference(version(shop()), version(shop(*more)), has_checkpoints=True)
     assert {change.id for change in found.refused} == {"again", "end"}
-    back = difference(version(shop(*more)), version(shop()))
-    assert {change.id for change in back.refused} == {"again", "end"}
+    assert all("checkpoints" in change.why for change in found.refused)
+
+
+def test_a_source_or_a_sink_does_not_move_to_another_fragment() -> None:
+    alone = graph(node("read", read()), node("kept", filter_(), "read"), node("out", write(), "kept"))
+    counted = graph(
+        node("read", read()), node("kept", filter_(), "read"), node("n", aggregate(), "kept"),
+        node("out", write(), "n"),
+    )  # fmt: skip
+    found = difference(version(alone), version(counted))
+    assert {change.id for change in found.refused} == {"read", "out"}
+    assert "would begin anew" in next(c.why for c in found.refused if c.id == "read")
+    assert "another name" in next(c.why for c in found.refused if c.id == "out")
+
+
+def test_a_fragment_with_state_and_a_source_leaves_only_if_it_is_discarded() -> None:
+    def with_second(*more: Node) -> GraphVersion:
+        return version(shop(*more))
+
+    second = (node("orders", read()), node("sum", aggregate(), "orders"), node("end", write(), "sum"))
+    found = difference(with_second(*second), with_second())
+    assert [change.id for change in found.refused] == ["orders"]
+    assert "--discard" in found.refused[0].why
+    assert not difference(with_second(*second), with_second(), discards=True).refused
 
 
 @given(graphs(), graphs())
@@ -91,7 +159,8 @@ def test_a_new_query_and_one_that_is_gone_are_refused() -> None:
 def test_it_is_refused_exactly_if_the_shape_of_the_state_differs(old: Graph, new: Graph) -> None:
     fits = state_shape(plan(old)) == state_shape(plan(new))
     found = difference(version(old), version(new))
-    assert (not found.refused) == fits
+    assert bool(found.refused or found.while_it_runs) is not fits
+    assert version(old).state_shape == state_shape(plan(old))
     assert {c.id for c in found.changes} == {*plan(old).graph.nodes, *plan(new).graph.nodes}
     assert len(found.changes) == len(fates(found))
 

@@ -17,6 +17,7 @@ from drivetrain.core.change.live_change import (
     Effect,
     Event,
     FragmentEnded,
+    LetLeave,
     LiveChange,
     Outcome,
     OutcomeRecorded,
@@ -24,6 +25,7 @@ from drivetrain.core.change.live_change import (
     RecordOutcome,
     RecordVersion,
     Stage,
+    StartFragment,
     TellEnd,
     UseVersion,
     VersionRecorded,
@@ -110,6 +112,45 @@ def test_an_event_that_is_illegal_changes_nothing() -> None:
         change.step(BatchCommitted("a"))
     with pytest.raises(InternalError, match="does not touch c"):
         change.step(BatchBegan("c", 1))
+
+
+GROWN = Change(2, 1, frozenset({"a", "new"}), starts=("new",), leaves=("old",))
+
+
+def grown() -> LiveChange:
+    change = LiveChange()
+    change.step(ChangeProposed(GROWN))
+    started = change.step(VersionRecorded())
+    assert started == [StartFragment("new"), UseVersion("a", 2), UseVersion("new", 2)]
+    return change
+
+
+def test_a_fragment_leaves_once_it_is_recorded_that_the_change_is_done() -> None:
+    change = grown()
+    change.step(BatchBegan("a", 7))
+    change.step(BatchCommitted("a"))
+    assert change.awaited == ("new",), "the trial waits for a batch of the new fragment, too"
+    change.step(BatchBegan("new", 0))
+    assert change.step(BatchCommitted("new")) == [RecordOutcome(GROWN, Outcome.DONE)]
+    assert change.step(OutcomeRecorded()) == [LetLeave("old", goes_back=False), TellEnd(GROWN, Outcome.DONE)]
+
+
+def test_a_new_fragment_that_fails_before_a_batch_ends_the_trial_and_goes() -> None:
+    change = grown()
+    failed = (GROWN, Outcome.ROLLED_BACK, "new", "why")
+    assert change.step(BatchFailed("new", "why")) == [RecordOutcome(*failed)]
+    back = [LetLeave("new", goes_back=True), UseVersion("a", 1), TellEnd(*failed)]
+    assert change.step(OutcomeRecorded()) == back, "the one that was to leave stays"
+
+
+def test_a_process_that_resumes_a_trial_starts_no_fragment_again() -> None:
+    change = LiveChange()
+    assert change.step(ChangeResumed(GROWN)) == [UseVersion("a", 2), UseVersion("new", 2)]
+
+
+def test_a_fragment_that_leaves_is_not_touched() -> None:
+    with pytest.raises(InternalError, match="touches what leaves"):
+        LiveChange().step(ChangeProposed(Change(2, 1, frozenset({"a"}), leaves=("a",))))
 
 
 class Disk:

@@ -97,10 +97,16 @@ class World:
         monkeypatch.setattr(live_changes, "checked", self.checked)
         monkeypatch.setattr(live_changes, "makes_checkpoints", lambda *_: False)
         monkeypatch.setattr(live_changes, "changing_query", lambda drivers, id: drivers[id].query)
-        self.changes = LiveChanges(execution, {"read": driver})
+        fragments: Any = SimpleNamespace(
+            hold=lambda _: None,
+            go_back=lambda: None,
+            look=lambda: None,
+            note_done=lambda change: self.endings.append((change.number, Outcome.DONE)),
+        )
+        self.changes = LiveChanges(execution, {"read": driver}, fragments)
         self.number = 1
 
-    def checked(self, *_: object) -> Proposal:
+    def checked(self, *_: object, **__: object) -> Proposal:
         self.number += 1
         before = self.versions.in_force.record.number
         change = Change(self.number, before, frozenset({"read"}))

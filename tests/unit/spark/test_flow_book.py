@@ -267,3 +267,18 @@ def test_a_word_is_for_the_fragment_that_it_names(tmp_path: Path) -> None:
     request = world.words[0]
     assert world.book.is_here(request)
     assert not FlowBook(world.config).is_here(request)
+
+
+def test_a_producer_does_not_wait_for_a_subscriber_that_has_left(tmp_path: Path) -> None:
+    world = World(tmp_path, channel__window_messages="5")
+    world.append(10)
+    waiting = threading.Thread(target=world.wait, daemon=True)
+    waiting.start()
+    eventually(lambda: "read" in world.blocked)
+    world.book.is_left(CHANNEL)
+    waiting.join(20)
+    assert not waiting.is_alive()
+    world.book.drops(CHANNEL)
+    world.book.appended(CHANNEL)
+    world.book.trimmed(CHANNEL)
+    assert world.book.unacknowledged(CHANNEL) is None

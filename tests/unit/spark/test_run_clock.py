@@ -11,6 +11,7 @@ import pytest
 
 from drivetrain import Application, sinks, sources
 from drivetrain.config import Config
+from drivetrain.core.clock.clock_service import ClockedFragment
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.plan.plan import Plan
 from drivetrain.core.plan.planner import plan as make_plan
@@ -163,3 +164,19 @@ def test_nobody_waits_for_ever_when_the_run_ends(tmp_path: Path) -> None:
     thread.close()
     waiter.join(20)
     assert len(seen) == 1
+
+
+def test_the_clock_waits_for_a_fragment_from_its_start_on_and_no_more_once_it_has_left(
+    thread: ActorThread, tmp_path: Path
+) -> None:
+    told = clock(thread, tmp_path, persist_interval="10 ms")
+    told.report(FIRST, 0, 5_000, None)
+    told.report(SECOND, 0, 4_000, None)
+    wait_until(lambda: told.clock_ms == 4_000)
+    told.changed((*clocked_fragments(PLAN), ClockedFragment("late", (FIRST,))))
+    told.report(SECOND, 0, 9_000, None)
+    told.report(FIRST, 0, 9_000, None)
+    wait_until(lambda: told.clock_ms == 5_000)
+    assert told.settle(2_000) == 5_000, "the new one began where its producer was"
+    told.changed(clocked_fragments(PLAN))
+    wait_until(lambda: told.clock_ms == 9_000)

@@ -12,12 +12,14 @@ a checkpoint depends only on its being there.
 |---|---|
 | kept | it continues as it was |
 | swapped | it continues with its new definition, from the next batch on; its state, if it has any, stays |
-| started | it is new, and gets messages from the next batch on |
+| started | it is new, and gets messages from the next batch on; with others, in a fragment of its own |
 | stopped | it is no longer in the graph; what it has written stays |
+| drained | its fragment goes: it processes what it has, then its state goes; what it has written stays |
 | after a stop | it continues with its new definition when the application was stopped and is run again |
 | refused | it does not fit the existing state |
 
-A running application takes the first four between two batches. A trunk is compiled into the running query, so
+A running application takes the first five between two batches. A fragment starts or goes only while the
+application runs: `Change.fragment` names it. A trunk is compiled into the running query, so
 new code in it has to wait for the next one.
 
 Invariants:
@@ -26,16 +28,18 @@ Invariants:
 2. Every processor of either version has one fate.
 3. If nothing is refused or has to wait for a stop, the trunk of every fragment is the same, code included.
 
-Called by `drivetrain plan --against`, by runs that find state, and by `spark.run.live_changes`.
+Called by `drivetrain plan --against`, by runs that find state, and by `spark.run.change_proposal`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from drivetrain.core.change.graph_version import FragmentRecord, GraphVersion, ProcessorRecord
+from drivetrain.core.change.live_change import Change as LiveChangeOf
+from drivetrain.core.change.moves import refused_moves
 
 
 class Fate(StrEnum):
@@ -45,19 +49,24 @@ class Fate(StrEnum):
     SWAPPED = "swapped"
     STARTED = "started"
     STOPPED = "stopped"
+    DRAINED = "drained"
     AFTER_STOP = "after a stop"
     REFUSED = "refused"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to processor `id`, and why; `before` and `after` describe it (None: it is not there)."""
+    """What happens to processor `id`, and why; `before` and `after` describe it (None: it is not there).
+
+    `fragment` is the fragment that starts or goes with it.
+    """
 
     id: str
     fate: Fate
     why: str
     before: str | None
     after: str | None
+    fragment: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,23 +86,55 @@ class Difference:
         return tuple(change for change in self.changes if change.fate is Fate.AFTER_STOP)
 
     @property
+    def while_it_runs(self) -> tuple[Change, ...]:
+        """The changes that only a running application can take: fragments that start or go."""
+        return tuple(change for change in self.changes if change.fragment is not None)
+
+    @property
     def is_empty(self) -> bool:
         """Whether every processor is kept."""
         return all(change.fate is Fate.KEPT for change in self.changes)
 
 
-def difference(old: GraphVersion, new: GraphVersion, *, has_checkpoints: bool = False) -> Difference:
+def difference(
+    old: GraphVersion,
+    new: GraphVersion,
+    *,
+    has_checkpoints: bool = False,
+    discards: bool = False,
+    in_cluster: bool = False,
+) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
-    `has_checkpoints`: the application that runs makes checkpoints, with which sinks publish.
+    `has_checkpoints`: the application that runs makes checkpoints, with which sinks publish. `discards`: a
+    fragment that goes is not to process what it has. `in_cluster`: a cluster runs the application.
     """
-    return Difference(tuple(_changes(old, new, has_checkpoints)))
+    moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards, in_cluster=in_cluster)
+    return Difference(tuple(_changes(old, new, has_checkpoints, discards, moves)))
 
 
 def touched(old: GraphVersion, new: GraphVersion) -> frozenset[str]:
-    """The fragments of both versions in which something differs, or in a table that they read."""
+    """The fragments of both versions in which something differs, or in a table that they read, or who reads
+    from them."""
     both = old.fragments.keys() & new.fragments.keys()
-    return frozenset(id for id in both if _definitions(old, id) != _definitions(new, id))
+    read_before, read_now = _readers(old), _readers(new)
+    return frozenset(
+        id
+        for id in both
+        if _definitions(old, id) != _definitions(new, id) or read_before.get(id) != read_now.get(id)
+    )
+
+
+def new_fragments(old: GraphVersion, new: GraphVersion) -> tuple[str, ...]:
+    """The fragments that only the newer version has, in topological order."""
+    return tuple(id for id in new.fragments if id not in old.fragments)
+
+
+def live_change(old: GraphVersion, new: GraphVersion) -> LiveChangeOf:
+    """The change of a running application from one version to another, whose number is known."""
+    starts = new_fragments(old, new)
+    differing = touched(old, new) | frozenset(starts)
+    return LiveChangeOf(new.number, old.number, differing, starts, new_fragments(new, old))
 
 
 def has_same_trunk(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
@@ -104,13 +145,40 @@ def has_same_trunk(old: GraphVersion, new: GraphVersion, fragment: str) -> bool:
     return _defined(old, before.trunk) == _defined(new, after.trunk)
 
 
-def _changes(old: GraphVersion, new: GraphVersion, has_checkpoints: bool) -> Iterator[Change]:
-    refusals = _refusals(old, new)
+def _changes(
+    old: GraphVersion,
+    new: GraphVersion,
+    has_checkpoints: bool,
+    discards: bool,
+    moves: Mapping[str, str],
+) -> Iterator[Change]:
+    refusals = {id: (Fate.REFUSED, why) for id, why in moves.items()} | _refusals(old, new)
     for id in dict.fromkeys((*new.processors, *old.processors)):
         before, after = old.processors.get(id), new.processors.get(id)
         fate, why = refusals.get(id) or _fate(old, new, id, has_checkpoints)
         was, is_now = (None if record is None else record.shown for record in (before, after))
-        yield Change(id, fate, why, was, is_now)
+        fragment = None if fate is Fate.REFUSED else _own_fragment(old, new, id)
+        if fragment is not None:
+            fate, why = _fate_with_fragment(old, new, id, fragment, discards)
+        yield Change(id, fate, why, was, is_now, fragment)
+
+
+def _own_fragment(old: GraphVersion, new: GraphVersion, id: str) -> str | None:
+    """The fragment that starts or goes with a processor, if one does."""
+    here, there = (new, old) if id in new.processors else (old, new)
+    fragment = here.fragment_of(id)
+    return None if fragment in there.fragments else fragment
+
+
+def _fate_with_fragment(
+    old: GraphVersion, new: GraphVersion, id: str, fragment: str, discards: bool
+) -> tuple[Fate, str]:
+    if id not in new.processors:
+        ends = "it is stopped" if discards else "it processes what it has"
+        return Fate.DRAINED, f"its fragment {fragment} goes: {ends}; what it has written stays"
+    if id in old.processors:
+        return Fate.STARTED, f"it moves to a fragment of its own ({fragment}), with the messages from then on"
+    return Fate.STARTED, f"it starts in a fragment of its own ({fragment}), with the messages from then on"
 
 
 def _fate(old: GraphVersion, new: GraphVersion, id: str, has_checkpoints: bool) -> tuple[Fate, str]:
@@ -179,14 +247,9 @@ def _refusals(old: GraphVersion, new: GraphVersion) -> dict[str, tuple[Fate, str
     found: dict[str, tuple[Fate, str]] = {}
     for fragment in dict.fromkeys((*old.fragments, *new.fragments)):
         before, after = old.fragments.get(fragment), new.fragments.get(fragment)
-        if before is None:
-            assert after is not None
-            why = f"it needs a fragment of its own ({fragment}), which cannot start in the middle of a stream"
-            found |= dict.fromkeys((*after.trunk, *after.branches), (Fate.REFUSED, why))
-        elif after is None:
-            why = f"the fragment {fragment} has state, and the new graph has no such fragment"
-            found |= dict.fromkeys((*before.trunk, *before.branches), (Fate.REFUSED, why))
-        elif not _fits(old, new, fragment):
+        if before is None or after is None:
+            continue  # it starts, or goes, while the application runs
+        if not _fits(old, new, fragment):
             found |= {id: (Fate.REFUSED, why) for id, why in _culprits(old, new, before, after)}
     return found
 
@@ -212,13 +275,29 @@ def _culprits(
         if id not in before.trunk:
             found[id] = f"{of} was made without it"
         elif id not in after.trunk:
-            found[id] = f"{of} was made with it"
+            found[id] = f"{of} was made with it" + _why_apart(new, id)
         elif (was := old.processors[id].shown) != new.processors[id].shown:
             found[id] = f"{of} was made with {was}"
     if not found:  # the same processors, in another order or after other inputs
         was_read, is_read = _listed(before.inputs), _listed(after.inputs)
         found[name] = f"its fragment read {was_read}, and would now read {is_read}"
     yield from found.items()
+
+
+def _why_apart(new: GraphVersion, id: str) -> str:
+    """What separates a processor from the state that was made with it, if another reader does."""
+    if id not in new.processors or new.fragment_of(id) is None:
+        return ""
+    return ", in one query: another processor that keeps state needs a source of its own"
+
+
+def _readers(version: GraphVersion) -> dict[str, set[tuple[str, str]]]:
+    """Which fragments read which processors of a fragment, through channels."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for id in version.fragments:
+        for producer, read in version.producers(id).items():
+            found.setdefault(producer, set()).update((input, id) for input in read)
+    return found
 
 
 def _listed(ids: tuple[str, ...]) -> str:

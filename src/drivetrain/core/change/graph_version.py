@@ -13,7 +13,7 @@ Built by `version_of`; compared by `difference`, stored by `runtime.graph_versio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -60,6 +60,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     `made_by` is the user, `made_how` is how it came into force, and `follows` is the version that was in
     force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
     `new_sinks` are those that no version before had, of a version that came while the application ran.
+    `discards`: fragments of the version before that it lacks do not process what they have. `schemas` are
+    Spark's, as JSON, of the channels that these read.
     """
 
     application: str
@@ -72,6 +74,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     follows: int = 0
     exactly_once: tuple[str, ...] = ()
     new_sinks: tuple[str, ...] = ()
+    discards: bool = False
+    schemas: Mapping[str, Any] = {}
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""
@@ -80,9 +84,49 @@ class GraphVersion(msgspec.Struct, frozen=True):
                 return id
         return None
 
+    def producers(self, fragment: str) -> dict[str, tuple[str, ...]]:
+        """The processors whose messages a fragment reads from channels, by the fragment that writes them."""
+        own = self.fragments[fragment]
+        found: dict[str, tuple[str, ...]] = {}
+        for id in (*own.trunk, *own.branches):
+            for input in self.processors[id].inputs:
+                home = self.fragment_of(input)
+                if home not in (None, fragment):
+                    found[home] = tuple(dict.fromkeys((*found.get(home, ()), input)))
+        return found
+
+    def channel_producers(self, fragment: str) -> dict[str, str]:
+        """The fragments that write the channels which a fragment reads, by channel."""
+        found: dict[str, str] = {}
+        read = [(input, home) for home, inputs in self.producers(fragment).items() for input in inputs]
+        for channel in self.channels(fragment):
+            of = [(len(input), home) for input, home in read if channel.startswith(f"{input}--")]
+            found[channel] = max(of)[1]  # the name of a processor may begin with that of another one
+        return found
+
+    def channels(self, fragment: str) -> tuple[str, ...]:
+        """The channels that a fragment reads."""
+        return tuple(id for id in self.fragments[fragment].inputs if id not in self.processors)
+
+    def sources(self, fragment: str) -> tuple[str, ...]:
+        """The sources that a fragment reads itself."""
+        return tuple(id for id in self.fragments[fragment].inputs if id in self.processors)
+
+    @property
+    def state_shape(self) -> dict[str, list[str]]:
+        """What Spark's checkpoints depend on, as `state_shape` says it of a plan."""
+        return {
+            id: [*record.inputs, *(f"{p}: {_shape(self.processors[p])}" for p in record.trunk)]
+            for id, record in self.fragments.items()
+        }
+
     def is_same_graph(self, other: GraphVersion) -> bool:
         """Whether nothing differs but the number, the time, the user and the lines."""
         return _comparable(self) == _comparable(other)
+
+
+def _shape(record: ProcessorRecord) -> str:
+    return f"{record.kind} {record.described}"
 
 
 def _comparable(version: GraphVersion) -> object:

@@ -9,25 +9,30 @@ every touched fragment switches to it before its next batch. The change is on tr
 committed a batch with it. If one fails before that, a second durable step puts the old version in force
 again, and the fragments switch back. A process that starts during the trial resumes it.
 
+Fragments that only the new version has start when it is in force, and go when it is rolled back. Fragments
+that only the old version has run until the trial is over, because the application may go back to them; then
+they leave (`core.change.leaving`).
+
 | stage | event | effects | next stage |
 |---|---|---|---|
 | idle | `ChangeProposed` | `RecordVersion` | proposed |
 | idle | `ChangeResumed` | `UseVersion` of every touched fragment | on trial |
 | proposed | `RecordingFailed` | `TellEnd` | idle |
-| proposed | `VersionRecorded` | `UseVersion` of every touched fragment | on trial |
+| proposed | `VersionRecorded` | `StartFragment` of new ones, `UseVersion` of every touched one | on trial |
 | on trial | `BatchBegan` | | on trial |
 | on trial | `BatchCommitted`, `FragmentEnded` of the last fragment | `RecordOutcome` | settling |
-| on trial | `BatchFailed` of a fragment that has begun | `RecordOutcome` | going back |
+| on trial | `BatchFailed` of a fragment that has begun, or is new | `RecordOutcome` | going back |
 | on trial | `ChangeGivenUp` | `RecordOutcome` | going back |
-| settling | `OutcomeRecorded` | `TellEnd` | idle |
-| going back | `OutcomeRecorded` | `UseVersion` of every touched fragment, `TellEnd` | idle |
+| settling | `OutcomeRecorded` | `LetLeave` of fragments that are gone, `TellEnd` | idle |
+| going back | `OutcomeRecorded` | `LetLeave` of new ones, `UseVersion` of the others, `TellEnd` | idle |
 
 Invariants:
 
 1. There is one change at a time.
 2. The new version is used only after it is recorded, the old one again only after the rollback is recorded.
 3. A change is done only when every touched fragment has committed a batch with it, or has ended.
-4. Only a fragment that has begun a batch with the new version can end the trial by failing.
+4. Only a fragment that has begun a batch with the new version, or is new, can end the trial by failing.
+5. A fragment starts only after the version is recorded, and leaves only after the outcome is.
 
 Called by `spark.run.live_changes`.
 """
@@ -62,11 +67,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """From version `before` to version `number`; `touched` are the ids of the fragments that differ."""
+    """From version `before` to version `number`; `touched` are the ids of the fragments that differ.
+
+    `starts` are those of them that only the new version has, `leaves` the fragments that it does not have,
+    both in topological order.
+    """
 
     number: int
     before: int
     touched: frozenset[str]
+    starts: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
 
 
 # -- events -------------------------------------------------------------------------------------------
@@ -172,6 +183,21 @@ class UseVersion:
 
 
 @dataclass(frozen=True)
+class StartFragment:
+    """Start a fragment that only the new version has."""
+
+    fragment: str
+
+
+@dataclass(frozen=True)
+class LetLeave:
+    """Let a fragment leave that the version in force does not have: `goes_back` if it was new."""
+
+    fragment: str
+    goes_back: bool
+
+
+@dataclass(frozen=True)
 class RecordOutcome:
     """Make durable how the change has ended; of one that is rolled back, `fragment` has failed, if any."""
 
@@ -191,7 +217,7 @@ class TellEnd:
     why: str | None = None
 
 
-Effect: TypeAlias = RecordVersion | UseVersion | RecordOutcome | TellEnd
+Effect: TypeAlias = RecordVersion | UseVersion | StartFragment | LetLeave | RecordOutcome | TellEnd
 
 
 @dataclass
@@ -247,11 +273,17 @@ class LiveChange:
             raise InternalError(f"a change is {self.stage}, and the change is {trial}")
         if trial is None:
             return
+        if (
+            not {*trial.change.starts} <= trial.change.touched
+            or {*trial.change.leaves} & trial.change.touched
+        ):
+            raise InternalError(f"a change does not touch what it starts, or touches what leaves: {trial}")
         if not {*trial.began, *trial.committed} <= trial.change.touched:
             raise InternalError(f"fragments that it does not touch take part in a change: {trial}")
         if self.stage is Stage.SETTLING and self.awaited:
             raise InternalError(f"a change is done without {', '.join(self.awaited)}")
-        if self.stage is Stage.GOING_BACK and trial.failed is not None and trial.failed not in trial.began:
+        may_fail = {*trial.began, *trial.change.starts, None}
+        if self.stage is Stage.GOING_BACK and trial.failed not in may_fail:
             raise InternalError(f"{trial.failed} ends a trial that it has not begun")
         if self.stage is not Stage.PROPOSED and not self._recorded:
             raise InternalError("a change takes effect before it is recorded")
@@ -268,7 +300,8 @@ class LiveChange:
 
     def _version_recorded(self, _: VersionRecorded) -> list[Effect]:
         self._recorded = True
-        return self._begin_trial()
+        starts = [StartFragment(fragment) for fragment in self._under_way.change.starts]
+        return [*starts, *self._begin_trial()]
 
     def _begin_trial(self) -> list[Effect]:
         self.stage = Stage.ON_TRIAL
@@ -301,7 +334,7 @@ class LiveChange:
 
     def _failed(self, event: BatchFailed) -> list[Effect]:
         trial = self._under_way
-        if event.fragment not in trial.began:
+        if event.fragment not in (*trial.began, *trial.change.starts):
             return []  # the old version has failed, or one that the change does not touch
         trial.failed, trial.why, self.stage = event.fragment, event.why, Stage.GOING_BACK
         return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, event.fragment, event.why)]
@@ -312,12 +345,14 @@ class LiveChange:
         return [RecordOutcome(trial.change, Outcome.ROLLED_BACK, None, event.why)]
 
     def _settled(self, _: OutcomeRecorded) -> list[Effect]:
-        return [TellEnd(self._end(), Outcome.DONE)]
+        leaves = [LetLeave(fragment, goes_back=False) for fragment in self._under_way.change.leaves]
+        return [*leaves, TellEnd(self._end(), Outcome.DONE)]
 
     def _went_back(self, _: OutcomeRecorded) -> list[Effect]:
         trial = self._under_way
-        back = self._use(trial.change.before)
-        return [*back, TellEnd(self._end(), Outcome.ROLLED_BACK, trial.failed, trial.why)]
+        leaves = [LetLeave(fragment, goes_back=True) for fragment in trial.change.starts]
+        back = [use for use in self._use(trial.change.before) if use.fragment not in trial.change.starts]
+        return [*leaves, *back, TellEnd(self._end(), Outcome.ROLLED_BACK, trial.failed, trial.why)]
 
     # -- parts -----------------------------------------------------------------------------------------
 
@@ -326,7 +361,7 @@ class LiveChange:
         assert self._trial is not None
         return self._trial
 
-    def _use(self, number: int) -> list[Effect]:
+    def _use(self, number: int) -> list[UseVersion]:
         return [UseVersion(fragment, number) for fragment in sorted(self._under_way.change.touched)]
 
     def _end(self) -> Change:

@@ -228,7 +228,10 @@ class CheckpointCoordinator:
             case ParticipantsChanged(fragments):
                 if fragments != self.participants:
                     self.participants = fragments
-                    self._fail((), "the fragments of the application have changed", now_ms)
+                    if self._step_since_ms is None and self.transaction.phase is Phase.COMMITTED:
+                        self.recovering = True  # nothing is under way that could fail
+                    else:
+                        self._fail((), "the fragments of the application have changed", now_ms)
             case CheckpointWanted():
                 self._wanted = True
         return effects

@@ -39,6 +39,7 @@ from drivetrain.core.checkpoint.coordinator import (
     Effect,
     Emit,
     Event,
+    ParticipantsChanged,
     Persist,
     TimePassed,
 )
@@ -60,6 +61,12 @@ class CheckpointEvent(Message, frozen=True, tag="dt.local.checkpoint.event"):
     """An event that a fragment reports to the coordinator."""
 
     event: ParticipantEvent
+
+
+class FragmentsOfCheckpoints(Message, frozen=True, tag="dt.local.checkpoint.fragments"):
+    """These fragments take part in checkpoints from now on."""
+
+    fragments: frozenset[str]
 
 
 class WantCheckpoint(Message, frozen=True, tag="checkpoint.want"):
@@ -100,7 +107,7 @@ class CheckpointActor(Actor):
     def __init__(
         self, fragments: Iterable[str], host: CheckpointHost, config: Config, *, periodic: bool
     ) -> None:
-        self._fragments: Final = frozenset(fragments)
+        self._fragments = frozenset(fragments)
         self._host: Final = host
         self._policy: Final = CheckpointPolicy(config[keys.INTERVAL], config[keys.TIMEOUT], periodic)
 
@@ -129,6 +136,12 @@ class CheckpointActor(Actor):
                 core = await self._coordinator()
                 if self._is_awake(core) and (self._has_news or not self._is_decided(core)):
                     await self._step(core, TimePassed())
+            case FragmentsOfCheckpoints(fragments) if fragments != self._fragments:
+                self._fragments = fragments
+                if self._core is not None:
+                    await self._step(self._core, ParticipantsChanged(fragments))
+            case FragmentsOfCheckpoints():
+                pass
             case WantCheckpoint(timeout_ms):
                 await self._want(timeout_ms)
             case _:

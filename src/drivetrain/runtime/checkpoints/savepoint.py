@@ -167,7 +167,6 @@ def _written(
             files[name] = copied(note, aside / name)
     for store in sorted(_folders(rundir.path / "stores")):
         _copy_store(store, _position(record, store.name), aside, files)
-    known = rundir.known
     manifest = Manifest(
         format=FORMAT,
         application=rundir.application,
@@ -175,7 +174,7 @@ def _written(
         settings={name: str(value) for name, value in rundir.settings.items()},
         versions=_versions(),
         made_at_ms=time.time_ns() // 1_000_000,
-        state=known["state"],
+        state=rundir.state_shape,
         life=rundir.life,
         record=record,
         clock_ms=clock,

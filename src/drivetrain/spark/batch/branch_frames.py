@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from drivetrain.api.graph import Node
 from drivetrain.core.plan.plan import Fragment, PlannedChannel
+from drivetrain.runtime.channel.columns import TS
 from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.batch_times import computing
 from drivetrain.spark.batch.message_counts import Counts
@@ -40,6 +41,7 @@ from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.fragment import without_bad
 from drivetrain.spark.prepare.replay_filter import since
 from drivetrain.spark.prepare.trunk import Trunk
+from drivetrain.spark.prepare.whole_windows import first_whole_ms, is_late, window_size_ms
 from drivetrain.spark.session.spark_errors import refusals_named
 
 
@@ -49,6 +51,7 @@ class BranchNodes:
 
     `nodes` are the processors after the trunk, in topological order; `roots` are the ids that stand for the
     trunk's result, `root` is the node of the first; `channels` are those that the fragment writes.
+    `may_lack` is the size in ms of windows that may lack messages, of a fragment that was added.
     """
 
     context: CompileContext
@@ -57,6 +60,7 @@ class BranchNodes:
     roots: Sequence[str]
     root: Node
     channels: Sequence[PlannedChannel]
+    may_lack: int | None = None
 
     @property
     def producers(self) -> set[str]:
@@ -71,7 +75,9 @@ def branch_nodes(context: CompileContext, fragment: Fragment, trunk: Trunk) -> B
     roots = [*fragment.trunk[-1:], *(p for p in read if not fragment.trunk)]
     nodes = [graph.nodes[i] for i in fragment.branches]
     channels = context.plan.outputs(fragment.id)
-    return BranchNodes(context, trunk, nodes, roots, graph.nodes[roots[0]], channels)
+    late = is_late(context.plan, fragment.id, context.rundir)
+    may_lack = window_size_ms(context.plan, fragment) if late else None
+    return BranchNodes(context, trunk, nodes, roots, graph.nodes[roots[0]], channels, may_lack)
 
 
 class BranchFrames:
@@ -87,6 +93,7 @@ class BranchFrames:
         self._emitted: dict[str, Observation] = {}
         self._skipped: dict[str, Observation] = {}
         self._late: Observation | None = None
+        self._not_whole: Observation | None = None
         self._persisted: list[DataFrame] = []
 
     def __enter__(self) -> Self:
@@ -129,6 +136,9 @@ class BranchFrames:
         """Add the observed counts: late messages, those older than the replay, emitted ones."""
         if self._late is not None and (late := observed(self._late).get("late")):
             counts.add(counts.late, self._of.root.id, late)
+        if self._not_whole is not None:
+            left_out = observed(self._not_whole).get("not_whole") or 0
+            counts.add(counts.not_whole, self._of.root.id, left_out)
         for id, observation in self._skipped.items():
             counts.add(counts.skipped, id, observed(observation).get("skipped") or 0)
         for id, observation in self._emitted.items():
@@ -148,6 +158,8 @@ class BranchFrames:
         root = of.trunk.frame(df)
         if of.root.operation.stream_source is not None and of.root.operation.assigned_time is not None:
             root = self._with_newest_observed(of.root.id, root)
+        if of.may_lack is not None:
+            root = self._of_whole_windows(root, of.may_lack)
         settled = self._settled(of.root, root)
         for id in of.roots:
             self._frames[id] = settled
@@ -156,6 +168,18 @@ class BranchFrames:
                 inputs = [self._frames[i] for i in node.inputs if i in self._frames]
                 with refusals_named(str(node)):
                     self._frames[node.id] = self._settled(node, self._applied(node, inputs))
+
+    def _of_whole_windows(self, root: Frame, size_ms: int) -> Frame:
+        """The results of windows that began after the fragment did; the others are counted."""
+        context, clock_ms = self._of.context, self._batch.clock_ms
+        fragment = context.plan.fragment_of(self._of.root.id).id
+        bound_ms = first_whole_ms(context.plan, fragment, context.rundir)
+        if bound_ms is None or (clock_ms is not None and clock_ms > bound_ms + size_ms):
+            return root
+        frame, self._not_whole = root.resolved(), Observation()
+        is_whole = F.col(TS) > F.timestamp_millis(F.lit(bound_ms + size_ms - 1))
+        df = frame.df.observe(self._not_whole, F.count_if(~is_whole).alias("not_whole"))
+        return Frame(df.where(is_whole), (), frame.message)
 
     def _applied(self, node: Node, inputs: list[Frame]) -> Frame:
         context, batch = self._of.context, self._batch

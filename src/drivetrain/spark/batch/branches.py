@@ -31,9 +31,10 @@ from drivetrain.api.graph import Node
 from drivetrain.core.channel.channel_log import Segment
 from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
 from drivetrain.core.plan.delivery import EXACTLY_ONCE
-from drivetrain.core.plan.plan import Fragment, PlannedChannel
+from drivetrain.core.plan.plan import Fragment, Plan, PlannedChannel
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.store import ChannelStore
+from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.spark.batch.batch import Batch, Begun, Written
 from drivetrain.spark.batch.batch_times import Phase, spending
 from drivetrain.spark.batch.message_counts import Counts
@@ -43,11 +44,17 @@ from drivetrain.spark.connector.sink import SinkWriter
 from drivetrain.spark.prepare.compile_context import CompileContext
 
 
+def channel_store(plan: Plan, rundir: RunDirectory, fragment: str, id: str) -> ChannelStore:
+    """The channel `id`, which a fragment writes."""
+    # Otherwise entries that a channel loses in a power cut are detected, and repaired or left out.
+    return ChannelStore(rundir.channel(id), fragment=fragment, durable=plan.delivery == EXACTLY_ONCE)
+
+
 class Branches:
     """Runs the branches of one fragment on batches, in order.
 
     `sinks` are keyed by processor id, those of other fragments are not used; `stores` are keyed by channel
-    id; `letters` takes the dead letters.
+    id, and shared by all versions of the branches of one query; `letters` takes the dead letters.
     """
 
     def __init__(
@@ -56,7 +63,7 @@ class Branches:
         fragment: Fragment,
         compiled: CompiledBranches,
         sinks: Mapping[str, SinkWriter],
-        stores: Mapping[str, ChannelStore],
+        stores: dict[str, ChannelStore],
         letters: ChannelStore,
         counts: Counts,
     ) -> None:
@@ -67,7 +74,7 @@ class Branches:
         self.nodes = [context.plan.graph.nodes[i] for i in fragment.branches]
         self.sinks = {node.id: sinks[node.id] for node in self.nodes if node.id in sinks}
         self.channels = context.plan.outputs(fragment.id)
-        self.first_batch = context.rundir.life.first_batch
+        self.first_batch = context.rundir.places.first_batch(fragment.id)
         self._compiled = compiled
 
     # -- one batch -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from drivetrain.core.job.run_progress import FragmentProgressed, FragmentState
 from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import loss_record, require_batch, with_losses
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
@@ -243,7 +244,8 @@ class FragmentQuery:
         clocks = [known_clock(clock_ms) for clock_ms in appended]
         if not self.trunk.only_at_end:
             for store in self.branches.stores.values():
-                require_batch(store, newest)
+                if not ChannelBeginning(store.uri).is_open(store, newest):
+                    require_batch(store, newest)
         self.clock.restore(newest)
         if newest >= 0:
             metadata, self.inputs.offsets = read_offsets(self.checkpoint / "offsets" / str(newest))

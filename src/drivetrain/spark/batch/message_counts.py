@@ -20,7 +20,8 @@ class Counts:
     """Messages that processors emitted (`out`), took (`into`), dropped as late, or dead-lettered.
 
     `skipped` are those older than the replay, at the processor that assigned their timestamp; `lost` those
-    that a source could not read any more and was configured to skip. All keyed by processor id. One for each
+    that a source could not read any more and was configured to skip; `not_whole` results of windows that had
+    begun before their fragment. All keyed by processor id. One for each
     attempt of a fragment; the engine adds to it from the threads of the query. `user` are the application's
     own accumulators.
     """
@@ -31,6 +32,7 @@ class Counts:
     dead: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
+    not_whole: dict[str, int] = field(default_factory=dict)
     user: UserCounters = field(default_factory=UserCounters)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

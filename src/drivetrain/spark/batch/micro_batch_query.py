@@ -23,10 +23,14 @@ from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.crash_points import CrashPoint, reached
+from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import require_whole
+from drivetrain.runtime.channel.segments import MessageLossError
+from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
 from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending
+from drivetrain.spark.batch.branches import channel_store
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
 from drivetrain.spark.batch.offset_log import clear_unfinished, next_watermark_ms
 from drivetrain.spark.batch.pipeline import BatchPipeline
@@ -39,6 +43,7 @@ from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.checkpoints.publishing import RollingSinks
 from drivetrain.spark.prepare.trunk import CLOCK
+from drivetrain.spark.session.spark_errors import translated
 
 REPORT_S = 2.0
 LOOK_S = 0.25
@@ -81,6 +86,8 @@ class MicroBatchQuery(FragmentQuery):
         for id, first in self.inputs.unread().items():
             require_whole(self.inputs.logs[id], first)
         self._recover()
+        for store in self.branches.stores.values():
+            self._begin_channel(store)
         self.clock.publish_known(clock_of(next_watermark_ms(self.checkpoint)), str(self.directory / CLOCK))
         clear_unfinished(self.checkpoint)
         self._trimming.note_needed()
@@ -125,14 +132,20 @@ class MicroBatchQuery(FragmentQuery):
     def _note_version_after(self, batch_id: int) -> None:
         """Note which versions may run a batch that has ended without a commit.
 
-        One that was stopped midway is like one that a crash interrupted: outputs may have it already.
+        One that was stopped midway, or whose input was lost, is like one that a crash interrupted: outputs
+        may have it already.
         """
         if self.versions is None:
             return
         if not self._has_version:
             self.versions.not_begun(batch_id)
-        elif not self._is_stopping:
+        elif not (self._is_stopping or self._has_lost_input):
             self.versions.failed(batch_id)
+
+    @property
+    def _has_lost_input(self) -> bool:
+        """Whether the batch has ended because messages of its input were lost, which will be repaired."""
+        return self.error is not None and isinstance(translated(self.error), MessageLossError)
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():
@@ -146,15 +159,36 @@ class MicroBatchQuery(FragmentQuery):
         self._has_version = True
         reached(CrashPoint.VERSION_NOTED)
         if chosen.branches is not self.branches:
-            self.go_over(chosen)
+            for store in self.go_over(chosen):
+                self._begin_channel(store)
+                self.flow.adds(self._id_of(store), store)
 
-    def go_over(self, chosen: BranchSet) -> None:
-        """Have other branches behind the trunk from the next batch on; none runs meanwhile."""
+    def go_over(self, chosen: BranchSet) -> list[ChannelStore]:
+        """Have other branches behind the trunk from the next batch on; none runs meanwhile.
+
+        Returns the channels that the fragment did not write before; they have to begin.
+        """
+        stores, wanted = self.branches.stores, chosen.plan.outputs(chosen.fragment.id)
+        added = [channel.id for channel in wanted if channel.id not in stores]
+        for id in stores.keys() - {channel.id for channel in wanted}:
+            self.flow.drops(id)
+            del stores[id]
         self.plan, self.fragment, self.branches = chosen.plan, chosen.fragment, chosen.branches
         for part in (self.clock, self.steps, self.flow):
             part.go_over(chosen.plan, chosen.fragment)
         self.rolling = RollingSinks(self.branches.sinks.values(), self._released)
         self.pipeline = self._made_pipeline()
+        for id in added:
+            stores[id] = channel_store(self.plan, self.branches.context.rundir, self.fragment.id, id)
+        return [stores[id] for id in added]
+
+    def _begin_channel(self, store: ChannelStore) -> None:
+        """Begin a channel that was added while the application ran, unless it has begun."""
+        newest_ms = None if self.versions is None else self.versions.newest_ms()
+        ChannelBeginning(store.uri).begin(store, self.batch_id, self.clock_ms, newest_ms)
+
+    def _id_of(self, store: ChannelStore) -> str:
+        return next(id for id, known in self.branches.stores.items() if known is store)
 
     def _run_batch(self, df: DataFrame, batch_id: int, times: BatchTimes) -> None:
         outcome = self.pipeline.run(

@@ -64,7 +64,8 @@ class QueryProgress:
         """Called for each committed batch with the messages taken of a channel: id, offsets, messages."""
         self.blocked_by: str | None = None
         """The subscriber whose full window the fragment waits for."""
-        self._newest_ms: int | None = None  # of the rows from a source, in the trunk's watermark
+        self.newest_ms: int | None = None
+        """The largest timestamp of the rows from a source, in the trunk's watermark."""
         producers = {c.id: c.producer_fragment for c in plan.channels}
         self._watches = {
             id: ChannelWatch(id, producers[id], fragment.id, store) for id, store in readers.items()
@@ -123,10 +124,10 @@ class QueryProgress:
             self._noted(watch.look(positions[id], clock_ms)) for id, watch in self._watches.items()
         )
         of_channels = [w.newest_taken_ms for w in self._watches.values()]
-        taken = [self._newest_ms, *newest_ms.values(), *of_channels]
+        taken = [self.newest_ms, *newest_ms.values(), *of_channels]
         newest = max((ms for ms in taken if ms is not None), default=None)
         figures = self.figures.look(
-            batch_id, max((ms for ms in of_channels if ms is not None), default=self._newest_ms), silent
+            batch_id, max((ms for ms in of_channels if ms is not None), default=self.newest_ms), silent
         )
         delay_ms = None
         if newest is not None and clock_ms is not None and clock_ms < FINAL_CLOCK_MS - 1:
@@ -155,8 +156,8 @@ class QueryProgress:
         if text is None:
             return
         ms = clock_of(parse_watermark(text))
-        if ms is not None and ms < FINAL_CLOCK_MS and (self._newest_ms is None or ms > self._newest_ms):
-            self._newest_ms = ms
+        if ms is not None and ms < FINAL_CLOCK_MS and (self.newest_ms is None or ms > self.newest_ms):
+            self.newest_ms = ms
 
     def _rows_since(self, id: str, offset: str | None) -> int:
         """How many rows a source that counts rows has delivered since the last call."""

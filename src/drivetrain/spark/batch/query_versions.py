@@ -21,6 +21,7 @@ Called by `micro_batch_query`; `spark.run.live_changes` chooses the wanted set.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +56,8 @@ class QueryVersions:
         self._record: Final = record
         self._replay_until: Final = replay_until
         self._began: dict[int, int] = {}
+        self.newest_ms: Callable[[], int | None] = _nothing
+        """The largest timestamp that messages before the fragment's next batch may have; None: unknown."""
 
     def want(self, wanted: BranchSet) -> None:
         """Have the query go over to a set before its next batch."""
@@ -106,3 +109,7 @@ class QueryVersions:
     def _is_bound(self, batch_id: int) -> bool:
         """Whether an output may have something of a batch from before this query."""
         return batch_id <= self._replay_until and self._record.version_of(batch_id) is not None
+
+
+def _nothing() -> None:
+    """Nothing is known of timestamps."""

@@ -59,7 +59,7 @@ class Trimming:
             return
         self._trimmed_s = now_s
         with suppress(MessageLossError):
-            for store in self._stores.values():
+            for store in list(self._stores.values()):  # a change of the application adds and drops some
                 positions = store.held()
                 if positions:
                     store.trim(positions)
@@ -72,6 +72,6 @@ class Trimming:
     def note_needed(self) -> None:
         """Record in every input which entries this fragment would need to repair its channels."""
         if self._stores:
-            needed = needed_input(self._checkpoint, self._trunk.inputs, self._stores.values())
+            needed = needed_input(self._checkpoint, self._trunk.inputs, list(self._stores.values()))
             for id, store in self._inputs.items():
                 store.record_need(self._fragment, needed.get(id, 0))

@@ -28,12 +28,15 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     CheckpointEvent,
     CheckpointHost,
     CheckpointMade,
+    FragmentsOfCheckpoints,
     WantCheckpoint,
 )
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.checkpoints.restoring import mark_damaged
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drivetrain.runtime.actor_thread import ActorThread
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.run.execution import Execution
@@ -56,7 +59,7 @@ class RunCheckpoints:
         self._book: Final = execution.checkpoints
         self._rundir: Final = execution.rundir
         self._files: Final = CheckpointFiles(execution.rundir.home)
-        self._has_sources: Final = [id for id, query in queries.items() if query.trunk.sources]
+        self._has_sources = _with_sources(queries)
         self.are_made: Final = execution.context.transactional
         """Whether checkpoints are made continually."""
         self.figures: CheckpointFigures | None = None
@@ -76,6 +79,11 @@ class RunCheckpoints:
             lambda: CheckpointActor(queries, host, config, periodic=self.are_made), "checkpoints"
         )
         self._book.answer = lambda event: thread.tell(self._actor, CheckpointEvent(event))
+
+    def changed(self, queries: Mapping[str, FragmentQuery]) -> None:
+        """These fragments take part from now on: the application has changed while it runs."""
+        self._has_sources = _with_sources(queries)
+        self._thread.tell(self._actor, FragmentsOfCheckpoints(frozenset(queries)))
 
     def wait_made(self, timeout_ms: int) -> CheckpointRecord:
         """Make a checkpoint now and wait for it; raises UnavailableError if it is not made in time."""
@@ -123,3 +131,7 @@ class RunCheckpoints:
 
     def _take_figures(self, figures: CheckpointFigures) -> None:
         self.figures = figures
+
+
+def _with_sources(queries: Mapping[str, FragmentQuery]) -> list[str]:
+    return [id for id, query in queries.items() if query.trunk.sources]

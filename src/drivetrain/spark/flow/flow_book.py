@@ -12,7 +12,7 @@ clock; the wall clock only gives the age of entries that an earlier process stor
 Invariants:
 
 1. A batch begins only when no window of the fragment's channels is full and none of them keeps too much.
-   Channels that have ended are exempt: their subscriber may have ended, too.
+   Channels that have ended are exempt, and those whose subscriber has left or has ended.
 2. A waiting thread returns as soon as it is asked to give up.
 3. An end of a channel is that of the fragment's newest attempt: it is replaced when a query starts.
 
@@ -81,7 +81,7 @@ class _Producing:
     sender: FlowSender
     retention: Retention
     has_ended: bool = False
-    """Whether the log contains the final clock: no messages follow, and the producer never waits."""
+    """Whether the producer never waits: the log contains the final clock, or nobody reads it any more."""
     blocked_s: float | None = None
     blocked_before_s: float = 0.0
     """How long it was blocked until it went on the last time."""
@@ -163,7 +163,9 @@ class FlowBook:
     def appended(self, channel: str, *, last: bool = False) -> None:
         """The query has appended to the channel; `last` when nothing will follow."""
         with self._news:
-            end = self._producing[channel]
+            end = self._producing.get(channel)
+            if end is None:
+                return  # it was dropped at this moment
             now_ms = self._now_ms()
             for number in range(end.sender.end, end.store.length()):
                 entry = end.store.entry(number)
@@ -175,8 +177,24 @@ class FlowBook:
     def trimmed(self, channel: str) -> None:
         """Entries of the channel were deleted."""
         with self._news:
-            end = self._producing[channel]
+            end = self._producing.get(channel)
+            if end is None:
+                return
             end.retention.trimmed(min(end.store.start(), end.retention.end))
+            self._news.notify_all()
+
+    def drops(self, channel: str) -> None:
+        """The query does not write the channel any more: another version of its fragment runs."""
+        with self._news:
+            self._producing.pop(channel, None)
+            self._news.notify_all()
+
+    def is_left(self, channel: str) -> None:
+        """The subscriber of a channel is gone, or is about to go: its producer waits for it no more."""
+        with self._news:
+            end = self._producing.get(channel)
+            if end is not None:
+                end.has_ended = True
             self._news.notify_all()
 
     def wait_room(

@@ -62,12 +62,20 @@ class QueryFlow:
         self._read = dict.fromkeys(readers, 0)
 
     def go_over(self, plan: Plan, fragment: Fragment) -> None:
-        """Another version of the branches runs from now on, with the same channels."""
+        """Another version of the branches runs from now on; `adds` and `drops` tell of its channels."""
         self._plan, self._counts = plan, _reads_all(plan, fragment)
+
+    def adds(self, id: str, store: ChannelStore) -> None:
+        """The running query writes a channel from its next batch on."""
+        self._book.produces(self._plan.channel(id), store)
+
+    def drops(self, id: str) -> None:
+        """The running query does not write a channel any more."""
+        self._book.drops(id)
 
     def begin(self, unread: Mapping[str, int]) -> None:
         """The query is about to start, at these entries of what it reads."""
-        for id, store in self._stores.items():
+        for id, store in list(self._stores.items()):
             self._book.produces(self._plan.channel(id), store)
         trusts = self._plan.delivery == AT_MOST_ONCE
         for id, store in self._readers.items():
@@ -81,11 +89,11 @@ class QueryFlow:
 
         Raises ChannelFullError if a channel keeps too much and is configured to fail then.
         """
-        self._book.wait_room(self._stores, given_up, self._blocked)
+        self._book.wait_room(list(self._stores), given_up, self._blocked)
 
     def blocked(self) -> Blocked:
         """For how long batches have waited for room; from any thread."""
-        found = {id: self._book.blocked_ms(id) for id in self._stores}
+        found = {id: self._book.blocked_ms(id) for id in list(self._stores)}
         return Blocked(
             {id: total for id, (total, _) in found.items() if total},
             max((now for _, now in found.values()), default=0),
@@ -93,12 +101,12 @@ class QueryFlow:
 
     def appended(self, *, last: bool = False) -> None:
         """Entries may have been appended to the channels that the query writes; `last` when none follow."""
-        for id in self._stores:
+        for id in list(self._stores):  # another thread may add or drop one
             self._book.appended(id, last=last)
 
     def trimmed(self) -> None:
         """Entries may have been deleted from the channels that the query writes."""
-        for id in self._stores:
+        for id in list(self._stores):
             self._book.trimmed(id)
 
     def loss(self) -> DrivetrainError | None:

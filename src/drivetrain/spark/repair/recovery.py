@@ -63,14 +63,15 @@ class Recovery:
         query.stop()
         versions = self._execution.versions
         id = query.fragment.id
+        context = self._execution.context_of(id)
         repair = Repair(
-            self._execution.context,
+            context,
             self._execution.engine,
             query.directory / "again",
             context_of=None if versions is None else versions.context_of,
             compiling=self._compiling,
             tell=self._tell,
-            skip=self._execution.plan.delivery == AT_MOST_ONCE,
+            skip=context.plan.delivery == AT_MOST_ONCE,
         )
         outgrown = isinstance(failure, PartitionsChangedError)
         if outgrown or (yield from repair.mend(id, query.inputs.unread())):

@@ -45,9 +45,10 @@ import msgspec
 
 from drivetrain.core.channel.channel_log import NO_BATCH, Entry, FragmentId, Segment, TrimmedError
 from drivetrain.core.channel.lost_entries import lost_batches
-from drivetrain.core.clock.time_bounds import NO_CLOCK_MS
+from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, NO_CLOCK_MS
 from drivetrain.core.plan.plan import PlannedChannel
 from drivetrain.errors import UserError
+from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import LossRecord, loss_record, record
 from drivetrain.runtime.channel.segments import REMADE, MessageLossError, verified
 from drivetrain.runtime.channel.store import ChannelStore
@@ -254,13 +255,27 @@ class Repair:
         """
         if tells_only_at_end(self._plan, channel.producer_fragment):
             return 0
+        if ChannelBeginning(store.uri).is_open(store, newest):
+            return 0
         for number in reversed(numbers):
             try:
-                missing = newest - store.read_entry(number).batch_id
+                entry = store.read_entry(number)
             except (TrimmedError, MessageLossError):
                 continue
+            missing = self._last_written(channel, newest, entry) - entry.batch_id
             return max(0, missing - (numbers[-1] - number))
         return max(0, newest - max(numbers, default=-1))
+
+    def _last_written(self, channel: PlannedChannel, newest: int, last: Entry) -> int:
+        """The last batch of a producer that is in a channel: later versions of it may not write there."""
+        if last.clock_ms >= FINAL_CLOCK_MS:
+            return last.batch_id
+        while self._context_of is not None and newest > last.batch_id:
+            plan = self._context_of(channel.producer_fragment, newest).plan
+            if any(known.id == channel.id for known in plan.channels):
+                break
+            newest -= 1
+        return newest
 
     def _committed(self, channel: PlannedChannel) -> int:
         return committed(self._context.rundir.fragment(channel.producer_fragment) / "checkpoint")

@@ -35,7 +35,7 @@ from drivetrain.spark.prepare.opened_sinks import open_sinks, refuse_shared_targ
 from drivetrain.spark.prepare.replay_filter import replay_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from drivetrain.api.graph import Graph
     from drivetrain.runtime.run_directory import RunDirectory
@@ -85,6 +85,8 @@ class ApplicationVersions:
         self.in_force: LoadedVersion = LoadedVersion(record, execution.context, dict(execution.sinks))
         self._loaded: Final = {record.number: self.in_force}
         self._compiling: Final = threading.Lock()
+        self.newest_ms: Callable[[str], int | None] = _unknown
+        """The largest timestamp that messages of a fragment may have by now; None: unknown."""
 
     # -- versions --------------------------------------------------------------------------------------
 
@@ -101,7 +103,9 @@ class ApplicationVersions:
             own.config,
             run_id=own.run_id,
             replay=replay_in(graph, own.rundir.life),
-            schemas=dict(own.schemas),
+            schemas={
+                id: own.schemas[id] for id in _channels(own.plan) & _channels(plan) & own.schemas.keys()
+            },
             tables={id: df for id, df in own.tables.items() if id in same},
             transactional=own.transactional,
         )
@@ -156,6 +160,8 @@ class ApplicationVersions:
         number = compiled.record.number
         own = BranchSet(number, query.plan, query.fragment, query.branches)
         query.versions = QueryVersions(noted, own, query.replay_until)
+        fragment = query.fragment.id
+        query.versions.newest_ms = lambda: self.newest_ms(fragment)  # set once all fragments are known
         last = noted.newest()
         if last is not None and last != number:
             earlier = self._earlier(last, compiled.record, query)
@@ -198,8 +204,9 @@ class ApplicationVersions:
                 query.counts,
             )
             for id, schema in branches.schemas().items():
-                carried = self.in_force.context.schemas[id]
-                if schema != carried:
+                carried = self.in_force.context.schemas.get(id)
+                version.context.schemas.setdefault(id, schema)
+                if carried is not None and schema != carried:
                     raise UserError(
                         f"the messages of channel {id} would have other columns",
                         where=f"fragment {fragment.id}",
@@ -225,6 +232,14 @@ class ApplicationVersions:
 
     def _is_untouched(self, fragment: str, number: int, own: GraphVersion) -> bool:
         return fragment not in touched(self._versions.version(number), own)
+
+
+def _channels(plan: Plan) -> set[str]:
+    return {channel.id for channel in plan.channels}
+
+
+def _unknown(_fragment: str) -> None:
+    """It is not known yet where to ask for timestamps."""
 
 
 def _same_processors(one: GraphVersion, other: GraphVersion) -> set[str]:

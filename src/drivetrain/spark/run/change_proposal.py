@@ -11,33 +11,40 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from drivetrain.api.sinks import FileSink
 from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
-from drivetrain.core.change.difference import difference, touched
+from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Change
 from drivetrain.errors import UserError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.run.starting_fragments import refuse_fragments
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
+    from drivetrain.core.plan.plan import Fragment
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.query_versions import BranchSet
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+
+Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
 
 
 @dataclass(frozen=True)
 class Proposal:
     """A change that was checked and compiled.
 
-    `taken` is set when the version is in force for every fragment, or could not be recorded.
+    `sets` are the branches of fragments that go over, `queries` the fragments that start, by id. `taken` is
+    set when the version is in force for every fragment, or could not be recorded.
     """
 
     loaded: LoadedVersion
@@ -45,6 +52,7 @@ class Proposal:
     made_how: Made
     code: bytes | None
     sets: Mapping[str, BranchSet]
+    queries: Mapping[str, FragmentQuery] = field(default_factory=dict)
     taken: threading.Event = field(default_factory=threading.Event)
 
 
@@ -56,9 +64,13 @@ def checked(
     code: bytes | None,
     made_how: Made,
     against: int,
+    *,
+    start: Start | None = None,
+    discards: bool = False,
 ) -> Proposal:
     """A change to a graph, checked, and compiled for the fragments that `drivers` drive, by id.
 
+    `start` makes the first query of a fragment that starts; without it none can start or go, as in a cluster.
     Raises what is wrong with it, see `LiveChanges.propose`.
     """
     before = versions.in_force
@@ -70,7 +82,14 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    found = difference(before.record, record, has_checkpoints=before.context.transactional)
+    has_checkpoints = before.context.transactional
+    found = difference(
+        before.record,
+        record,
+        has_checkpoints=has_checkpoints,
+        discards=discards,
+        in_cluster=start is None,
+    )
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -81,17 +100,27 @@ def checked(
     )
     record = msgspec.structs.replace(record, number=versions.rundir.versions.next_number(record))
     loaded = versions.load(record, graph)
-    record = msgspec.structs.replace(record, new_sinks=_new_sinks(versions, loaded))
+    change = live_change(before.record, record)
+    read = {channel for id in change.leaves for channel in before.record.channels(id)}
+    schemas = {id: before.context.schemas[id].jsonValue() for id in sorted(read)}
+    new_sinks = _new_sinks(versions, loaded)
+    record = msgspec.structs.replace(record, new_sinks=new_sinks, discards=discards, schemas=schemas)
     loaded = dataclasses.replace(loaded, record=record)
     _refuse_joint_publication(loaded)
     _refuse_taken_places(before, loaded)
     for id, sink in loaded.sinks.items():
         if before.sinks.get(id) is not sink:
             sink.validate()
-    change = Change(record.number, before.record.number, touched(before.record, record))
-    here = sorted(change.touched & drivers.keys())
-    sets = {id: versions.branch_set(loaded, changing_query(drivers, id)) for id in here}
-    return Proposal(loaded, change, made_how, code, sets)
+    change = live_change(before.record, record)
+    refuse_fragments(before, loaded, change)
+    sets: dict[str, BranchSet] = {}
+    queries: dict[str, FragmentQuery] = {}
+    for fragment in loaded.plan.fragments:  # in this order: a channel's columns are those of its producer
+        if fragment.id in change.starts and start is not None:
+            queries[fragment.id] = start(loaded, fragment)
+        elif fragment.id in change.touched & drivers.keys():
+            sets[fragment.id] = versions.branch_set(loaded, changing_query(drivers, fragment.id))
+    return Proposal(loaded, change, made_how, code, sets, queries)
 
 
 def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> MicroBatchQuery:

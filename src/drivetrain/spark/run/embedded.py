@@ -55,6 +55,7 @@ from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.control_answers import ControlAnswers
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
 from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
+from drivetrain.spark.run.fragment_changes import FragmentChanges
 from drivetrain.spark.run.fragment_driver import POLL_S, FragmentDriver
 from drivetrain.spark.run.live_changes import LiveChanges
 from drivetrain.spark.run.results import already_finished, as_compiled, result
@@ -223,11 +224,13 @@ def assembled(
     checkpoints = RunCheckpoints(execution, thread, queries)
     requests = SavepointRequests(rundir, _saving(rundir, checkpoints, clock))
     recovery = Recovery(execution, notices.append)
-    drivers = {
-        id: FragmentDriver(query, recovery, partial(checkpoints.can_go_back, id), begin)
-        for id, query in queries.items()
-    }
-    changes = LiveChanges(execution, drivers)
+
+    def drive(query: FragmentQuery) -> FragmentDriver:
+        return FragmentDriver(query, recovery, partial(checkpoints.can_go_back, query.fragment.id), begin)
+
+    drivers = {id: drive(query) for id, query in queries.items()}
+    fragments = FragmentChanges(execution, drivers, drive, clock, checkpoints)
+    changes = LiveChanges(execution, drivers, fragments)
     return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes)
 
 

@@ -81,7 +81,7 @@ class EmbeddedLoop:
     def start(self) -> None:
         """Start the queries, in topological order."""
         self.changes.resume()
-        for driver in self.drivers.values():
+        for driver in list(self.drivers.values()):
             self._tell_state(driver.query)
             driver.start()
             self._tell_state(driver.query)
@@ -94,15 +94,17 @@ class EmbeddedLoop:
         self._now_ms = now_ms
         if self._drained_by_ms is not None:
             return RunOutcome.STOPPED if self._has_stopped(self._drained_by_ms) else None
-        for driver in self.drivers.values():
-            self._look_after(driver)
+        for driver in list(self.drivers.values()):
+            if driver.fragment in self.drivers:  # the one before may have ended a trial, and this one with it
+                self._look_after(driver)
         self.changes.step()
-        is_over = all(driver.is_finished for driver in self.drivers.values())
+        is_over = all(driver.is_finished for driver in self.drivers.values()) and not self.changes.is_busy
         self._savepoints.look()
         if is_over and self.checkpoints.is_all_published() and not self._savepoints.is_busy:
             self._tell_checkpoints()
             return RunOutcome.FINISHED
         self._tell_checkpoints()
+        self._tell_left()
         self._tell_notices()
         if self._listener.stop_requested():
             self._begin_stop()
@@ -174,6 +176,14 @@ class EmbeddedLoop:
         if state is not query.state:
             self._reported[query.fragment.id] = (batch, query.state)
             self._listener.on_event(FragmentStateChanged(query.fragment.id, query.state))
+
+    def _tell_left(self) -> None:
+        """Report the fragments that are gone since the last step."""
+        for id in self._reported.keys() - self.drivers.keys():
+            del self._reported[id]
+            self._shown.pop(id, None)
+            left = FragmentStateChanged(id, FragmentState.STOPPED, "it has left the application")
+            self._listener.on_event(left)
 
     def _tell_checkpoints(self) -> None:
         figures = self.checkpoints.figures

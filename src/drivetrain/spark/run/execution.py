@@ -37,7 +37,6 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.connectors.opening import check_source
 from drivetrain.core.change.graph_version import GraphVersion, version_of
-from drivetrain.core.plan.delivery import EXACTLY_ONCE
 from drivetrain.core.plan.plan import Fragment, Plan
 from drivetrain.core.plan.realtime import require_realtime, with_how
 from drivetrain.errors import GraphError, UserError
@@ -45,7 +44,7 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.spark.batch.batch_limit import BatchLimit
-from drivetrain.spark.batch.branches import Branches
+from drivetrain.spark.batch.branches import Branches, channel_store
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
@@ -95,6 +94,8 @@ class Execution:
     """The version of the graph that it was prepared with; None where another process has prepared it."""
     versions: ApplicationVersions | None = None
     """The versions of the graph between which its fragments can go over, where that can be done."""
+    leaving: dict[str, CompileContext] = field(default_factory=dict)
+    """What fragments that leave the application are compiled with, by fragment."""
     _compiled: dict[str, tuple[str, FragmentQuery]] = field(default_factory=dict)
 
     @property
@@ -116,7 +117,7 @@ class Execution:
         before, query = self._compiled.pop(id, ("", None))
         if query is not None and counts is None and mark in (None, before):
             return self._with_versions(query)
-        context = self.context  # read once: a change may come into force meanwhile
+        context = self.context_of(id)  # read once: a change may come into force meanwhile
         known = {fragment.id: fragment for fragment in context.plan.fragments}
         if id not in known:
             raise GraphError(
@@ -127,6 +128,16 @@ class Execution:
                 "its settings only",
             )
         return self._with_versions(self._compile(context, known[id], counts or Counts()))
+
+    def context_of(self, fragment: str) -> CompileContext:
+        """What a fragment is compiled with now."""
+        return self.leaving.get(fragment) or self.context
+
+    def new_fragment(
+        self, context: CompileContext, sinks: Mapping[str, SinkWriter], fragment: Fragment
+    ) -> FragmentQuery:
+        """The first attempt of a fragment of a version that is not in force yet; raises as `fragment`."""
+        return self._compile(context, fragment, Counts(), sinks)
 
     def _with_versions(self, query: FragmentQuery) -> FragmentQuery:
         if self.versions is not None:
@@ -148,33 +159,37 @@ class Execution:
         """The schemas of the channels, as Spark's JSON, once all is compiled."""
         return {c.id: self.context.schemas[c.id].jsonValue() for c in self.plan.channels}
 
-    def _compile(self, context: CompileContext, fragment: Fragment, counts: Counts) -> FragmentQuery:
+    def _compile(
+        self,
+        context: CompileContext,
+        fragment: Fragment,
+        counts: Counts,
+        sinks: Mapping[str, SinkWriter] | None = None,
+    ) -> FragmentQuery:
         """Compile a fragment for the mode in which it runs; raises GraphError if that is impossible."""
+        if sinks is None:
+            sinks = self.sinks if self.versions is None else self.versions.of_context(context).sinks
         realtime, plan = context.realtime, context.plan
         hoped = with_how(plan, dict.fromkeys(plan.operators, "native"))
         if hoped.is_realtime(fragment.id):
             realtime.add(fragment.id)
-        query = self._compiled_for(context, fragment, counts)
+        query = self._compiled_for(context, fragment, counts, sinks)
         # Only now is it known which Python functions Spark runs natively.
         real = with_how(plan, {id: how for id, (how, _) in context.how.items()})
         require_realtime(real, fragment)
         if fragment.id in realtime and not real.is_realtime(fragment.id):
             realtime.discard(fragment.id)
-            query = self._compiled_for(context, fragment, counts)
+            query = self._compiled_for(context, fragment, counts, sinks)
         return query
 
-    def _compiled_for(self, context: CompileContext, fragment: Fragment, counts: Counts) -> FragmentQuery:
+    def _compiled_for(
+        self, context: CompileContext, fragment: Fragment, counts: Counts, sinks: Mapping[str, SinkWriter]
+    ) -> FragmentQuery:
         """Compile a trunk and, on no data, its branches, so that Spark checks every operator."""
         plan, rundir = context.plan, context.rundir
-        sinks = self.sinks if self.versions is None else self.versions.of_context(context).sinks
         with counts.user.active():
             trunk, compiled = self.engine.compile(context, fragment)
-        # Otherwise entries that a channel loses in a power cut are detected, and repaired or left out.
-        durable = plan.delivery == EXACTLY_ONCE
-        stores = {
-            c.id: ChannelStore(rundir.channel(c.id), fragment=fragment.id, durable=durable)
-            for c in plan.outputs(fragment.id)
-        }
+        stores = {c.id: channel_store(plan, rundir, fragment.id, c.id) for c in plan.outputs(fragment.id)}
         letters = ChannelStore(rundir.dead_letters(fragment.id), fragment=fragment.id)
         branches = Branches(context, fragment, compiled, sinks, stores, letters, counts)
         context.schemas.update(branches.schemas())

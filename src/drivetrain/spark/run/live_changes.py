@@ -32,7 +32,7 @@ from drivetrain.core.change.change_state import (
     show_end,
     underway,
 )
-from drivetrain.core.change.difference import touched
+from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import (
     BatchBegan,
@@ -45,6 +45,7 @@ from drivetrain.core.change.live_change import (
     Effect,
     Event,
     FragmentEnded,
+    LetLeave,
     LiveChange,
     Outcome,
     OutcomeRecorded,
@@ -52,6 +53,7 @@ from drivetrain.core.change.live_change import (
     RecordOutcome,
     RecordVersion,
     Stage,
+    StartFragment,
     TellEnd,
     UseVersion,
     VersionRecorded,
@@ -62,6 +64,7 @@ from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import Proposal, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.starting_fragments import started
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
     from drivetrain.spark.run.application_versions import ApplicationVersions
     from drivetrain.spark.run.execution import Execution
+    from drivetrain.spark.run.fragment_changes import FragmentChanges
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 
@@ -80,11 +84,14 @@ _LOOK_S: Final = 0.1
 class LiveChanges:
     """The changes of the application `execution`, whose fragments `drivers` drive, by id."""
 
-    def __init__(self, execution: Execution, drivers: Mapping[str, FragmentDriver]) -> None:
+    def __init__(
+        self, execution: Execution, drivers: Mapping[str, FragmentDriver], fragments: FragmentChanges
+    ) -> None:
         assert execution.versions is not None, "an application that cannot change"
         self.versions: Final[ApplicationVersions] = execution.versions
         self._execution: Final = execution
         self._drivers: Final = drivers
+        self._fragments: Final = fragments
         self._core: Final = LiveChange()
         self._wanted: dict[str, int] = {}
         self._proposal: Proposal | None = None  # of the change that is under way, unless it was resumed
@@ -94,6 +101,7 @@ class LiveChanges:
         self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
         self._given_up: int | None = None
         self._is_over = False
+        self._ended: Change | None = None  # the last change whose outcome is recorded
 
     # -- for any thread --------------------------------------------------------------------------------
 
@@ -103,11 +111,19 @@ class LiveChanges:
         return self._state
 
     def propose(
-        self, record: GraphVersion, graph: Graph, code: bytes | None, made_how: Made, against: int
+        self,
+        record: GraphVersion,
+        graph: Graph,
+        code: bytes | None,
+        made_how: Made,
+        against: int,
+        *,
+        discards: bool = False,
     ) -> int:
         """Check and compile a change; the number that its version gets when the loop takes it up.
 
-        `against` is the version that it was compared with. Raises ChangeUnderwayError, what keeps the
+        `against` is the version that it was compared with. With `discards` fragments that it takes away do
+        not process what they have. Raises ChangeUnderwayError, what keeps the
         application from changing (UserError), and whatever does not compile.
         """
         if self._is_over:
@@ -117,7 +133,8 @@ class LiveChanges:
         if not self._reserved.acquire(blocking=False):
             raise underway(self.state)
         try:
-            made = checked(self.versions, self._drivers, record, graph, code, made_how, against)
+            given = (self.versions, self._drivers, record, graph, code, made_how, against)
+            made = checked(*given, start=partial(started, self._execution), discards=discards)
             self._refuse_withdrawn(made)
         except BaseException:
             self._reserved.release()
@@ -163,10 +180,12 @@ class LiveChanges:
         self._withdrawn.resume()
         record = self.versions.in_force.record
         before = self._execution.rundir.versions.trial_of(record)
-        if before is None:
+        change = None if before is None else live_change(before, record)
+        self._fragments.resume(change)
+        if change is None:
             return
         self._reserved.acquire()
-        self._take(ChangeResumed(Change(record.number, before.number, touched(before, record))))
+        self._take(ChangeResumed(change))
         self._see_to_versions()
 
     def step(self) -> None:
@@ -180,6 +199,12 @@ class LiveChanges:
         if proposal is not None:
             proposal.taken.set()
         self._withdrawn.look()
+        self._fragments.look()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a fragment has yet to leave: until then the application has not finished."""
+        return self._fragments.is_busy
 
     def close(self) -> None:
         """The run ends: no change is taken any more."""
@@ -193,6 +218,8 @@ class LiveChanges:
         number = versions.running.number
         if number not in self._rolled_back and not self._end_trial(driver.fragment, versions, error):
             return False
+        if driver.fragment not in self._drivers:
+            return True  # it was new with the version, and has left
         driver.start_again(lambda query: self._execution.fragment(query.fragment.id, counts=query.counts))
         self._see_to_versions()
         return True
@@ -203,9 +230,12 @@ class LiveChanges:
         if change is None or self._core.stage is not Stage.ON_TRIAL or number != change.number:
             return False
         began = versions.began(number)
-        if began is None or fragment not in change.touched or not self._can_load(change.before):
+        if fragment not in change.touched or (began is None and fragment not in change.starts):
             return False
-        self._take(BatchBegan(fragment, began))
+        if not self._can_load(change.before):
+            return False
+        if began is not None:
+            self._take(BatchBegan(fragment, began))
         self._take(BatchFailed(fragment, why_it_failed(error)))
         return True
 
@@ -271,6 +301,13 @@ class LiveChanges:
                 self._record_version()
             case UseVersion(fragment, number):
                 self._wanted[fragment] = number
+            case StartFragment(fragment):
+                assert self._proposal is not None
+                self._fragments.start(self._proposal.queries[fragment])
+            case LetLeave(fragment, goes_back):
+                self._wanted.pop(fragment, None)
+                assert self._ended is not None
+                self._fragments.let_leave(fragment, self._ended, goes_back=goes_back)
             case RecordOutcome(change, outcome, fragment, why):
                 reached(CrashPoint.BEFORE_OUTCOME)
                 if outcome is Outcome.ROLLED_BACK:
@@ -278,12 +315,15 @@ class LiveChanges:
                     self._rolled_back.add(change.number)
                     self.versions.put_in_force(change.before)
                 else:
-                    self._execution.rundir.versions.note_ending(change.number, outcome)
+                    self._fragments.note_done(change)
+                self._ended = change
                 reached(CrashPoint.AFTER_OUTCOME)
                 self._take(OutcomeRecorded())
             case TellEnd() as ended:
                 number, change = self.versions.in_force.record.number, ended.change
                 how = (ended.outcome, ended.fragment, ended.why)
+                if ended.outcome is Outcome.ROLLED_BACK:
+                    self._fragments.go_back()
                 self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
                 self._proposal = None
                 self.versions.notices.append(show_end(ended))
@@ -302,6 +342,7 @@ class LiveChanges:
             return
         reached(CrashPoint.AFTER_VERSION)
         self.versions.recorded(proposal.loaded, record)
+        self._fragments.hold(proposal.change)
         self.versions.put_in_force(record.number)
         waits = ", ".join(sorted(proposal.change.touched))
         notice = f"version {record.number} is in force, and on trial until a batch of {waits}"

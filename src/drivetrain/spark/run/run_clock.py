@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.api.moments import moment_text
 from drivetrain.core.clock.clock_service import (
+    ClockedFragment,
     ClockPersisted,
     Effect,
     FragmentReported,
     FragmentRestarted,
+    FragmentsChanged,
     PersistClock,
     Stall,
     TellClock,
@@ -96,6 +98,13 @@ class RunClock:
         if self._reported.get(fragment) != report:
             self._reported[fragment] = report
             self._thread.tell(self._actor, ClockEvent(report))
+
+    def changed(self, fragments: tuple[ClockedFragment, ...]) -> None:
+        """The application consists of these fragments now, in topological order."""
+        known = {fragment.id for fragment in fragments}
+        for id in self._reported.keys() - known:
+            del self._reported[id]
+        self._thread.tell(self._actor, ClockEvent(FragmentsChanged(fragments)))
 
     def restarted(self, fragment: str, attempt: int) -> None:
         """A fragment starts again from its last committed batch."""

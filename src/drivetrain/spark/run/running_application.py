@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
+from drivetrain.api.graph_edits import Attach, attached, removed, replaced
 from drivetrain.api.moments import moment_ms
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import version_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivetrain.api.application import Application
+    from drivetrain.api.graph import Graph
     from drivetrain.core.change.change_state import ChangeState
     from drivetrain.spark.run.embedded import Running
     from drivetrain.spark.run.live_changes import LiveChanges
@@ -135,17 +137,59 @@ class RunningApplication:
         """The number of the version that runs; None before the first batch."""
         return None if self._changes is None else self._changes.versions.in_force.record.number
 
-    def update(self, application: Application, timeout: str = DEFAULT_TIMEOUT) -> int:
+    def update(
+        self, application: Application, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False
+    ) -> int:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
         `application` is the new graph, with the same name and settings. Raises UserError when it cannot
         change so, or nothing changes; ChangeUnderwayError while another change is under way;
         `RolledBackError` when the new code has failed and the application went back; UnavailableError
-        when the change has not ended `timeout` after its compilation; the change then continues.
+        when the change has not ended `timeout` after its compilation; the change then continues. A fragment
+        that goes processes what it has, unless with `discard`.
 
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
+        return self._changed(
+            timeout, lambda changes: _propose_application(changes, application, discards=discard)
+        )
+
+    def attach(self, attach: Attach, to: str, timeout: str = DEFAULT_TIMEOUT) -> int:
+        """Add what `attach(stream)` adds behind processor `to`; waits and raises as `update`.
+
+        >>> def watched(running: RunningApplication) -> int:
+        ...     return running.attach(lambda sales: sales.sink(sinks.console()), to="sales")
+        """
+        return self._edited(timeout, lambda graph: attached(graph, to, attach))
+
+    def remove(self, processor: str, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False) -> int:
+        """Remove a processor with everything that reads from it; waits and raises as `update`.
+
+        >>> def without_average(running: RunningApplication) -> int:
+        ...     return running.remove("average")
+        """
+        return self._edited(timeout, lambda graph: removed(graph, processor), discard=discard)
+
+    def replace(
+        self, processor: str, replace: Attach, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False
+    ) -> int:
+        """Put the stream that `replace(stream)` returns in place of a processor, which read that stream;
+        waits and raises as `update`.
+
+        >>> def dearer(running: RunningApplication) -> int:
+        ...     return running.replace("cheap", lambda sales: sales.filter("price > 10"))
+        """
+        return self._edited(timeout, lambda graph: replaced(graph, processor, replace), discard=discard)
+
+    def _edited(self, timeout: str, edit: Callable[[Graph], Graph], *, discard: bool = False) -> int:
+        def propose(changes: LiveChanges) -> int:
+            graph = edit(changes.versions.in_force.plan.graph)
+            return _propose_graph(changes, graph, discards=discard)
+
+        return self._changed(timeout, propose)
+
+    def _changed(self, timeout: str, propose: Callable[[LiveChanges], int]) -> int:
         from drivetrain.core.change.change_state import require_done
 
         wait_s = milliseconds(timeout, "timeout") / 1000
@@ -154,7 +198,7 @@ class RunningApplication:
         changes = self._changes
         if changes is None:
             raise UnavailableError("the application has not begun", remedy="try again")
-        number = _propose(changes, application)
+        number = propose(changes)
         return require_done(wait_ended(self._state_of(changes), number, wait_s))
 
     def _state_of(self, changes: LiveChanges) -> Callable[[], ChangeState]:
@@ -244,12 +288,9 @@ class _Listener:
         return self.is_asked_to_stop or self._listener.stop_requested()
 
 
-def _propose(changes: LiveChanges, application: Application) -> int:
+def _propose_application(changes: LiveChanges, application: Application, *, discards: bool) -> int:
     """Propose another graph of the application that this process runs; see `LiveChanges.propose`."""
-    versions = changes.versions
-    graph, own = application.graph(), versions.in_force.context
-    ship(graph)
-    record = version_of(configured_plan(graph, own.config), fingerprint)
+    own = changes.versions.in_force.context
     if application.naming_settings != own.rundir.settings:
         raise UserError(
             "other settings make it another application",
@@ -257,4 +298,12 @@ def _propose(changes: LiveChanges, application: Application) -> int:
             got=str(application.naming_settings),
             remedy="build the application with the settings of the one that runs",
         )
-    return changes.propose(record, graph, code_if_possible(graph), "update", versions.in_force.record.number)
+    return _propose_graph(changes, application.graph(), discards=discards)
+
+
+def _propose_graph(changes: LiveChanges, graph: Graph, *, discards: bool) -> int:
+    in_force = changes.versions.in_force
+    ship(graph)
+    record = version_of(configured_plan(graph, in_force.context.config), fingerprint)
+    code, against = code_if_possible(graph), in_force.record.number
+    return changes.propose(record, graph, code, "update", against, discards=discards)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from drivetrain.config.references import scrubbed
 from drivetrain.core.change.live_change import Change, Outcome
 from drivetrain.errors import DrivetrainError
+from drivetrain.runtime.graph_versions import HowItLeaves
 from drivetrain.spark.checkpoints.publishing import abort_after
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class WithdrawnSinks:
         """Record that an application goes back from a version, with its new sinks."""
         version = self._versions.in_force
         new = version.record.new_sinks
-        self._stored.note_ending(change.number, Outcome.ROLLED_BACK, fragment, why, to_remove=new)
+        leaving: dict[str, HowItLeaves] = dict.fromkeys(change.starts, "is discarded")
+        ending = (change.number, Outcome.ROLLED_BACK, fragment, why)
+        self._stored.note_ending(*ending, to_remove=new, leaving=leaving)
         self._waiting += [(version, id) for id in new]
 
     def find(self) -> None:
@@ -81,7 +84,10 @@ class WithdrawnSinks:
         """Remove what can be removed now."""
         waiting, self._waiting = self._waiting, []
         for version, id in waiting:
-            driver = self._drivers[version.plan.fragment_of(id).id]
+            driver = self._drivers.get(version.plan.fragment_of(id).id)
+            if driver is None:  # the fragment was new, too, and is stopped
+                self._remove(version, id)
+                continue
             query, versions = driver.query, driver.query.versions
             if not query.turn.acquire(blocking=False):
                 self._waiting.append((version, id))

@@ -1,0 +1,37 @@
+"""`drivetrain attach`: adds processors behind one of an application that runs here.
+
+Called by `cli.main`. Needs no Java.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drivetrain.api.graph_edits import attached
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption
+from drivetrain.cli.changing import DryRunOption, TimeoutOption, YesOption
+from drivetrain.cli.cluster_access import AppArgument
+from drivetrain.cli.graph_edit import GraphEdit
+from drivetrain.code.application_file import load_function
+
+
+def attach_command(
+    app: AppArgument,
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="A Python file with a function attach(stream), or FILE:NAME."),
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="PROCESSOR", help="The processor to read from.")],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    timeout: TimeoutOption = "1 min",
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add processors to an application that runs here, behind PROCESSOR, as the function in FILE says."""
+    edit = GraphEdit(yes, dry_run, timeout, sets, config_file, state_dir, as_json)
+    edit.perform(app, lambda graph: attached(graph, to, load_function(file, "attach")))

@@ -1,0 +1,33 @@
+"""`drivetrain remove`: removes a processor of an application that runs here, and what hangs behind it.
+
+Called by `cli.main`. Needs no Java.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drivetrain.api.graph_edits import removed
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption
+from drivetrain.cli.changing import DiscardOption, DryRunOption, TimeoutOption, YesOption
+from drivetrain.cli.cluster_access import AppArgument
+from drivetrain.cli.graph_edit import GraphEdit
+
+
+def remove_command(
+    app: AppArgument,
+    processor: Annotated[str, typer.Argument(metavar="PROCESSOR", help="The processor to remove.")],
+    discard: DiscardOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    timeout: TimeoutOption = "1 min",
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove PROCESSOR from an application that runs here, with everything that reads from it."""
+    edit = GraphEdit(yes, dry_run, timeout, sets, config_file, state_dir, as_json, discard)
+    edit.perform(app, lambda graph: removed(graph, processor))

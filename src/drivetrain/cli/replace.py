@@ -1,0 +1,38 @@
+"""`drivetrain replace`: puts other processors in the place of one of an application that runs here.
+
+Called by `cli.main`. Needs no Java.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drivetrain.api.graph_edits import replaced
+from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption
+from drivetrain.cli.changing import DiscardOption, DryRunOption, TimeoutOption, YesOption
+from drivetrain.cli.cluster_access import AppArgument
+from drivetrain.cli.graph_edit import GraphEdit
+from drivetrain.code.application_file import load_function
+
+
+def replace_command(
+    app: AppArgument,
+    processor: Annotated[str, typer.Argument(metavar="PROCESSOR", help="The processor to replace.")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="A Python file with a function replace(stream), or FILE:NAME."),
+    ],
+    discard: DiscardOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    timeout: TimeoutOption = "1 min",
+    sets: SetOption = None,
+    config_file: ConfigOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace PROCESSOR of an application that runs here by what the function in FILE returns."""
+    edit = GraphEdit(yes, dry_run, timeout, sets, config_file, state_dir, as_json, discard)
+    edit.perform(app, lambda graph: replaced(graph, processor, load_function(file, "replace")))

@@ -1,0 +1,60 @@
+"""Which windows of a fragment are whole that was added while the application ran.
+
+Problem: a fragment that starts in the middle of a stream has only a part of the messages of the windows that
+have begun by then. Their results would be wrong, and look like others.
+
+Design: a channel that was added notes the largest timestamp that its producer's messages may have had before
+(`runtime.channel.beginning`). A window that starts at or before it is not whole. Results of such windows are
+left out of what the fragment gives; they can be recognised by their timestamp, a window's last instant. Where
+a new fragment reads another new one, a window is not whole either if a window that is left out belongs to it.
+
+Only tumbling and sliding windows are left out: a session's beginning is not in its result, and other state
+has no windows. Nothing is known of timestamps that are assigned after the channel.
+
+Called by `branch_frames` and `spark.run.fragment_changes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.runtime.channel.beginning import ChannelBeginning
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.run_directory import RunDirectory
+
+_FIXED = ("tumbling", "sliding")
+
+
+def window_size_ms(plan: Plan, fragment: Fragment) -> int | None:
+    """The size of the windows of a fragment, in ms; None if it has no windows of a fixed size."""
+    if fragment.stateful is None:
+        return None
+    window = plan.graph.nodes[fragment.stateful].operation.grouping_window
+    return window.size_ms if window is not None and window.kind in _FIXED else None
+
+
+def is_late(plan: Plan, fragment: str, rundir: RunDirectory) -> bool:
+    """Whether a fragment, or one before it, was added while the application ran."""
+    channels = [c for c in plan.channels if c.consumer_fragment == fragment]
+    return any(ChannelBeginning(rundir.channel(channel.id)).is_late for channel in channels)
+
+
+def first_whole_ms(plan: Plan, fragment: str, rundir: RunDirectory) -> int | None:
+    """The time up to which a fragment's messages may lack some: windows are whole that start after it.
+
+    None: it lacks none, or nothing is known of timestamps. Raises InputError for a damaged file.
+    """
+    bounds: list[int] = []
+    for channel in (c for c in plan.channels if c.consumer_fragment == fragment):
+        begins = ChannelBeginning(rundir.channel(channel.id)).read()
+        if begins is None:
+            continue
+        if begins.newest_ms is not None:
+            bounds.append(begins.newest_ms)
+        before_ms = first_whole_ms(plan, channel.producer_fragment, rundir)
+        if before_ms is not None:
+            producer = next(f for f in plan.fragments if f.id == channel.producer_fragment)
+            bounds.append(before_ms + (window_size_ms(plan, producer) or 0))
+    return max(bounds, default=None)

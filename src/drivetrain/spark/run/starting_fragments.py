@@ -1,0 +1,56 @@
+"""Fragments that a change starts: whether they can, and their first queries.
+
+Invariants:
+
+1. A fragment that starts finds nothing of an earlier one of its name, and none of that name runs.
+
+Called by `change_proposal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivetrain.connectors.opening import check_source
+from drivetrain.errors import UserError
+
+if TYPE_CHECKING:
+    from drivetrain.core.change.live_change import Change
+    from drivetrain.core.plan.plan import Fragment
+    from drivetrain.spark.batch.fragment_query import FragmentQuery
+    from drivetrain.spark.run.application_versions import LoadedVersion
+    from drivetrain.spark.run.execution import Execution
+
+
+def refuse_fragments(before: LoadedVersion, loaded: LoadedVersion, change: Change) -> None:
+    """Raise UserError when a change starts or takes away fragments that it cannot."""
+    if not (change.starts or change.leaves):
+        return
+    if before.plan.latency != "micro-batch":
+        raise UserError(
+            "no fragment can start or go in an application of low latency while it runs",
+            where=", ".join((*change.starts, *change.leaves)),
+            got=f'latency "{before.plan.latency}"',
+            remedy="run it with --fresh, or with another name",
+        )
+    stored = before.context.rundir.versions
+    leaving = {id for _, id, _ in stored.leaving()}
+    again = sorted(leaving.intersection(change.starts))
+    if again:
+        raise UserError(
+            "fragments of these names are still leaving the application",
+            where=", ".join(again),
+            remedy="try again once they have left: a notice says so; they start anew then",
+        )
+
+
+def started(execution: Execution, loaded: LoadedVersion, fragment: Fragment) -> FragmentQuery:
+    """The first query of a fragment, compiled, with its place; raises what is wrong with it."""
+    record = loaded.record
+    for id in record.sources(fragment.id):
+        source = loaded.plan.graph.nodes[id].operation.any_source
+        assert source is not None
+        check_source(source)
+    places = execution.rundir.places
+    places.prepare(fragment.id, record.channels(fragment.id), record.sources(fragment.id))
+    return execution.new_fragment(loaded.context, loaded.sinks, fragment)

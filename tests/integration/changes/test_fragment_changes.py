@@ -1,0 +1,192 @@
+"""Fragments that start in, and leave, an application while messages flow, on real Spark.
+
+The application marks every message with the version that took it. A model counts the messages of the versions
+that have the window, by two hours; what the window's sink shows is compared with that, exactly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from harness import Harness
+from shop import Feed, Stream, marks, program, rows, shop, wait_until
+
+from drivetrain import start
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_state import RolledBackError
+from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.live_change import Outcome
+from drivetrain.core.plan.planner import plan
+from drivetrain.crash_points import VARIABLE, CrashPoint
+from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.runtime.control_requests import ask_change
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.run.running_application import RunningApplication
+
+TIMEOUT = "5 min"
+OF_A_WINDOW = 4
+"""Messages in two hours."""
+
+
+def of_state(drive: Harness) -> RunDirectory:
+    return RunDirectory(str(drive.directory / "state"), "shop", {})
+
+
+def window_of(n: int) -> int:
+    return n // OF_A_WINDOW
+
+
+def modelled(versions: dict[int, int], span: set[int]) -> Counter[int]:
+    """The messages in each window that a fragment shows which only the versions of `span` have.
+
+    Its first window is the first one that starts after every message before.
+    """
+    taken = [n for n, version in versions.items() if version in span]
+    before = [n for n in versions if n < min(taken)]
+    first = window_of(max(before)) + 1 if before else 0
+    return Counter(window_of(n) for n in taken if window_of(n) >= first)
+
+
+def shown(drive: Harness) -> Counter[int]:
+    """What the window's sink shows: the count of each window, each once."""
+    found = [(window_of(row["last"]), row["n"]) for row in rows(drive.directory / "pairs")]
+    assert len(dict(found)) == len(found), "a window is shown twice"
+    return Counter(dict(found))
+
+
+def is_gone(drive: Harness) -> bool:
+    state = of_state(drive).path
+    return not (state / "fragments" / "pairs").exists() and not (state / "channels" / "read--pairs").exists()
+
+
+def taken_all(drive: Harness, feed: Feed, running: RunningApplication) -> dict[int, int]:
+    """Wait until every message was taken; which version took it."""
+    wait_until(lambda: len(marks(drive.directory)) == feed.count, lambda: running.is_running)
+    return marks(drive.directory)
+
+
+def test_a_window_starts_and_leaves_while_messages_flow_and_counts_what_its_versions_took(
+    drive: Harness,
+) -> None:
+    feed = Feed(drive.directory)
+    feed.put(9)
+    with start(shop(drive.directory, 1), drive.config()) as running, Stream(feed, 1.0) as stream:
+        wait_until(lambda: len(marks(drive.directory)) >= 9, lambda: running.is_running)
+        assert running.update(shop(drive.directory, 2, pairs=True), TIMEOUT) == 2
+        wait_until(lambda: len(shown(drive)) >= 2, lambda: running.is_running)
+        assert running.update(shop(drive.directory, 3), TIMEOUT) == 3
+        wait_until(lambda: is_gone(drive), lambda: running.is_running)
+        until_3 = {n: version for n, version in marks(drive.directory).items() if version < 3}
+        assert shown(drive) == modelled(until_3, {2})
+        assert running.update(shop(drive.directory, 4, pairs=True), TIMEOUT) == 4
+        with pytest.raises(UserError, match="nothing changes"):
+            running.update(shop(drive.directory, 4, pairs=True), TIMEOUT)
+        wait_until(lambda: len(shown(drive)) >= len(modelled(until_3, {2})) + 2, lambda: running.is_running)
+        stream.is_over.set()
+        stream.thread.join()
+        versions = taken_all(drive, feed, running)
+        again = modelled(versions, {4})
+        fired = {window: n for window, n in again.items() if window < window_of(feed.count - 1)}
+        wanted = modelled(versions, {2}) + Counter(fired)
+        wait_until(lambda: len(shown(drive)) >= len(wanted), lambda: running.is_running)
+        running.stop()
+        running.wait(TIMEOUT)
+    assert shown(drive) == wanted
+    assert {row["n"] for row in rows(drive.directory / "hourly")} == {2}, "the other fragment went on"
+
+
+def test_a_window_whose_code_fails_is_rolled_back_and_nothing_of_it_stays(drive: Harness) -> None:
+    feed = Feed(drive.directory)
+    feed.put(6)
+    rundir = of_state(drive)
+    with start(shop(drive.directory, 1), drive.config()) as running, Stream(feed, 1.0) as stream:
+        wait_until(lambda: len(marks(drive.directory)) >= 6, lambda: running.is_running)
+        with pytest.raises(RolledBackError, match="version 2 has failed") as failed:
+            running.update(shop(drive.directory, 2, fails=True, pairs=True), TIMEOUT)
+        assert "cannot be marked" in str(failed.value.user_traceback)
+        wait_until(lambda: is_gone(drive), lambda: running.is_running)
+        stream.is_over.set()
+        stream.thread.join()
+        versions = taken_all(drive, feed, running)
+        running.stop()
+        running.wait(TIMEOUT)
+    assert set(versions.values()) == {1}
+    assert not shown(drive), "a window of a version that failed is shown"
+    ending = rundir.versions.ending(2)
+    assert ending is not None
+    assert (ending.outcome, dict(ending.leaving)) == (Outcome.ROLLED_BACK, {})
+
+
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_VERSION, CrashPoint.CHANNEL_BEGINS])
+def test_after_a_kill_while_a_window_starts_it_takes_every_message_of_its_version(
+    drive: Harness, point: CrashPoint
+) -> None:
+    feed = Feed(drive.directory)
+    feed.put(9)
+    kill_at(drive, feed, point, from_pairs=False)
+    with start(shop(drive.directory, 2, pairs=True), drive.config()) as running:
+        feed.put(12)
+        versions = taken_all(drive, feed, running)
+        fired = {w: n for w, n in modelled(versions, {2}).items() if w < window_of(feed.count - 1)}
+        wait_until(lambda: len(shown(drive)) >= len(fired), lambda: running.is_running)
+        running.stop()
+        running.wait(TIMEOUT)
+    assert shown(drive) == Counter(fired)
+    assert fired
+
+
+@pytest.mark.parametrize("point", [CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES])
+def test_after_a_kill_while_a_window_leaves_it_goes_on_leaving(drive: Harness, point: CrashPoint) -> None:
+    feed = Feed(drive.directory)
+    feed.put(9)
+    kill_at(drive, feed, point, from_pairs=True)
+    with start(shop(drive.directory, 2), drive.config()) as running:
+        wait_until(lambda: is_gone(drive), lambda: running.is_running)
+        feed.put(3)
+        versions = taken_all(drive, feed, running)
+        running.stop()
+        running.wait(TIMEOUT)
+    assert shown(drive) == modelled(versions, {1})
+
+
+def kill_at(drive: Harness, feed: Feed, point: CrashPoint, *, from_pairs: bool) -> None:
+    """Run version 1 in a process of its own, with the window or without, and change to version 2, which is
+    the other way round; the process dies at a point."""
+    rundir = of_state(drive)
+    process = killed_at(program(drive.directory, 1, pairs=from_pairs), drive, point)
+    try:
+        wait_until(lambda: len(marks(drive.directory)) == 9, lambda: process.poll() is None)
+        graph = shop(drive.directory, 2, pairs=not from_pairs).graph()
+        try:
+            ask_change(rundir, version_of(plan(graph), fingerprint), graph_as_code(graph), against=1)
+        except DrivetrainError as error:
+            assert isinstance(error, UnavailableError), error  # noqa: PT017 - it may die before it answers
+        feed.put(3)
+        assert process.wait(300) == -signal.SIGKILL
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def killed_at(file: Path, drive: Harness, point: CrashPoint) -> subprocess.Popen[bytes]:
+    """The application of a file in a process of its own, which dies at a point."""
+    line = [sys.executable, "-m", "drivetrain.cli", "run", str(file)]
+    line += ["--state-dir", str(drive.directory / "state"), "--set", "spark.master=local[2]"]
+    line += ["--set", "spark.driver-memory=1 GiB"]
+    with (drive.directory / "output").open("wb") as output:
+        return subprocess.Popen(
+            line,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, VARIABLE: f"{point}:1"},
+            start_new_session=True,
+        )
