@@ -1,10 +1,6 @@
 """The state of a change of a running application: as data, as text for users, and as an error.
 
-<<<<<<<< HEAD:src/drivetrain/runtime/change_state.py
-Called by `live_changes`, and by modules that ask an application (`control_requests`, `running_application`).
-========
 Called by `spark.run.live_changes` and application masters, and by modules that ask an application to change.
->>>>>>>> livecluster:src/drivetrain/core/change/change_state.py
 """
 
 from __future__ import annotations
