@@ -144,3 +144,13 @@ async def test_a_state_that_is_lost_takes_the_application_back_even_to_its_begin
         world.harms += 1
         await end(world)
         assert world.newest_transaction[0] > 1, "it was to go back, as another life"
+
+
+@simulate(seeds=4)
+async def test_a_trial_ends_before_the_application_does(simulation: Simulation) -> None:
+    with attempt_world(simulation, []) as world:
+        world.changer.changes_left = 40
+        world.changer.pauses_s = (0.01, 0.05)
+        await begin(world)
+        await end(world)
+        assert world.changer.outcomes, "it was to change"
