@@ -65,6 +65,7 @@ class Changer:
     def __init__(self, world: AttemptWorld, changes: int) -> None:
         self.world = world
         self.changes_left = changes
+        self.pauses_s: tuple[float, ...] = (0.05, 0.3, 1.0)
         self.made = 0
         self.in_force: set[int] = set()
         """The numbers of versions that were in force."""
@@ -86,7 +87,7 @@ class Changer:
         """Change the application now and then, until there are enough changes."""
         random = self.world.random
         while self.changes_left > 0:
-            await asyncio.sleep(random.choice((0.05, 0.3, 1.0)))
+            await asyncio.sleep(random.choice(self.pauses_s))
             with suppress(AskError):
                 await self.change(system)
 

@@ -283,3 +283,13 @@ async def test_an_executor_starts_the_newest_attempt_and_none_that_was_cancelled
         )
         assert attempt.is_over, "the one before still runs"
         world.check()
+
+
+@simulate(seeds=4)
+async def test_a_trial_ends_before_the_application_does(simulation: Simulation) -> None:
+    with attempt_world(simulation, []) as world:
+        world.changer.changes_left = 40
+        world.changer.pauses_s = (0.01, 0.05)
+        await begin(world)
+        await end(world)
+        assert world.changer.outcomes, "it was to change"

@@ -10,8 +10,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +53,6 @@ class Shop:
 
     cluster: WholeCluster
     place: Path
-    threads: ThreadPoolExecutor
     app: str = ""
     expected: dict[int, int] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ class Shop:
 
     def update(self, file: str) -> Future[int]:
         """Change it by its client, in another thread; the version, once its trial is over."""
-        return self.threads.submit(self.cluster.client.update, self.app, file, timeout="15 min")
+        return begun(lambda: self.cluster.client.update(self.app, file, timeout="15 min"))
 
     def wait_on_trial(self, number: int) -> None:
         """Wait until a version is in force, and on trial."""
@@ -129,12 +129,26 @@ class Shop:
         return [None if one.ending is None else one.ending.outcome.value for one in versions]
 
 
+def begun(work: Callable[[], int]) -> Future[int]:
+    """Work in a thread that does not hold up the end of a test that has failed."""
+    future: Future[int] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is wanted
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     place = tmp_path_factory.mktemp("changing")
     (place / "in").mkdir()
-    with whole_cluster(place, masters=1, workers=2) as cluster, ThreadPoolExecutor(1) as threads:
-        shop = Shop(cluster, place, threads)
+    with whole_cluster(place, masters=1, workers=2) as cluster:
+        shop = Shop(cluster, place)
         accepted = cluster.submit(
             *(shop.write(1), "--detached", "--json", "--set", f"place={place}"),
             *("--set", f"state.dir={place / 'state'}"),
@@ -241,7 +255,7 @@ def test_a_restarted_application_has_the_newest_version_and_goes_back(shop: Shop
     shop.attempts()
     shop.feed(runs)
     shop.wait_shown()
-    back = shop.threads.submit(shop.cluster.client.roll_back, shop.app, 1, "15 min")
+    back = begun(lambda: shop.cluster.client.roll_back(shop.app, 1, "15 min"))
     shop.wait_on_trial(number)
     shop.feed(1)
     assert back.result(LATE_S) == number
