@@ -5,6 +5,8 @@
         lock                 held by the process that runs it, or shared by its executors
         prepared.json        for executors: the preparer of the application, and the schemas of its channels;
                              `prepared.lock` is held while it changes: see `preparation`
+        control              the socket of the run: see `control_socket`
+        last-run.json        how the last run has ended, if it ended in order: see `last_run`
         clearing             only while everything else is being deleted: the next run completes that first
         fragments/<id>/      Spark's checkpoint, the clock, the sources' own files, and its lock
         channels/<id>/       see `channel`

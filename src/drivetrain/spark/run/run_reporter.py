@@ -116,11 +116,13 @@ class RunReporter:
             return
         self._error = None if error is None else error_view(error)
         self._ended = JobState.FAILED if outcome is None else _ENDS[outcome]
-        last = LastRun(self.status(), self.history(), self.graph(), self._loop.changes.state.version)
         try:
+            last = LastRun(self.status(), self.history(), self.graph(), self._loop.changes.state.version)
             write_last_run(self._execution.rundir.path, last)
         except DrivetrainError as failure:
             log.warning("the end of the run is not noted: %s", failure)
+        except Exception:  # what is only shown later must not change how the run ends
+            log.exception("the end of the run is not noted")
 
     # -- for any thread --------------------------------------------------------------------------------
 
