@@ -32,6 +32,14 @@ def test_every_message_is_shown_once_however_often_the_process_is_killed() -> No
         assert len(published) > len(worlds) / 10, "checkpoints are made only at the end"
 
 
+def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorded() -> None:
+    worlds: list[World] = []
+    deaths = [CrashPoint.AFTER_VERSION] * 2
+    run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(20, at_most=500))
+    if len(worlds) > 1:
+        assert any(world.handed_over for world in worlds), "no version was compared with its time"
+
+
 OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 """The simulated sinks have no transactions of their own."""
 

@@ -14,7 +14,9 @@ import typer
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.comparison import Comparison, show_comparison
+from drivetrain.core.change.change_stages import with_durations
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, print_line
@@ -40,13 +42,15 @@ def perform(
     gives_up: bool = False,
     yes: bool,
     dry_run: bool,
+    at: At = None,
     timeout: str,
     as_json: bool,
 ) -> None:
     """Show a change, ask, do it, and wait for its end; `code` makes the graph of `version`.
 
-    With `gives_up` it is the version before the one in force, which is given up if it is on trial.
-    Raises typer.Exit with the command's exit code, and why the application refuses the change.
+    `at` is when it is to take effect. With `gives_up` it is the version before the one in force, which is
+    given up if it is on trial. Raises typer.Exit with the command's exit code, and why the application
+    refuses the change.
     """
     wait_s = milliseconds(timeout, "--timeout") / 1000
     found = compared.difference
@@ -61,7 +65,7 @@ def perform(
         raise typer.Exit(0 if is_possible else 2)
     if not yes and not as_json:
         _ask()
-    state = _changed(rundir, compared, version, code(), how, wait_s, as_json=as_json)
+    state = _changed(rundir, compared, version, code(), how, at, wait_s, as_json=as_json)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.ROLLED_BACK:
         raise typer.Exit(3)
@@ -118,6 +122,7 @@ def _changed(
     version: GraphVersion,
     code: bytes,
     how: Made,
+    at: At,
     wait_s: float,
     *,
     as_json: bool,
@@ -125,9 +130,11 @@ def _changed(
     """The state of the change when it has ended, or after `wait_s` seconds if it has not."""
     from drivetrain.spark.run.change_requests import ask_change, asked_state, wait_ended
 
-    number = ask_change(rundir, version, code, compared.old.number, how)
+    number = ask_change(rundir, version, code, compared.old.number, how, at)
     if not as_json:
-        print_line(f"version {number} is compiled; it takes effect with the next batch of what it changes")
+        later = asked_state(rundir).handing_over if at is not None else None
+        when = later or "takes effect with the next batch of what it changes"
+        print_line(f"version {number} is compiled; it {when}")
     try:
         return wait_ended(lambda: asked_state(rundir), number, wait_s)
     except UnavailableError:
@@ -154,6 +161,10 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
                 "awaited": list(state.awaited),
                 "fragment": state.fragment,
                 "why": state.why,
+                "at_ms": state.at_ms,
+                "both": list(state.both),
+                "clock_ms": state.clock_ms,
+                "stages": with_durations(state.stages),
             }
         json.dump({**compared.as_dict(), "change": change}, sys.stdout)
         sys.stdout.write("\n")
@@ -164,7 +175,8 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
 def _in_words(state: ChangeState) -> str:
     match state.outcome:
         case Outcome.DONE:
-            return f"version {state.number} is in force"
+            later = "" if state.handing_over is None else f"; it {state.handing_over}"
+            return f"version {state.number} is in force{later}"
         case Outcome.ROLLED_BACK if state.fragment is None:
             return f"version {state.number} was given up, version {state.before} continues"
         case Outcome.ROLLED_BACK:
@@ -176,5 +188,7 @@ def _in_words(state: ChangeState) -> str:
             return f"version {state.number} could not be recorded, nothing has changed\n{state.why}"
         case None:
             waits = f": no batch of {', '.join(state.awaited)} was committed yet" if state.awaited else ""
+            if state.handing_over is not None:
+                waits = f"; it {state.handing_over}"
             stands = f"version {state.number} is in force and {state.stage}{waits}"
             return f"{stands}; drivetrain versions shows how it ends"

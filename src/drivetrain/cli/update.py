@@ -8,7 +8,7 @@ Called by `cli.main`. Needs no Java.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -27,8 +27,19 @@ from drivetrain.cli.comparison import compared_with, in_force_of
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.handover import time_given
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import UserError
+
+AtOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="A time of the messages, from which on the new version gets them: ISO 8601, milliseconds, "
+        "next-window, or now (with the next batch).",
+    ),
+]
 
 
 def update_command(
@@ -38,6 +49,7 @@ def update_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change: what plan --against shows.")
     ] = False,
+    at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     sets: SetOption = None,
     config_file: ConfigOption = None,
@@ -46,8 +58,10 @@ def update_command(
 ) -> None:
     """Change an application that runs here to the graph in FILE, between two batches of each fragment.
 
-    Settings are those of the running application.
+    With --at it takes effect at a time of the messages: both versions run until the clock is there. Settings
+    are those of the running application.
     """
+    takes_effect = time_given(at)
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, given)
     rundir, old = in_force_of(app, config)
@@ -80,6 +94,7 @@ def update_command(
         how="update",
         yes=yes,
         dry_run=dry_run,
+        at=takes_effect,
         timeout=timeout,
         as_json=as_json,
     )

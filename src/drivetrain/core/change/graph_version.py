@@ -59,7 +59,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     `number` counts from 1 (0: not recorded yet), `made_at_ms` is when it was recorded, in ms since 1970,
     `made_by` is the user, `made_how` is how it came into force, and `follows` is the version that was in
     force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
-    `new_sinks` are those that no version before had, of a version that came while the application ran.
+    `new_sinks` are those that no version before had, of a version that came while the application ran. At
+    `at_ms`, a time of the messages, the version that it follows hands over to it (None: with the next batch).
     """
 
     application: str
@@ -72,6 +73,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     follows: int = 0
     exactly_once: tuple[str, ...] = ()
     new_sinks: tuple[str, ...] = ()
+    at_ms: int | None = None
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""

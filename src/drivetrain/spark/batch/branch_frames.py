@@ -141,6 +141,15 @@ class BranchFrames:
     # -- building --------------------------------------------------------------------------------------
 
     def _build(self) -> None:
+        settled = self._root()
+        for id in self._of.roots:
+            self._frames[id] = settled
+        for node in self._of.nodes:
+            if not node.operation.ends_stream:
+                self._frames[node.id] = self._made(node)
+
+    def _root(self) -> Frame:
+        """The frame of the trunk, at which the branches begin."""
         of, df = self._of, self._batch.df
         if "payload" in df.columns and "late" in df.columns:  # packed by compile.keyed
             self._late = Observation()
@@ -148,14 +157,13 @@ class BranchFrames:
         root = of.trunk.frame(df)
         if of.root.operation.stream_source is not None and of.root.operation.assigned_time is not None:
             root = self._with_newest_observed(of.root.id, root)
-        settled = self._settled(of.root, root)
-        for id in of.roots:
-            self._frames[id] = settled
-        for node in of.nodes:
-            if not node.operation.ends_stream:
-                inputs = [self._frames[i] for i in node.inputs if i in self._frames]
-                with refusals_named(str(node)):
-                    self._frames[node.id] = self._settled(node, self._applied(node, inputs))
+        return self._settled(of.root, root)
+
+    def _made(self, node: Node) -> Frame:
+        """The frame of a processor of the branches."""
+        inputs = [self._frames[i] for i in node.inputs if i in self._frames]
+        with refusals_named(str(node)):
+            return self._settled(node, self._applied(node, inputs))
 
     def _applied(self, node: Node, inputs: list[Frame]) -> Frame:
         context, batch = self._of.context, self._batch

@@ -24,6 +24,7 @@ from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.loss_record import require_whole
+from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
 from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending
@@ -39,10 +40,18 @@ from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
 from drivetrain.spark.checkpoints.publishing import RollingSinks
 from drivetrain.spark.prepare.trunk import CLOCK
+from drivetrain.spark.session.spark_errors import translated
 
 REPORT_S = 2.0
+HELD_S = 0.01
+"""How often a batch that may not begin yet looks whether it may."""
 LOOK_S = 0.25
 """How often Spark is asked whether a query waits for data, if that can move a clock."""
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether a batch has met lost messages, which are repaired before it runs again."""
+    return isinstance(translated(error), MessageLossError)
 
 
 class MicroBatchQuery(FragmentQuery):
@@ -106,6 +115,7 @@ class MicroBatchQuery(FragmentQuery):
             with times.active():
                 with spending(Phase.WAITING):
                     self.flow.wait_room(self._draining.is_set)
+                    self._wait_while_held()
                 with self.turn:
                     self._refuse_when_draining()
                     self._choose_version(batch_id)
@@ -114,7 +124,7 @@ class MicroBatchQuery(FragmentQuery):
             self.error = error
             if not self._begun:
                 note_not_begun(self.directory, batch_id)
-            self._note_version_after(batch_id)
+            self._note_version_after(batch_id, error)
             # Spark gets a short message: it applies regular expressions to Python's exceptions.
             raise BatchFailedError(
                 f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
@@ -122,16 +132,21 @@ class MicroBatchQuery(FragmentQuery):
         finally:
             self.busy = False
 
-    def _note_version_after(self, batch_id: int) -> None:
+    def _wait_while_held(self) -> None:
+        while self.is_held and not self._draining.is_set():
+            time.sleep(HELD_S)
+
+    def _note_version_after(self, batch_id: int, error: BaseException) -> None:
         """Note which versions may run a batch that has ended without a commit.
 
-        One that was stopped midway is like one that a crash interrupted: outputs may have it already.
+        One that was stopped midway, or that found a loss, is like one that a crash interrupted: outputs may
+        have it already, and its code is not to be corrected.
         """
         if self.versions is None:
             return
         if not self._has_version:
             self.versions.not_begun(batch_id)
-        elif not self._is_stopping:
+        elif not self._is_stopping and not is_loss(error):
             self.versions.failed(batch_id)
 
     def _refuse_when_draining(self) -> None:

@@ -22,9 +22,11 @@ from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
-from drivetrain.errors import UserError
+from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.run.handover_times import checked as checked_time
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 class Proposal:
     """A change that was checked and compiled.
 
-    `taken` is set when the version is in force for every fragment, or could not be recorded.
+    `at` is when it is to take effect. `taken` is set when the version is in force for every fragment, or
+    could not be recorded; `refused` is why its time does not work any more.
     """
 
     loaded: LoadedVersion
@@ -45,7 +48,9 @@ class Proposal:
     made_how: Made
     code: bytes | None
     sets: Mapping[str, BranchSet]
+    at: At = None
     taken: threading.Event = field(default_factory=threading.Event)
+    refused: list[DrivetrainError] = field(default_factory=list)
 
 
 def checked(
@@ -56,6 +61,7 @@ def checked(
     code: bytes | None,
     made_how: Made,
     against: int,
+    at: At = None,
 ) -> Proposal:
     """A change to a graph, checked and compiled; raises what is wrong with it, see `LiveChanges.propose`."""
     before = versions.in_force
@@ -86,8 +92,17 @@ def checked(
         if before.sinks.get(id) is not sink:
             sink.validate()
     change = Change(record.number, before.record.number, touched(before.record, record))
-    sets = {id: versions.branch_set(loaded, changing_query(drivers, id)) for id in sorted(change.touched)}
-    return Proposal(loaded, change, made_how, code, sets)
+    queries = {id: changing_query(drivers, id) for id in sorted(change.touched)}
+    if at is None:
+        sets = {id: versions.branch_set(loaded, query) for id, query in queries.items()}
+        return Proposal(loaded, change, made_how, code, sets)
+    at_ms = checked_time(versions, drivers, loaded, change.touched, code, at)
+    loaded = dataclasses.replace(loaded, record=msgspec.structs.replace(loaded.record, at_ms=at_ms))
+    sets = {
+        id: versions.both(before, loaded, at_ms, versions.branch_set(loaded, query), query)
+        for id, query in queries.items()
+    }
+    return Proposal(loaded, change, made_how, code, sets, at)
 
 
 def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> MicroBatchQuery:

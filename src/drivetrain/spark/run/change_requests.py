@@ -33,6 +33,7 @@ import msgspec
 
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
+from drivetrain.core.change.handover import At
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.errors import InternalError, UnavailableError, UserError
 from drivetrain.runtime.control_socket import asked
@@ -58,6 +59,7 @@ class _Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     against: int = 0
     how: Made = "update"
     number: int = 0
+    at: At = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -94,24 +96,30 @@ class ChangeRequests:
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
-        number = self._changes.propose(record, graph, code, request.how, request.against)
+        number = self._changes.propose(record, graph, code, request.how, request.against, request.at)
         self._changes.wait_taken(number)
         return _Answer(self._changes.state, number)
 
 
 def ask_change(
-    rundir: RunDirectory, version: GraphVersion, code: bytes, against: int, how: Made = "update"
+    rundir: RunDirectory,
+    version: GraphVersion,
+    code: bytes,
+    against: int,
+    how: Made = "update",
+    at: At = None,
 ) -> int:
     """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
-    `against` is the version that it was compared with. Raises why it is refused, and UnavailableError when
+    `against` is the version that it was compared with, `at` is when it is to take effect. Raises why it is
+    refused, and UnavailableError when
     the application does not run embedded here.
     """
     asked_state(rundir)  # before anything is written
     id = uuid.uuid4().hex
     rundir.versions.propose(id, version, code)
     try:
-        return _asked(rundir, _Request("change", id, against, how), _COMPILES_S).number
+        return _asked(rundir, _Request("change", id, against, how, at=at), _COMPILES_S).number
     finally:
         rundir.versions.withdraw(id)
 
@@ -132,7 +140,7 @@ def asked_state(rundir: RunDirectory) -> ChangeState:
     return state
 
 
-def propose_application(changes: LiveChanges, application: Application) -> int:
+def propose_application(changes: LiveChanges, application: Application, at: At = None) -> int:
     """Propose another graph of the application that this process runs; see `LiveChanges.propose`."""
     versions = changes.versions
     graph, own = application.graph(), versions.in_force.context
@@ -145,7 +153,8 @@ def propose_application(changes: LiveChanges, application: Application) -> int:
             got=str(application.naming_settings),
             remedy="build the application with the settings of the one that runs",
         )
-    return changes.propose(record, graph, code_if_possible(graph), "update", versions.in_force.record.number)
+    against = versions.in_force.record.number
+    return changes.propose(record, graph, code_if_possible(graph), "update", against, at)
 
 
 def wait_ended(

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+from drivetrain.api.moments import moment_text
+from drivetrain.config.references import scrubbed
+from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.live_change import Outcome, Stage, TellEnd
-from drivetrain.errors import UnavailableError, UserError
+from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 
 
 class ChangeUnderwayError(UserError):
@@ -29,7 +32,9 @@ class ChangeState(msgspec.Struct, frozen=True):
     """The version in force, and the change that is under way or was the last of this run.
 
     `stage` is how far the change is, `outcome` how it has ended; `awaited` are the fragments whose first
-    batch with the version is waited for; `fragment` and `why` say what made it go back.
+    batch with the version is waited for; `fragment` and `why` say what made it go back. `at_ms` is the time
+    of the messages at which the version before hands over, `both` are the fragments that run both versions
+    until then, and `clock_ms` is their smallest clock. `stages` is the change's history.
     """
 
     version: int
@@ -40,6 +45,29 @@ class ChangeState(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
     fragment: str | None = None
     why: str | None = None
+    at_ms: int | None = None
+    both: tuple[str, ...] = ()
+    clock_ms: int | None = None
+    stages: tuple[ChangeStage, ...] = ()
+
+    @property
+    def handing_over(self) -> str | None:
+        """How far a handover is, in words; None without one."""
+        if self.at_ms is None or not self.both:
+            return None
+        clock = "not known yet" if self.clock_ms is None else f"at {moment_text(self.clock_ms)}"
+        return f"takes effect at {moment_text(self.at_ms)}; the clock is {clock}"
+
+
+def underway(state: ChangeState) -> ChangeUnderwayError:
+    """The error for a change that is asked for during another one."""
+    awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
+    named = f"the change to version {state.number}" if state.number else "another change"
+    return ChangeUnderwayError(
+        "another change of the application is under way",
+        got=f"{named} is {state.stage}{awaited}" if state.number else f"{named} is being compiled",
+        remedy="wait until it has ended; drivetrain versions shows it",
+    )
 
 
 def require_done(state: ChangeState) -> int:
@@ -82,3 +110,12 @@ def show_end(ended: TellEnd) -> str:
             return f"version {change.number} was rolled back, version {change.before} continues: {why}"
         case Outcome.REFUSED:
             return f"the change to version {change.number} was given up: {ended.why}"
+
+
+def why_failed(error: Exception) -> str:
+    """The error in words, with the user's traceback if there is one, without secrets: it is stored."""
+    if not isinstance(error, DrivetrainError):
+        return scrubbed(f"{type(error).__name__}: {error}")
+    summary = error.what if error.where is None else f"{error.where}: {error.what}"
+    more = (error.got, getattr(error, "user_traceback", None))
+    return scrubbed("\n".join([summary, *(part for part in more if part)]))

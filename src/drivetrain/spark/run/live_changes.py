@@ -25,9 +25,14 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.config.references import scrubbed
+import msgspec
+
+from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.difference import touched
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At
+from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import (
     BatchBegan,
     BatchCommitted,
@@ -54,8 +59,10 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError, UserError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.run.change_history import ChangeHistory
 from drivetrain.spark.run.change_proposal import Proposal, changing_query, checked
-from drivetrain.spark.run.change_state import ChangeState, ChangeUnderwayError, show_end
+from drivetrain.spark.run.change_state import ChangeState, show_end, underway, why_failed
+from drivetrain.spark.run.handovers import Handovers
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
 if TYPE_CHECKING:
@@ -85,6 +92,8 @@ class LiveChanges:
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
         self._rolled_back: set[int] = set()  # others may be in a batch with it yet, and fail too
         self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
+        self._handovers: Final = Handovers(self.versions, drivers)
+        self._history: Final = ChangeHistory(execution.rundir.versions, self.versions.notices)
         self._given_up: int | None = None
         self._is_over = False
 
@@ -93,46 +102,51 @@ class LiveChanges:
     @property
     def state(self) -> ChangeState:
         """How things stand; may be a step old."""
-        return self._state
+        state, handover = self._state, self._handovers.handover
+        state = msgspec.structs.replace(state, stages=self._history.stages)
+        if handover is None or handover.number != state.version:
+            return state
+        both, clock_ms = self._handovers.both, self._handovers.clock_ms
+        return msgspec.structs.replace(state, at_ms=handover.at_ms, both=both, clock_ms=clock_ms)
 
     def propose(
-        self, record: GraphVersion, graph: Graph, code: bytes | None, made_how: Made, against: int
+        self,
+        record: GraphVersion,
+        graph: Graph,
+        code: bytes | None,
+        made_how: Made,
+        against: int,
+        at: At = None,
     ) -> int:
         """Check and compile a change; the number that its version gets when the loop takes it up.
 
-        `against` is the version that it was compared with. Raises ChangeUnderwayError, what keeps the
-        application from changing (UserError), and whatever does not compile.
+        `against` is the version that it was compared with, `at` is when it is to take effect. Raises
+        ChangeUnderwayError, what keeps the application from changing (UserError), and whatever does not
+        compile.
         """
         if self._is_over:
             raise UnavailableError(
                 "the application is stopping", remedy="run it with the new graph once it has stopped"
             )
         if not self._reserved.acquire(blocking=False):
-            raise self._underway()
+            raise underway(self.state)
         try:
-            made = checked(self.versions, self._drivers, record, graph, code, made_how, against)
-            self._refuse_withdrawn(made)
+            self._handovers.refuse_change(record)
+            self._history.begin()
+            made = checked(self.versions, self._drivers, record, graph, code, made_how, against, at)
+            self._withdrawn.refuse(made.loaded.sinks)
         except BaseException:
             self._reserved.release()
             raise
         self._state = ChangeState(made.change.before, Stage.PROPOSED, made.change.number, made.change.before)
+        self._history.reach(Reached.COMPILED)
         self._proposal = made
         return made.change.number
-
-    def _refuse_withdrawn(self, made: Proposal) -> None:
-        """Raise UserError when a sink still has results of a version that was rolled back."""
-        waiting = self._withdrawn.waits_for(made.loaded.sinks)
-        if waiting:
-            raise UserError(
-                "what a version that was rolled back gave to a sink is being removed",
-                where=", ".join(waiting),
-                remedy="try again in a moment",
-            )
 
     def wait_taken(self, number: int) -> None:
         """Wait until the loop has taken up a proposed change: then no batch begins with the version before.
 
-        Raises UnavailableError when the run ends first.
+        Raises UnavailableError when the run ends first, and HandoverError when its time works no more.
         """
         proposal = self._proposal
         if proposal is None or proposal.change.number != number:
@@ -143,6 +157,8 @@ class LiveChanges:
                     "the application has stopped before the change took effect",
                     remedy="run it with the new graph",
                 )
+        for refused in proposal.refused:
+            raise refused
 
     def give_up(self, number: int) -> None:
         """Have the application go back from a version that is on trial; raises UserError if none is."""
@@ -155,55 +171,74 @@ class LiveChanges:
             )
         self._given_up = number
 
-    def _underway(self) -> ChangeUnderwayError:
-        state = self.state
-        awaited = f", which waits for a batch of {', '.join(state.awaited)}" if state.awaited else ""
-        named = f"the change to version {state.number}" if state.number else "another change"
-        return ChangeUnderwayError(
-            "another change of the application is under way",
-            got=f"{named} is {state.stage}{awaited}" if state.number else f"{named} is being compiled",
-            remedy="wait until it has ended; drivetrain versions shows it",
-        )
-
     # -- for the thread that polls -----------------------------------------------------------------------
 
     def resume(self) -> None:
         """Go on with the trial that an earlier process has left; before any query starts."""
         self._withdrawn.resume()
+        self._handovers.resume()
         record, versions = self.versions.in_force.record, self._execution.rundir.versions
-        if record.made_how == "run" or versions.ending(record.number) is not None:
-            return
-        try:
-            before = versions.version(record.follows)
-        except DrivetrainError:
-            return  # there is nothing to go back to
-        self._reserved.acquire()
-        self._take(ChangeResumed(Change(record.number, before.number, touched(before, record))))
+        self._wanted |= dict.fromkeys(self._handovers.both, record.number)
+        if self._handovers.handover is not None:
+            self._history.resume(record.number)
+        if record.made_how != "run" and versions.ending(record.number) is None:
+            try:
+                before = versions.version(record.follows)
+            except DrivetrainError as error:  # there is nothing to go back to, and nothing to try
+                versions.note_ending(record.number, Outcome.DONE, None, str(error))
+                ended = f"the trial of version {record.number} has ended: there is no version to go back to"
+                self.versions.notices.append(f"{ended}: {error}")
+            else:
+                if self._handovers.handover is None:
+                    self._history.resume(record.number)
+                self._reserved.acquire()
+                self._take(ChangeResumed(Change(record.number, before.number, touched(before, record))))
         self._see_to_versions()
 
     def step(self) -> None:
         """Look once after the change that is under way; raises what it cannot record."""
-        proposal = self._proposal
-        if proposal is not None and self._core.stage is Stage.IDLE:
-            self._take(ChangeProposed(proposal.change))
+        if self._proposal is not None and self._core.stage is Stage.IDLE:
+            self._take_up(self._proposal)
         self._look_whether_given_up()
+        handover = self._handovers.handover
+        self._handovers.look()
+        if handover is not None and self._handovers.handover is None:
+            self._history.reach(Reached.HANDED_OVER)
         self._look()
         self._see_to_versions()
-        if proposal is not None:
-            proposal.taken.set()
         self._withdrawn.look()
+
+    def _take_up(self, proposal: Proposal) -> None:
+        try:
+            with self._handovers.paused(proposal) as ready:
+                if ready is None:
+                    return  # batches of what it touches have not ended yet
+                self._proposal = ready
+                self._take(ChangeProposed(ready.change))
+                self._see_to_versions()
+        except (HandoverError, UnavailableError) as error:
+            if self._core.stage is not Stage.IDLE:
+                raise
+            proposal.refused.append(error)
+            self._end(TellEnd(proposal.change, Outcome.REFUSED, None, str(error)))
+        proposal.taken.set()
 
     def close(self) -> None:
         """The run ends: no change is taken any more."""
         self._is_over = True
 
     def goes_back(self, driver: FragmentDriver, error: BaseException) -> bool:
-        """Whether a fragment failed by a version that is, or was, on trial; it runs the one before then."""
+        """Whether a fragment failed by a version that is, or was, on trial, or that is not wanted any more.
+
+        It then runs the one that is in force. A version that is not wanted runs the batch that a crash
+        interrupted: that has failed now, so any version may run it.
+        """
         versions = driver.query.versions
         if versions is None or not isinstance(error, Exception) or isinstance(error, RestoreNeededError):
             return False
         number = versions.running.number
-        if number not in self._rolled_back and not self._end_trial(driver.fragment, versions, error):
+        is_left = number in self._rolled_back or versions.has_left(driver.query.batch_id + 1)
+        if not is_left and not self._end_trial(driver.fragment, versions, error):
             return False
         driver.start_again(lambda query: self._execution.fragment(query.fragment.id, counts=query.counts))
         self._see_to_versions()
@@ -218,7 +253,7 @@ class LiveChanges:
         if began is None or fragment not in change.touched or not self._can_load(change.before):
             return False
         self._take(BatchBegan(fragment, began))
-        self._take(BatchFailed(fragment, _why(error)))
+        self._take(BatchFailed(fragment, why_failed(error)))
         return True
 
     def _can_load(self, number: int) -> bool:
@@ -247,11 +282,18 @@ class LiveChanges:
                 began = driver.query.versions.began(change.number)
             if began is not None:
                 self._take(BatchBegan(fragment, began))
-                query = driver.query
-                if query.batch_id > began or (query.batch_id == began and query.is_committed()):
+                self._history.reach(Reached.BEGUN, fragment)
+                if self._has_shown(fragment, began):
+                    self._history.reach(Reached.SHOWN, fragment)
                     self._take(BatchCommitted(fragment))
-            elif driver.is_finished:
+            elif driver.is_finished or fragment in self._handovers.proven:
                 self._take(FragmentEnded(fragment))
+
+    def _has_shown(self, fragment: str, began: int) -> bool:
+        """Whether a fragment has committed a batch that shows whether the version on trial works."""
+        if self.versions.in_force.record.at_ms is not None:
+            return fragment in self._handovers.proven
+        return began <= self._drivers[fragment].query.newest_committed
 
     def _see_to_versions(self) -> None:
         """Have every fragment go over to the version that it should run."""
@@ -262,16 +304,20 @@ class LiveChanges:
             if versions is None or driver.is_recovering or driver.is_finished:
                 continue
             versions.on_trial = change is not None and number == change.number
-            if versions.wanted.number != number:
-                versions.want(self._set(fragment, number, versions.at_hand(number)))
+            before = self._handovers.before(fragment, number)
+            if not versions.wanted.is_of(number, before):
+                versions.want(self._set(fragment, number, before, versions.at_hand(number, before)))
 
-    def _set(self, fragment: str, number: int, at_hand: BranchSet | None) -> BranchSet:
+    def _set(self, fragment: str, number: int, before: int, at_hand: BranchSet | None) -> BranchSet:
         query, proposal = changing_query(self._drivers, fragment), self._proposal
         if at_hand is None and proposal is not None and proposal.change.number == number:
             at_hand = proposal.sets.get(fragment)
+            at_hand = at_hand if at_hand is not None and at_hand.is_of(number, before) else None
         # A query that was started again writes to its channels as another incarnation of their producer.
         if at_hand is not None and at_hand.branches.stores is query.branches.stores:
             return at_hand
+        if before:
+            return self.versions.handover_set(before, number, query)
         return self.versions.branch_set(self.versions.of_number(number), query)
 
     # -- effects -----------------------------------------------------------------------------------------
@@ -298,18 +344,23 @@ class LiveChanges:
                 if outcome is Outcome.ROLLED_BACK:
                     self._withdrawn.note(change, fragment, why)
                     self._rolled_back.add(change.number)
+                    self._handovers.withdraw()
                     self.versions.put_in_force(change.before)
                 else:
                     self._execution.rundir.versions.note_ending(change.number, outcome)
                 reached(CrashPoint.AFTER_OUTCOME)
                 self._take(OutcomeRecorded())
             case TellEnd() as ended:
-                number, change = self.versions.in_force.record.number, ended.change
-                how = (ended.outcome, ended.fragment, ended.why)
-                self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
-                self._proposal = None
-                self.versions.notices.append(show_end(ended))
-                self._reserved.release()  # last: from now on another change has the state and the proposal
+                self._end(ended)
+
+    def _end(self, ended: TellEnd) -> None:
+        number, change = self.versions.in_force.record.number, ended.change
+        self._history.reach(ended.outcome)
+        how = (ended.outcome, ended.fragment, ended.why)
+        self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
+        self._proposal = None
+        self.versions.notices.append(f"{show_end(ended)} ({in_words(self._history.stages)})")
+        self._reserved.release()  # last: from now on another change has the state and the proposal
 
     def _record_version(self) -> None:
         proposal = self._proposal
@@ -325,20 +376,16 @@ class LiveChanges:
         reached(CrashPoint.AFTER_VERSION)
         self.versions.recorded(proposal.loaded, record)
         self.versions.put_in_force(record.number)
+        self._history.recorded(record.number)
+        self._handovers.withdraw()
         waits = ", ".join(sorted(proposal.change.touched))
         notice = f"version {record.number} is in force, and on trial until a batch of {waits}"
+        if record.at_ms is not None:
+            self._handovers.begin(record, proposal.change.touched)
+            notice += f"; it takes effect at {moment_text(record.at_ms)}"
         self.versions.notices.append(notice)
         context = proposal.loaded.context
         if makes_checkpoints(context.plan, context.config) and not context.transactional:
             notice = "checkpoints begin with the next start; until then every sink shows each batch alone"
             self.versions.notices.append(notice)
         self._take(VersionRecorded())
-
-
-def _why(error: Exception) -> str:
-    """The error in words, with the user's traceback if there is one, without secrets: it is stored."""
-    if not isinstance(error, DrivetrainError):
-        return scrubbed(f"{type(error).__name__}: {error}")
-    summary = error.what if error.where is None else f"{error.where}: {error.what}"
-    more = (error.got, getattr(error, "user_traceback", None))
-    return scrubbed("\n".join([summary, *(part for part in more if part)]))

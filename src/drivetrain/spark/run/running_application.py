@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT, milliseconds
 from drivetrain.api.moments import moment_ms
+from drivetrain.core.change.handover import time_given
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
 from drivetrain.errors import UnavailableError
@@ -130,11 +131,19 @@ class RunningApplication:
         """The number of the version that runs; None before the first batch."""
         return None if self._changes is None else self._changes.versions.in_force.record.number
 
-    def update(self, application: Application, timeout: str = DEFAULT_TIMEOUT) -> int:
+    def update(
+        self,
+        application: Application,
+        timeout: str = DEFAULT_TIMEOUT,
+        *,
+        at: str | int | datetime = "now",
+    ) -> int:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
-        `application` is the new graph, with the same name and settings. Raises UserError when it cannot
-        change so, or nothing changes; ChangeUnderwayError while another change is under way;
+        `application` is the new graph, with the same name and settings. With `at`, a moment as for
+        `wait_clock` or "next-window", it gets the messages from that time on, and the version before gets the
+        others; the change has then ended when the new version has processed a message. Raises UserError when
+        it cannot change so, or nothing changes; ChangeUnderwayError while another change is under way;
         `RolledBackError` when the new code has failed and the application went back; UnavailableError
         when the change has not ended `timeout` after its compilation; the change then continues.
 
@@ -149,7 +158,8 @@ class RunningApplication:
         changes = self._changes
         if changes is None:
             raise UnavailableError("the application has not begun", remedy="try again")
-        number = propose_application(changes, application)
+        number = propose_application(changes, application, time_given(at))
+        changes.wait_taken(number)
         return require_done(wait_ended(self._state_of(changes), number, wait_s))
 
     def _state_of(self, changes: LiveChanges) -> Callable[[], ChangeState]:
