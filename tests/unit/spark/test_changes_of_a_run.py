@@ -12,7 +12,7 @@ import pytest
 from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome, Stage
-from drivetrain.errors import InputError, OutputError, UnavailableError
+from drivetrain.errors import InputError, OutputError, UnavailableError, UserError
 from drivetrain.spark.batch.query_versions import BranchSet
 from drivetrain.spark.run import live_changes
 from drivetrain.spark.run.change_proposal import Proposal
@@ -277,3 +277,21 @@ def test_a_change_that_another_process_takes_up_continues_its_history(world: Wor
     world.changes._withdrawn.resume = lambda: None  # type: ignore[method-assign]
     world.changes.resume()
     assert world.stages[2] == ["proposed", "in force", "resumed", "done"], "it touches no fragment"
+
+
+def test_a_change_that_is_refused_leaves_the_history_of_the_one_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.propose()
+    world.changes.step()
+    world.query.run_batch()
+    world.changes.step()
+    stages = world.changes.state.stages
+
+    def refused(*_: object) -> Proposal:
+        raise UserError("nothing changes")
+
+    monkeypatch.setattr(live_changes, "checked", refused)
+    with pytest.raises(UserError, match="nothing changes"):
+        world.propose()
+    assert world.changes.state.stages == stages

@@ -31,11 +31,17 @@ class ChangeHistory:
         self._stored: Final = stored
         self._notices: Final = notices
         self._number = 0  # of the version, once it is recorded
+        self._before: tuple[tuple[ChangeStage, ...], int] = ((), 0)  # the history of the change before
 
     def begin(self) -> None:
         """A change is proposed."""
+        self._before = self.stages, self._number
         self.stages, self._number = (), 0
         self.reach(Reached.PROPOSED)
+
+    def cancel(self) -> None:
+        """The change that was proposed is refused: the one before it is the last."""
+        self.stages, self._number = self._before
 
     def recorded(self, number: int) -> None:
         """The version of the change is recorded, and in force."""

@@ -133,8 +133,12 @@ class LiveChanges:
         try:
             self._handovers.refuse_change(record)
             self._history.begin()
-            made = checked(self.versions, self._drivers, record, graph, code, made_how, against, at)
-            self._withdrawn.refuse(made.loaded.sinks)
+            try:
+                made = checked(self.versions, self._drivers, record, graph, code, made_how, against, at)
+                self._withdrawn.refuse(made.loaded.sinks)
+            except BaseException:
+                self._history.cancel()
+                raise
         except BaseException:
             self._reserved.release()
             raise
