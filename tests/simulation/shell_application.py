@@ -47,6 +47,12 @@ class DrawnApplication:
         self.counts: dict[str, int] = {}
         """How many messages each source has."""
         self.plan: Plan = make_plan(self.built(0).graph())
+        nodes = self.plan.graph.nodes
+        self.sinks = {
+            f.id: [id for id in f.branches if nodes[id].operation.target is not None]
+            for f in self.plan.fragments
+        }
+        """The sinks of each fragment."""
 
     def built(self, change: int) -> Application:
         drawn, app = Random(self._seed), Application("shells")

@@ -130,15 +130,15 @@ class StandInFrames:
     has_letters = False
 
     def compute_all(self) -> None:
-        assert self.batch.df.rows is not None
-        if is_bad(self.branches.change):
+        if any(map(is_bad, self.branches.changes(self.batch.df.rows))):
             raise OperatorError(
                 "the code of the change fails", operator="a filter", message=None, user_traceback=""
             )
 
     def for_sink(self, _node: object) -> list[int]:
         self.compute_all()
-        return [row + OF_A_VERSION * self.branches.change for row in self.batch.df.rows]
+        rows = self.batch.df.rows
+        return [row + OF_A_VERSION * self.branches.change_for(row) for row in rows]
 
     def log(self, _node: object) -> None:
         """Nobody reads it."""
@@ -158,7 +158,11 @@ class StandInFrames:
         return False
 
     def add_counts(self, _counts: object) -> None:
-        """Nothing was observed."""
+        """Only what the new one of two versions got is observed."""
+        own = self.branches
+        has_new = any(time_of_ms(row) >= own.at_ms for row in self.batch.df.rows)
+        if own.before is not None and own.first_new is None and has_new:
+            own.first_new = self.batch.id
 
     def newest(self) -> dict[str, Newest]:
         largest = max(map(time_of_ms, self.batch.df.rows), default=None)
@@ -168,13 +172,34 @@ class StandInFrames:
 class StandInBranches:
     """The branches of a fragment; `timing` are its processors that assign event time.
 
-    `change` is how often the user had changed them.
+    `change` is how often the user had changed them. With `before` they are of two versions, and those of that
+    one get the messages before `at_ms`.
     """
 
-    def __init__(self, channels: list[str], timing: list[str], change: int) -> None:
+    def __init__(
+        self,
+        channels: list[str],
+        timing: list[str],
+        change: int,
+        before: StandInBranches | None = None,
+        at_ms: int = 0,
+    ) -> None:
         self.change = change
         self.channels = channels
         self.timing = timing
+        self.before = before
+        self.at_ms = at_ms
+        self.first_new: int | None = None
+
+    def change_for(self, row: int) -> int:
+        """The change whose code gets a message."""
+        if self.before is None or time_of_ms(row) >= self.at_ms:
+            return self.change
+        return self.before.change
+
+    def changes(self, rows: list[int]) -> list[int]:
+        """The changes whose code runs on a batch."""
+        return [self.change] if self.before is None else list(map(self.change_for, rows))
 
     def frames(self, batch: Batch) -> StandInFrames:
         return StandInFrames(self, batch)
@@ -237,7 +262,12 @@ class StandInEngine:
         timing = [id for id in fragment.processors if nodes[id].operation.assigned_time is not None]
         described = [context.plan.operators[id].text for id in fragment.processors]
         changes = [int(text.partition("v >= -")[2]) for text in described if text.startswith("v >= -")]
-        return StandInBranches(outputs, timing, max(changes, default=0))
+        two = context.handing_over
+        if two is None:
+            return StandInBranches(outputs, timing, max(changes, default=0))
+        plan = two.context.plan
+        old = self.branches(two.context, next(f for f in plan.fragments if f.id == fragment.id), _trunk)
+        return StandInBranches(outputs, timing, max(changes, default=0), old, two.at_ms)
 
     def start(
         self, trunk: Trunk, _name: str, checkpoint: Path, on_batch: Callable[..., None]

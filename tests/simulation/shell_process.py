@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from shell_disk import Killed
-from shell_engine import StandInEngine, StandInQuery, is_bad
+from shell_engine import APART_MS, DISORDER_MS, StandInEngine, StandInQuery, is_bad, time_of_ms
 
 from drivetrain.actor import ActorSystem
 from drivetrain.api import Application
@@ -46,6 +47,7 @@ REFUSALS = (
     "the application is stopping",
     "fragments of these names are still leaving the application",
     "what a version that was rolled back gave to a sink is being removed",
+    "messages of that time and later are processed already",
 )
 MOST_RESTORES = 5
 """Of one life: damage is done between lives, and rarely while one goes on."""
@@ -218,7 +220,11 @@ class Process:
         for driver in self.loop.drivers.values():
             own = driver.query
             if own.checkpoint == query.checkpoint:
-                return own.turn.locked() or self.execution.flow.full(own.branches.stores) is not None
+                return (
+                    own.is_held
+                    or own.turn.locked()
+                    or self.execution.flow.full(own.branches.stores) is not None
+                )
         return False
 
     def step(self) -> RunOutcome | None:
@@ -261,10 +267,18 @@ class Process:
         record = version_of(make_plan(graph), fingerprint)
         against = changes.versions.in_force.record.number
         try:
-            changes.propose(record, graph, graph_as_code(graph), "update", against)
+            changes.propose(record, graph, graph_as_code(graph), "update", against, self.drawn_time())
         except (UserError, UnavailableError) as refused:
-            if refused.what not in REFUSALS:
+            if refused.what not in REFUSALS and "is handing over to" not in refused.what:
                 raise
+
+    def drawn_time(self) -> int | None:
+        """When a change takes effect: at a time of the messages, or with the next batch."""
+        random = self.world.random
+        if random.random() < 0.3:
+            return None
+        known = [driver.query.clock.bound_ms or time_of_ms(0) for driver in self.loop.drivers.values()]
+        return max(known) + random.choice((1, random.randrange(-APART_MS, 2 * DISORDER_MS)))
 
     def look(self) -> RunOutcome | None:
         outcome = self.loop.step(int(self.world.now_s * 1000))
@@ -281,8 +295,16 @@ class Process:
             versions = driver.query.versions
             if versions is not None:
                 running = versions.running
-                known = self.loop.changes.versions.of_number(running.number)
-                assert running.branches.context is known.context, f"it does not run version {running.number}"
+                known = self.loop.changes.versions.of_number(running.number).context
+                context = running.branches.context
+                if running.before:
+                    before = self.loop.changes.versions.of_number(running.before).context
+                    assert context.handing_over is not None
+                    assert context.handing_over.context is before, f"version {running.before} does not run"
+                    context = dataclasses.replace(context, handing_over=None)
+                    known = dataclasses.replace(known)  # equal, not the same
+                assert context.plan is known.plan, f"it does not run version {running.number}"
+                assert running.before or context is known, f"it does not run version {running.number}"
 
     def recover(self, recovery: SteppedRecovery) -> None:
         self.is_recovering = True

@@ -17,7 +17,7 @@ from random import Random
 import pytest
 from shell_application import EXTRA, OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
-from shell_engine import StandInSource, is_bad
+from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, is_bad, time_of_ms
 from shell_process import Process, has_more
 
 from drivetrain.config import Config
@@ -26,6 +26,7 @@ from drivetrain.core.job.run_progress import RunOutcome
 from drivetrain.crash_points import CrashPoint, armed
 from drivetrain.errors import OperatorError
 from drivetrain.runtime.graph_versions import GraphVersions
+from drivetrain.spark.batch import newest_bound
 from drivetrain.spark.prepare import opened_sinks
 
 STEPS = 60_000
@@ -74,6 +75,8 @@ class World:
         self.published_midway = 0
         """How often a checkpoint was published while a fragment still ran."""
         self.shown_rows = self.extra_rows = 0
+        self.handed_over = 0
+        """How often the rows of a version were compared with the time of its handover."""
         self.drawn = DrawnApplication(self.random, is_growing=is_growing)
         self.application = self.drawn.built(0)
         mode = "on" if deaths else self.random.choice(("on", "on", "off"))
@@ -154,6 +157,31 @@ class World:
         """Check the versions of what the sinks show."""
         check_versions(self.target)
 
+    def check_handovers(self) -> int:
+        """The versions of a handover show the messages of their spans alone; how often that was looked at."""
+        stored = GraphVersions(next((self.directory / "state").glob("shells-*")))
+        records = {number: stored.version(number) for number in stored.numbers()}
+        shown = {id: rows for id, (_, rows) in self.target.shown().items()}
+        looked_at = 0
+        for number, record in records.items():
+            if record.at_ms is None or any(records[n].made_how == "run" for n in records if n > number):
+                continue  # a version that is run, and not updated to, takes all messages from then on
+            for fragment, sinks in self.drawn.sinks.items():
+                marks = {n: mark_of(one, fragment) for n, one in records.items()}
+                own, before = marks[number], marks[record.follows]
+                times: dict[int, list[int]] = {own: [], before: []}
+                for row in (row for sink in sinks for row in shown.get(sink, [])):
+                    times.setdefault(row // OF_A_VERSION, []).append(time_of_ms(row % OF_A_VERSION))
+                if own not in [mark for n, mark in marks.items() if n < number]:
+                    looked_at += bool(times[own])
+                    assert all(ms >= record.at_ms for ms in times[own]), f"version {number} began early"
+                if before not in [mark for n, mark in marks.items() if n >= number]:
+                    if stored.is_rolled_back(number):
+                        continue
+                    looked_at += bool(times[before])
+                    assert all(ms < record.at_ms for ms in times[before]), f"{record.follows} ended late"
+        return looked_at
+
     def check_clock(self, clock_ms: int | None) -> None:
         if clock_ms is not None:
             assert clock_ms >= self.clock_ms, f"the clock moved back from {self.clock_ms} to {clock_ms}"
@@ -162,10 +190,18 @@ class World:
     def check_end(self) -> None:
         self.check_shown()
         self.check_versions()
+        self.handed_over = self.check_handovers()
         self.drawn.check_end(self.target)
         if self.drawn.is_growing:
             self.drawn.check_extra(self.target, self.rolled_back)
             self.extra_rows = len(self.target.shown().get(EXTRA, (0, []))[1])
+
+
+def mark_of(version: GraphVersion, fragment: str) -> int:
+    """The change that the branches of a fragment are of, in a version."""
+    texts = [version.processors[id].described for id in version.fragments[fragment].branches]
+    changes = [int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")]
+    return max(changes, default=0)
 
 
 def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False) -> World:
@@ -177,6 +213,7 @@ def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growi
             patched.setattr(time, "monotonic", lambda: world.now_s)
             patched.setattr(time, "monotonic_ns", lambda: int(world.now_s * 1e9))
             patched.setattr(time, "sleep", world.sleep)
+            patched.setattr(newest_bound, "AHEAD_MS", DISORDER_MS)  # all messages are of a few seconds
             patched.setattr(
                 opened_sinks, "open_sink", lambda _, context: StandInSink(context.sink_id, world.target)
             )
@@ -209,7 +246,10 @@ def run_life(world: World) -> RunOutcome | None:
         # A batch that a crash interrupted runs with its own version, which may be one that was on trial then.
         ran = [driver.query.versions for driver in process.loop.drivers.values()]
         others = [v for v in ran if v is not None and v.running.number != in_force.number]
-        assert in_force.made_how == "run" or others, "the application did not go back to the version before"
+        # A trial at a time of the messages also ends when the clock is there before any message.
+        is_over = in_force.at_ms is not None and process.rundir.versions.ending(in_force.number) is not None
+        is_right = in_force.made_how == "run" or others or is_over
+        assert is_right, "the application did not go back to the version before"
         assert is_bad(change_of(in_force)) or others, "the code of the version does not fail"
         process.stop_all()
         world.file, outcome = world.drawn.fitting(has_more=has_more(in_force)), None

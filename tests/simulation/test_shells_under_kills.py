@@ -40,6 +40,14 @@ def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once
         assert any(world.extra_rows for world in worlds), "no version with the fragment has had messages"
 
 
+def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorded() -> None:
+    worlds: list[World] = []
+    deaths = [CrashPoint.AFTER_VERSION] * 2
+    run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(20, at_most=500))
+    if len(worlds) > 1:
+        assert any(world.handed_over for world in worlds), "no version was compared with its time"
+
+
 OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
 """The simulated sinks have no transactions of their own."""
 

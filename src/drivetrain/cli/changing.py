@@ -15,7 +15,9 @@ import typer
 
 from drivetrain.api.durations import milliseconds
 from drivetrain.cli.comparison import Comparison, show_comparison
+from drivetrain.core.change.change_stages import with_durations
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.terminal import Console, print_line
@@ -65,7 +67,7 @@ class EmbeddedChange:
     """A change of the application that runs here in `rundir`, to `version`, whose graph `code` makes.
 
     `against` is the version that it was compared with. With `discards` fragments that go do not process what
-    they have.
+    they have; `at` is when the change is to take effect.
     """
 
     rundir: RunDirectory
@@ -74,6 +76,7 @@ class EmbeddedChange:
     against: int
     how: Made
     discards: bool = False
+    at: At = None
 
     @property
     def app_id(self) -> str:
@@ -90,9 +93,8 @@ class EmbeddedChange:
         """See `Changeable`."""
         from drivetrain.runtime.control_requests import ask_change
 
-        return ask_change(
-            self.rundir, self.version, self.code(), self.against, self.how, discards=self.discards
-        )
+        given = (self.rundir, self.version, self.code(), self.against, self.how)
+        return ask_change(*given, discards=self.discards, at=self.at)
 
     def give_up(self, number: int) -> None:
         """See `Changeable`."""
@@ -127,6 +129,7 @@ class Manner:
     dry_run: bool
     timeout: str
     as_json: bool
+    at: At = None
 
 
 def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, gives_up: bool = False) -> None:
@@ -150,7 +153,9 @@ def perform(changeable: Changeable, compared: Comparison, manner: Manner, *, giv
         _ask()
     number = changeable.change()
     if not as_json:
-        print_line(f"version {number} is compiled; it takes effect with the next batch of what it changes")
+        later = changeable.state().handing_over if manner.at is not None else None
+        when = later or "takes effect with the next batch of what it changes"
+        print_line(f"version {number} is compiled; it {when}")
     state = changeable.wait_ended(number, wait_s)
     _tell(compared, state, as_json=as_json)
     if state.outcome is Outcome.ROLLED_BACK:
@@ -211,6 +216,10 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
                 "awaited": list(state.awaited),
                 "fragment": state.fragment,
                 "why": state.why,
+                "at_ms": state.at_ms,
+                "both": list(state.both),
+                "clock_ms": state.clock_ms,
+                "stages": with_durations(state.stages),
             }
         json.dump({**compared.as_dict(), "change": change}, sys.stdout)
         sys.stdout.write("\n")
@@ -221,7 +230,8 @@ def _tell(compared: Comparison, state: ChangeState | None, *, as_json: bool) -> 
 def _in_words(state: ChangeState) -> str:
     match state.outcome:
         case Outcome.DONE:
-            return f"version {state.number} is in force"
+            later = "" if state.handing_over is None else f"; it {state.handing_over}"
+            return f"version {state.number} is in force{later}"
         case Outcome.ROLLED_BACK if state.fragment is None:
             return f"version {state.number} was given up, version {state.before} continues"
         case Outcome.ROLLED_BACK:
@@ -233,5 +243,7 @@ def _in_words(state: ChangeState) -> str:
             return f"version {state.number} could not be recorded, nothing has changed\n{state.why}"
         case None:
             waits = f": no batch of {', '.join(state.awaited)} was committed yet" if state.awaited else ""
+            if state.handing_over is not None:
+                waits = f"; it {state.handing_over}"
             stands = f"version {state.number} is in force and {state.stage}{waits}"
             return f"{stands}; drivetrain versions shows how it ends"

@@ -10,6 +10,9 @@ Called by `cli.main`. Needs no Java.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+import typer
 
 from drivetrain.cli.arguments import (
     ConfigOption,
@@ -42,7 +45,19 @@ from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.handover import At, time_given
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.errors import UserError
+
+AtOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="A time of the messages, from which on the new version gets them: ISO 8601, milliseconds, "
+        "next-window, or now (with the next batch).",
+    ),
+]
 
 
 def update_command(
@@ -51,6 +66,7 @@ def update_command(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
+    at: AtOption = "now",
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     sets: SetOption = None,
@@ -61,21 +77,30 @@ def update_command(
     """Change an application that runs here, or in a cluster, to the graph in FILE, between two batches of
     each fragment.
 
-    Settings are those of the running application.
+    With --at it takes effect at a time of the messages: both versions run until the clock is there. Settings
+    are those of the running application.
     """
+    takes_effect = time_given(at)
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters))
-    manner = Manner(yes, dry_run, timeout, as_json)
+    manner = Manner(yes, dry_run, timeout, as_json, takes_effect)
     if not is_of_cluster(config, state_dir):
-        perform(*_here(app, file, given, config, discard=discard), manner)
+        perform(*_here(app, file, given, config, discard=discard, at=takes_effect), manner)
         return
+    if takes_effect is not None:
+        raise UserError(
+            "in a cluster a version takes effect with the next batch",
+            where="--at",
+            got=at,
+            remedy="leave --at out",
+        )
     with connected_by(config) as client:
         changeable, compared = updated_in_cluster(client, app, file, given, config)
         perform(changeable, compared, manner)
 
 
 def _here(
-    app: str, file: str, given: Mapping[str, str], config: Config, *, discard: bool
+    app: str, file: str, given: Mapping[str, str], config: Config, *, discard: bool, at: At
 ) -> tuple[EmbeddedChange, Comparison]:
     """The change of an application that runs here to the graph in a file."""
     rundir, old = in_force_of(app, config)
@@ -91,5 +116,5 @@ def _here(
 
         return graph_as_code(graph)
 
-    change = EmbeddedChange(rundir, version, code, old.number, "update", discard)
-    return change, compared_with(rundir, old, version, discards=discard)
+    compared = compared_with(rundir, old, version, discards=discard)
+    return EmbeddedChange(rundir, version, code, old.number, "update", discard, at), compared

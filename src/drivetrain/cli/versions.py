@@ -5,10 +5,12 @@ Called by `cli.main`. Needs no Spark.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Mapping
 
+from drivetrain.api.moments import moment_text
 from drivetrain.cli.arguments import (
     ConfigOption,
     JsonOption,
@@ -26,8 +28,10 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.cluster_versions import known_in_cluster
 from drivetrain.cli.comparison import changed_in_short, in_force_of
+from drivetrain.core.change.change_stages import in_words
 from drivetrain.core.figures import show_clock
-from drivetrain.runtime.known_versions import Trial, known_versions
+from drivetrain.errors import UnavailableError
+from drivetrain.runtime.known_versions import KnownVersion, Trial, known_versions
 from drivetrain.runtime.run_directory import RunDirectory
 from drivetrain.terminal import Console, Table
 
@@ -49,6 +53,7 @@ def versions_command(
     else:
         rundir, in_force = in_force_of(app, config)
         known = known_versions(rundir.versions, in_force.number, is_running=lambda: _runs(rundir))
+        known = [_with_clock(rundir, one) for one in known]
     if as_json:
         json.dump({"versions": [one.as_data() for one in known]}, sys.stdout)
         sys.stdout.write("\n")
@@ -74,6 +79,12 @@ def versions_command(
             console.print(f"version {number} failed in fragment {ending.fragment}: {ending.why}")
         if ending is not None and ending.leaving:
             console.print(f"since version {number}: {_leaving(ending.leaving)}")
+        if one.handing_over is not None:
+            console.print(f"version {number} {one.handing_over}")
+        elif one.record.at_ms is not None:
+            console.print(f"version {number} took the messages from {moment_text(one.record.at_ms)} on")
+        if one.stages:
+            console.print(f"version {number}: {in_words(one.stages)}")
         if one.is_in_force and one.trial is Trial.INTERRUPTED:
             console.print(
                 f"the run ended during the trial of version {number}, which is in force; the trial goes on "
@@ -84,6 +95,18 @@ def versions_command(
 def _leaving(leaving: Mapping[str, str]) -> str:
     """Which fragments have not left yet, and how they leave."""
     return ", ".join(f"fragment {id} {how}" for id, how in leaving.items())
+
+
+def _with_clock(rundir: RunDirectory, one: KnownVersion) -> KnownVersion:
+    """A version with how far its handover is, if it is the one in force and the application runs."""
+    if not one.is_in_force or one.record.at_ms is None:
+        return one
+    from drivetrain.runtime.control_requests import asked_state
+
+    try:
+        return dataclasses.replace(one, handing_over=asked_state(rundir).handing_over)
+    except UnavailableError:
+        return one  # it does not run
 
 
 def _runs(rundir: RunDirectory) -> bool:

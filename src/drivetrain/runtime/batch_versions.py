@@ -32,13 +32,16 @@ FILE: Final = "batch-versions"
 _KEPT: Final = 100
 
 
-class _Since(msgspec.Struct, frozen=True):
+class Since(msgspec.Struct, frozen=True):
+    """The batches from `batch_id` on ran with `version`; with `before`, too, if that hands over to it."""
+
     batch_id: int
     version: int
+    before: int = 0
 
 
 class _Noted(msgspec.Struct, frozen=True):
-    since: tuple[_Since, ...] = ()
+    since: tuple[Since, ...] = ()
     free: int = NO_BATCH
 
 
@@ -56,23 +59,36 @@ class BatchVersions:
 
     def version_of(self, batch_id: int) -> int | None:
         """The version that a batch first ran with; None: any may run it. Raises InputError when damaged."""
+        since = self.since_of(batch_id)
+        return None if since is None else since.version
+
+    def since_of(self, batch_id: int) -> Since | None:
+        """What `version_of` says, with the version that hands over to it."""
         noted = self._all()
         if batch_id == noted.free:
             return None
-        return next((since.version for since in reversed(noted.since) if since.batch_id <= batch_id), None)
+        return next((since for since in reversed(noted.since) if since.batch_id <= batch_id), None)
 
     def newest(self) -> int | None:
         """The version of the newest batch; None when none is noted. Raises InputError when damaged."""
-        noted = self._all()
-        return noted.since[-1].version if noted.since else None
+        since = self.newest_since()
+        return None if since is None else since.version
 
-    def note(self, batch_id: int, version: int) -> None:
-        """Record that a batch and those after it run with a version; raises what `DurableFile` raises."""
+    def newest_since(self) -> Since | None:
+        """What `newest` says, with the version that hands over to it."""
         noted = self._all()
-        before = [since for since in noted.since if since.batch_id < batch_id]
-        if not before or before[-1].version != version:
-            before.append(_Since(batch_id, version))
-        self._write(_Noted(tuple(before[-_KEPT:])))
+        return noted.since[-1] if noted.since else None
+
+    def note(self, batch_id: int, version: int, before: int = 0) -> None:
+        """Record that a batch and those after it run with a version; raises what `DurableFile` raises.
+
+        `before` is the version that hands over to it, while both run.
+        """
+        noted = self._all()
+        kept = [since for since in noted.since if since.batch_id < batch_id]
+        if not kept or (kept[-1].version, kept[-1].before) != (version, before):
+            kept.append(Since(batch_id, version, before))
+        self._write(_Noted(tuple(kept[-_KEPT:])))
 
     def note_free(self, batch_id: int) -> None:
         """Record that a batch has failed or did not begin, so that any version may run it."""

@@ -38,6 +38,7 @@ import msgspec
 
 from drivetrain.core.change.change_state import ChangeState
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import JobStatus
 from drivetrain.core.picture.placed_graph import Graph
@@ -62,6 +63,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     how: Made = "update"
     number: int = 0
     discards: bool = False
+    at: At = None
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -84,17 +86,21 @@ def ask_change(
     how: Made = "update",
     *,
     discards: bool = False,
+    at: At = None,
 ) -> int:
     """Ask the application that runs in `rundir` to change; the number of the version, once it is in force.
 
     `against` is the version that it was compared with; with `discards` fragments that go do not process what
-    they have. Raises why it is refused, and UnavailableError when the application does not run embedded here.
+    they have; `at` is when it is to take effect. Raises why it is refused, and UnavailableError when the
+    application does not run embedded here.
     """
     asked_state(rundir)  # before anything is written
     id = uuid.uuid4().hex
     rundir.versions.propose(id, version, code)
     try:
-        return ask(rundir, ControlRequest("change", id, against, how, discards=discards), _COMPILES_S).number
+        return ask(
+            rundir, ControlRequest("change", id, against, how, discards=discards, at=at), _COMPILES_S
+        ).number
     finally:
         rundir.versions.withdraw(id)
 

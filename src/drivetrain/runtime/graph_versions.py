@@ -3,6 +3,7 @@
     <state directory>/versions/<number>           a `GraphVersion` as JSON, with a checksum
     <state directory>/versions/<number>.graph     its graph with the user's code, to run it again
     <state directory>/versions/<number>.outcome   how a change of the running application has ended
+    <state directory>/versions/<number>.stages    the stages of that change, and when it reached them
     <state directory>/versions/proposed-<id>…     what an application was asked to change to, not decided yet
     <state directory>/versions/removing.lock      held while an outcome forgets what was removed
 
@@ -31,6 +32,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.difference import difference
 from drivetrain.core.change.graph_version import GraphVersion, Made, version_of
 from drivetrain.core.change.live_change import Outcome
@@ -103,6 +105,15 @@ class GraphVersions:
         content = file.read()
         try:
             return None if content is None else msgspec.json.decode(content, type=Ending)
+        except msgspec.MsgspecError as error:
+            raise file.damaged(str(error)) from error
+
+    def stages(self, number: int) -> tuple[ChangeStage, ...]:
+        """The stages that the change to a version has reached, in order; raises InputError when damaged."""
+        file = self._stages_file(number)
+        content = file.read()
+        try:
+            return () if content is None else msgspec.json.decode(content, type=tuple[ChangeStage, ...])
         except msgspec.MsgspecError as error:
             raise file.damaged(str(error)) from error
 
@@ -227,6 +238,10 @@ class GraphVersions:
         ending = Ending(outcome, now_ms, fragment, reason, to_remove, leaving or {})
         self._ending_file(number).write(msgspec.json.encode(ending))
 
+    def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
+        """Record the stages that the change to a version has reached; raises as `note`."""
+        self._stages_file(number).write(msgspec.json.encode(stages))
+
     def note_removed(self, number: int, sink: str | None) -> None:
         """Record that nothing of a new sink is to be removed any more; None: of no sink.
 
@@ -332,6 +347,7 @@ class GraphVersions:
         self._file(number).path.unlink(missing_ok=True)
         self._code_file(number).unlink(missing_ok=True)
         self._ending_file(number).path.unlink(missing_ok=True)
+        self._stages_file(number).path.unlink(missing_ok=True)
 
     def last_readable(self) -> GraphVersion | None:
         """The version in force; None if it is damaged: a run does not need it."""
@@ -348,6 +364,9 @@ class GraphVersions:
 
     def _ending_file(self, number: int) -> DurableFile:
         return self._durable(f"{number}.outcome", f"the outcome of version {number}")
+
+    def _stages_file(self, number: int) -> DurableFile:
+        return self._durable(f"{number}.stages", f"the history of version {number}")
 
     def _durable(self, name: str, what: str) -> DurableFile:
         return DurableFile(

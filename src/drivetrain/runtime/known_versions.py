@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drivetrain.core.change.change_stages import ChangeStage, with_durations
 from drivetrain.core.change.difference import Difference, difference
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Outcome
@@ -31,6 +32,9 @@ class KnownVersion:
     ending: Ending | None
     is_in_force: bool
     trial: Trial | None
+    stages: tuple[ChangeStage, ...] = ()
+    handing_over: str | None = None
+    """While the version before hands over to it: how far that is, in words."""
 
     @property
     def outcome(self) -> str:
@@ -61,6 +65,9 @@ class KnownVersion:
             "trial": self.trial,
             "outcome": None if ending is None else ending.outcome,
             "ended_at_ms": None if ending is None else ending.at_ms,
+            "at_ms": version.at_ms,
+            "handing_over": self.handing_over,
+            "stages": with_durations(self.stages),
             "failed_fragment": None if ending is None else ending.fragment,
             "why": None if ending is None else ending.why,
             "leaving": {} if ending is None else dict(ending.leaving),
@@ -78,13 +85,20 @@ def known_versions(
     damaged files.
     """
     stored = {number: (versions.version(number), versions.ending(number)) for number in versions.numbers()}
-    return known_among(stored, in_force, is_running=is_running)
+    return known_among(stored, in_force, is_running=is_running, stages=versions.stages)
 
 
 def known_among(
-    stored: Mapping[int, tuple[GraphVersion, Ending | None]], in_force: int, *, is_running: Callable[[], bool]
+    stored: Mapping[int, tuple[GraphVersion, Ending | None]],
+    in_force: int,
+    *,
+    is_running: Callable[[], bool],
+    stages: Callable[[int], tuple[ChangeStage, ...]] = lambda _: (),
 ) -> list[KnownVersion]:
-    """As `known_versions`, of versions by number, in growing order, with how their changes have ended."""
+    """As `known_versions`, of versions by number, in growing order, with how their changes have ended.
+
+    `stages` is the history of the change to a version.
+    """
     known = []
     for number, (record, ending) in stored.items():
         before = stored[record.follows][0] if record.follows in stored else None
@@ -93,5 +107,6 @@ def known_among(
             is_under_way = number == in_force and is_running()
             trial = Trial.UNDER_WAY if is_under_way else Trial.INTERRUPTED
         found = None if before is None else difference(before, record, discards=record.discards)
-        known.append(KnownVersion(record, found, ending, number == in_force, trial))
+        reached = stages(number)
+        known.append(KnownVersion(record, found, ending, number == in_force, trial, reached))
     return known

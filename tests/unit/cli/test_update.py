@@ -12,7 +12,10 @@ import pytest
 from typer.testing import Result
 
 from drivetrain.code.application_file import load_application
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeState
+from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.live_change import Outcome, Stage
 from drivetrain.core.plan.planner import plan
 from drivetrain.runtime.control_requests import asked_state
@@ -143,11 +146,57 @@ def test_the_end_of_the_change_is_told_and_is_the_exit_code(
         "awaited": [],
         "fragment": "orders",
         "why": "ZeroDivisionError: n",
+        "at_ms": None,
+        "both": [],
+        "clock_ms": None,
+        "stages": [],
     }
     with running(shop, trial):
         result = command("update", "shop", "new.py", "--yes", "--timeout", "0 s")
     assert result.exit_code == 0, result.output
     assert "on trial: no batch of orders was committed yet" in " ".join(result.stdout.split())
+
+
+AT = ChangeState(2, Stage.ON_TRIAL, 2, 1, ("orders",), at_ms=60_000, both=("orders",), clock_ms=59_000)
+TAKES_EFFECT = "it takes effect at 1970-01-01T00:01:00+00:00; the clock is at 1970-01-01T00:00:59+00:00"
+
+
+def test_a_change_at_a_time_of_the_messages_says_how_far_the_clock_is(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    with running(shop, AT) as asked:
+        line = ("update", "shop", "new.py", "--yes", "--timeout", "0 s", "--at")
+        result = command(*line, "1970-01-01T00:01")
+        assert result.exit_code == 0, result.output
+        text = " ".join(result.stdout.split())
+        assert f"version 2 is compiled; {TAKES_EFFECT}" in text
+        assert f"version 2 is in force and on trial; {TAKES_EFFECT}" in text
+        assert command(*line, "next-window").exit_code == 0
+        assert command(*line, "now").exit_code == 0
+    assert [request["at"] for request in asked if request["ask"] == "change"] == [60_000, "next-window", None]
+    result = command("update", "shop", "new.py", "--at", "soon")
+    assert result.exit_code == 2
+    assert "not a moment" in result.stderr
+
+
+def test_versions_shows_a_handover_and_the_history(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    application = load_application("new.py", {"least": "7"})
+    record = msgspec.structs.replace(version_of(plan(application.graph()), fingerprint), at_ms=60_000)
+    shop.versions.note(record, "update", graph_as_code(application.graph()))
+    shop.versions.note_stages(2, (ChangeStage("proposed", 1_000), ChangeStage("in force", 3_500)))
+    with running(shop, AT):
+        asked_state(shop)  # the first state is that of version 1
+        text = " ".join(command("versions", "shop").stdout.split())
+        told = json.loads(command("versions", "shop", "--json").stdout)["versions"][1]
+    assert f"version 2 {TAKES_EFFECT.removeprefix('it ')}" in text
+    assert "version 2: proposed, in force after 2.5 s" in text
+    assert told["at_ms"] == 60_000
+    assert told["handing_over"] == TAKES_EFFECT.removeprefix("it ")
+    assert told["stages"][1]["took_ms"] == 2_500
+    text = " ".join(command("versions", "shop").stdout.split())
+    assert "version 2 took the messages from 1970-01-01T00:01:00+00:00 on" in text, "it does not run"
 
 
 def test_a_rollback_gives_up_a_version_on_trial(shop: RunDirectory, command: Callable[..., Result]) -> None:

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from drivetrain.api import Application, sinks, sources
+from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
 from drivetrain.errors import InputError
+from drivetrain.runtime import graph_versions
 from drivetrain.runtime.batch_versions import FILE, BatchVersions
 from drivetrain.runtime.graph_versions import GraphVersions
 
@@ -151,3 +153,36 @@ def test_a_damaged_record_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(msgspec.json.encode({"since": 1}))
     with pytest.raises(InputError, match="which version of the graph"):
         BatchVersions(tmp_path).newest()
+
+
+def test_the_history_of_a_version_is_kept_as_long_as_the_version(
+    versions: GraphVersions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(graph_versions, "_KEPT", 2)
+    versions.note(version(1))
+    assert versions.stages(1) == ()
+    stages = (ChangeStage("proposed", 5), ChangeStage("begun", 7, "read"))
+    versions.note_stages(1, stages)
+    assert versions.stages(1) == stages
+    assert versions.numbers() == [1], "a history is no version"
+    versions.note(version(2), "update")
+    versions.note(version(3), "update")
+    assert not (tmp_path / "versions" / "1.stages").exists()
+
+
+def test_a_batch_of_two_versions_is_noted_with_both(tmp_path: Path) -> None:
+    noted = BatchVersions(tmp_path)
+    noted.note(0, 1)
+    noted.note(3, 2, before=1)
+    noted.note(4, 2, before=1)
+    noted.note(6, 2)
+    found = [BatchVersions(tmp_path).since_of(batch) for batch in (2, 3, 5, 6)]
+    assert [(one.batch_id, one.version, one.before) for one in found if one] == [
+        (0, 1, 0),
+        (3, 2, 1),
+        (3, 2, 1),
+        (6, 2, 0),
+    ]
+    noted.note_free(6)
+    assert noted.since_of(6) is None
+    assert noted.newest_since() is not None

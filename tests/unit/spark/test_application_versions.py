@@ -6,9 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import pytest
+
 from drivetrain.api import Application, sinks, sources
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.planner import plan
+from drivetrain.errors import InputError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
@@ -88,3 +92,39 @@ def test_an_old_batch_is_computed_again_without_the_code_of_its_version_if_nothi
     assert not versions.notices
     assert versions.context_of("one", 4) is first.context
     assert "batch 4 of one is computed again with the version in force" in versions.notices.pop()
+
+
+@pytest.mark.parametrize(("newest", "is_both"), [(1, True), (2, False), (3, False)])
+def test_a_batch_that_spark_has_planned_before_a_handover_runs_both_versions(
+    tmp_path: Path, newest: int, is_both: bool
+) -> None:
+    stored = GraphVersions(tmp_path)
+    stored.note(with_filter(1))
+    record = stored.note(msgspec.structs.replace(with_filter(2), at_ms=5_000), "update")
+    versions, _ = versions_of(LoadedVersion(record, loaded(2).context, {}))
+    versions._versions = stored  # type: ignore[misc]
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "commits").mkdir(parents=True)
+    (checkpoint / "commits" / "6").touch()
+    for fragment in ("one", "other"):
+        directory = tmp_path / fragment
+        directory.mkdir()
+        noted = BatchVersions(directory)
+        noted.note(0, newest)
+        query: Any = SimpleNamespace(fragment=SimpleNamespace(id=fragment), checkpoint=checkpoint)
+        versions._settle(noted, query)
+        found = [BatchVersions(directory).since_of(batch) for batch in (6, 7)]
+        both = (2, 1) if is_both and fragment == "one" else (newest, 0)
+        assert [(one.version, one.before) for one in found if one] == [(newest, 0), both]
+
+
+def test_a_version_that_hands_over_and_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    stored = GraphVersions(tmp_path)
+    stored.note(with_filter(1))
+    record = stored.note(msgspec.structs.replace(with_filter(2), at_ms=5_000), "update")
+    (tmp_path / "versions" / "1").write_text("damaged")
+    versions, _ = versions_of(LoadedVersion(record, loaded(2).context, {}))
+    versions._versions = stored  # type: ignore[misc]
+    with pytest.raises(InputError, match="version 1 hands over to version 2") as error:
+        versions.handing_over(record)
+    assert "another graph" in str(error.value.remedy)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.change_state import ChangeUnderwayError
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome, Stage
-from drivetrain.errors import UnavailableError
+from drivetrain.errors import InputError, OutputError, UnavailableError, UserError
+from drivetrain.spark.batch.query_versions import BranchSet
 from drivetrain.spark.run import live_changes
 from drivetrain.spark.run.change_proposal import Proposal
 from drivetrain.spark.run.live_changes import LiveChanges
@@ -26,6 +28,11 @@ def loaded(number: int) -> Any:
         plan=SimpleNamespace(), config={}, transactional=True, spark=None
     )  # with checkpoints: nothing to notice
     return SimpleNamespace(record=GraphVersion("shop", {}, {}, number), context=context, sinks={})
+
+
+def made_of(number: int, branches: Any = None) -> BranchSet:
+    anything: Any = None
+    return BranchSet(number, anything, anything, branches)
 
 
 class Versions:
@@ -55,13 +62,15 @@ class Query:
         self.branches = SimpleNamespace(stores={})
         self.turn = threading.Lock()
         self.versions = SimpleNamespace(
-            wanted=SimpleNamespace(number=1),
+            wanted=made_of(1),
             on_trial=False,
             began=self.began,
             want=self.want,
-            at_hand=lambda _: None,
+            at_hand=lambda *_: None,
+            newest_since=lambda: None,
         )
         self.first: dict[int, int] = {}
+        self.newest_committed = 0
 
     def want(self, wanted: Any) -> None:
         self.versions.wanted = wanted
@@ -72,6 +81,7 @@ class Query:
     def run_batch(self) -> int:
         """The version that the batch runs with."""
         self.batch_id += 1
+        self.newest_committed = self.batch_id
         number = int(self.versions.wanted.number)
         self.first.setdefault(number, self.batch_id)
         return number
@@ -86,10 +96,13 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.query = Query()
         self.endings: list[tuple[int, Outcome]] = []
+        self.stages: dict[int, list[str]] = {}
+        self.is_full = False
         self.versions = Versions()
         stored = SimpleNamespace(
             note=lambda record, how, _code: GraphVersion("shop", {}, {}, record.number, made_how=how),
             note_ending=lambda number, outcome, *_: self.endings.append((number, outcome)),
+            note_stages=self.note_stages,
         )
         self.versions.rundir = SimpleNamespace(versions=stored)
         execution: Any = SimpleNamespace(versions=self.versions, rundir=self.versions.rundir)
@@ -106,11 +119,16 @@ class World:
         self.changes = LiveChanges(execution, {"read": driver}, fragments)
         self.number = 1
 
+    def note_stages(self, number: int, stages: tuple[ChangeStage, ...]) -> None:
+        if self.is_full:
+            raise OutputError("the disk is full")
+        self.stages[number] = [f"{one.fragment} {one.stage}".strip() for one in stages]
+
     def checked(self, *_: object, **__: object) -> Proposal:
         self.number += 1
         before = self.versions.in_force.record.number
         change = Change(self.number, before, frozenset({"read"}))
-        made: Any = SimpleNamespace(number=self.number, branches=self.query.branches)
+        made = made_of(self.number, self.query.branches)
         return Proposal(loaded(self.number), change, "update", b"", {"read": made})
 
     def propose(self) -> int:
@@ -169,9 +187,9 @@ def test_from_a_proposal_to_its_end_there_is_no_state_without_it(world: World) -
 
 
 def test_an_application_goes_back_to_branches_that_it_has_compiled(world: World) -> None:
-    first = SimpleNamespace(number=1, branches=world.query.branches)
-    world.query.versions.at_hand = lambda number: first if number == 1 else None
-    withdrawn: Any = SimpleNamespace(note=lambda *_: None, look=lambda: None, waits_for=lambda _: ())
+    first = made_of(1, world.query.branches)
+    world.query.versions.at_hand = lambda number, _before: first if number == 1 else None
+    withdrawn: Any = SimpleNamespace(note=lambda *_: None, look=lambda: None, refuse=lambda _: None)
     world.changes._withdrawn = withdrawn  # type: ignore[misc]
     number = world.propose()
     world.changes.step()
@@ -180,3 +198,106 @@ def test_an_application_goes_back_to_branches_that_it_has_compiled(world: World)
     world.changes.step()
     assert world.changes.state.outcome is Outcome.ROLLED_BACK
     assert world.query.versions.wanted is first
+
+
+def test_a_trial_without_a_version_before_it_that_can_be_read_ends(world: World) -> None:
+    record = GraphVersion("shop", {}, {}, 2, made_how="update", follows=1)
+
+    def damaged(_: int) -> GraphVersion:
+        raise InputError("version 1 of an application's graph cannot be read")
+
+    world.versions.in_force = SimpleNamespace(**{**vars(loaded(2)), "record": record})
+    world.versions.rundir.versions.ending = lambda _: None
+    world.versions.rundir.versions.version = damaged
+    world.changes._withdrawn.resume = lambda: None  # type: ignore[method-assign]
+    world.changes.resume()
+    assert world.endings == [(2, Outcome.DONE)]
+    assert "has ended" in world.versions.notices.pop()
+    assert world.propose() == 2, "another change is possible"
+
+
+class GivenUp:
+    """Stands in for the driver of a fragment whose batch has failed."""
+
+    fragment = "read"
+
+    def __init__(self, query: Query) -> None:
+        self.query: Any = query
+        self.is_started_again = False
+
+    def start_again(self, _successor: object) -> None:
+        self.is_started_again = True
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_batch_that_failed_with_a_version_that_is_not_in_force_runs_with_the_one_that_is(
+    world: World, is_left: bool
+) -> None:
+    driver: Any = GivenUp(world.query)
+    world.query.versions.running = made_of(1)
+    world.query.versions.has_left = lambda batch: is_left and batch == world.query.batch_id + 1
+    assert world.changes.goes_back(driver, ValueError("the old code")) is is_left
+    assert driver.is_started_again is is_left
+
+
+STAGES = ["proposed", "compiled", "in force", "read begun", "read committed", "done"]
+
+
+def test_the_history_of_a_change_is_kept_and_shown_with_its_end(world: World) -> None:
+    world.propose()
+    assert not world.stages, "the version is not recorded yet"
+    world.changes.step()
+    assert world.stages[2] == STAGES[:3]
+    world.query.run_batch()
+    world.changes.step()
+    assert world.stages[2] == STAGES
+    assert [one.stage for one in world.changes.state.stages] == [
+        stage.split()[-1] for stage in STAGES[:2]
+    ] + [
+        "in force",
+        "begun",
+        "committed",
+        "done",
+    ]
+    assert "(proposed, compiled after" in world.versions.notices.pop()
+    world.propose()
+    assert [one.stage for one in world.changes.state.stages] == STAGES[:2]
+
+
+def test_a_history_that_cannot_be_kept_stops_no_change(world: World) -> None:
+    world.is_full = True
+    world.propose()
+    world.changes.step()
+    world.query.run_batch()
+    world.changes.step()
+    assert world.changes.state.outcome is Outcome.DONE
+    assert any("is not kept: the disk is full" in notice for notice in world.versions.notices)
+
+
+def test_a_change_that_another_process_takes_up_continues_its_history(world: World) -> None:
+    record = GraphVersion("shop", {}, {}, 2, made_how="update", follows=1)
+    world.versions.in_force = SimpleNamespace(**{**vars(loaded(2)), "record": record})
+    stored = world.versions.rundir.versions
+    stored.ending, stored.version = lambda _: None, lambda _: GraphVersion("shop", {}, {}, 1)
+    stored.stages = lambda _: (ChangeStage("proposed", 5), ChangeStage("in force", 9))
+    world.changes._withdrawn.resume = lambda: None  # type: ignore[method-assign]
+    world.changes.resume()
+    assert world.stages[2] == ["proposed", "in force", "resumed", "done"], "it touches no fragment"
+
+
+def test_a_change_that_is_refused_leaves_the_history_of_the_one_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.propose()
+    world.changes.step()
+    world.query.run_batch()
+    world.changes.step()
+    stages = world.changes.state.stages
+
+    def refused(*_: object) -> Proposal:
+        raise UserError("nothing changes")
+
+    monkeypatch.setattr(live_changes, "checked", refused)
+    with pytest.raises(UserError, match="nothing changes"):
+        world.propose()
+    assert world.changes.state.stages == stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,7 +129,7 @@ def query(tmp_path: Path) -> MicroBatchQuery:
     made: Any = MicroBatchQuery.__new__(MicroBatchQuery)
     made.fragment, made.directory, made.error = SimpleNamespace(id="read"), tmp_path, None
     made._draining, made.turn, made._is_stopping = threading.Event(), threading.Lock(), False
-    made.flow = SimpleNamespace(wait_room=lambda _: None)
+    made.flow, made.is_held = SimpleNamespace(wait_room=lambda _: None), False
     made.versions = QueryVersions(BatchVersions(tmp_path), branch_set(1), replay_until=4)
     made.branches = made.versions.running.branches
 
@@ -157,6 +158,39 @@ def test_a_batch_that_is_stopped_midway_keeps_its_version_and_one_that_fails_doe
     query._is_stopping = False
     on_batch(query, 4)
     assert BatchVersions(tmp_path).version_of(4) is None, "its own code has failed, which may be corrected"
+
+
+def test_a_batch_that_has_failed_with_a_version_that_is_not_wanted_may_run_with_the_wanted_one(
+    tmp_path: Path,
+) -> None:
+    BatchVersions(tmp_path).note(0, 1)
+    one, two = branch_set(1), branch_set(2)
+    versions = QueryVersions(BatchVersions(tmp_path), two, replay_until=4)
+    versions.running = one
+    assert versions.before_batch(4) is one
+    assert not versions.has_left(4), "outputs may have it"
+    versions.failed(4)
+    assert versions.has_left(4)
+    assert versions.before_batch(4) is two
+    versions.failed(4)
+    assert not versions.has_left(4), "the version in force has failed"
+
+
+def test_what_runs_in_a_handover_is_noted_with_both_versions(tmp_path: Path) -> None:
+    alone = branch_set(2)
+    both = dataclasses.replace(branch_set(2), before=1, alone=alone)
+    versions = QueryVersions(BatchVersions(tmp_path), branch_set(1), replay_until=-1)
+    versions.before_batch(0)
+    versions.want(both)
+    assert versions.before_batch(1) is both
+    assert versions.at_hand(2) is alone, "it follows"
+    versions.want(alone)
+    versions.note_next(2)
+    noted = [BatchVersions(tmp_path).since_of(batch) for batch in (0, 1, 2)]
+    assert [(one.version, one.before) for one in noted if one] == [(1, 0), (2, 1), (2, 0)]
+    assert versions.began(2) == 1
+    assert versions.before_batch(2) is alone
+    assert versions.began(2) == 1, "it is the same version"
 
 
 def test_a_version_that_is_not_wanted_runs_only_the_batch_that_is_bound_to_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome
-from drivetrain.errors import InputError, OutputError
+from drivetrain.errors import InputError, OutputError, UserError
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
@@ -94,7 +94,9 @@ def test_they_are_removed_once_no_batch_runs_and_none_will_run_with_the_version(
     world.go_back()
     world.sinks.look()
     assert world.sink.has_results, "a batch that a crash interrupted runs with the version again"
-    assert world.sinks.waits_for({"more": world.sink, "other": world.sink}) == ["more"]
+    with pytest.raises(UserError, match="more") as refused:
+        world.sinks.refuse({"more": world.sink, "other": world.sink})
+    assert refused.value.where == "more"
     world.runs = False
     with world.turn:
         world.sinks.look()
@@ -103,7 +105,7 @@ def test_they_are_removed_once_no_batch_runs_and_none_will_run_with_the_version(
     assert not world.sink.has_results
     assert world.left() == ()
     assert not (world.directory / "sinks" / "more").exists(), "the sink is new again"
-    assert world.sinks.waits_for({"more": world.sink}) == []
+    world.sinks.refuse({"more": world.sink})
 
 
 def test_a_run_that_ended_before_the_removal_leaves_it_to_the_next_one(world: World) -> None:

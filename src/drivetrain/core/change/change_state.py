@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_stages import ChangeStage
 from drivetrain.core.change.live_change import Outcome, Stage, TellEnd
 from drivetrain.errors import UnavailableError, UserError
 
@@ -29,7 +31,9 @@ class ChangeState(msgspec.Struct, frozen=True):
     """The version in force, and the change that is under way or was the last of this run.
 
     `stage` is how far the change is, `outcome` how it has ended; `awaited` are the fragments whose first
-    batch with the version is waited for; `fragment` and `why` say what made it go back.
+    batch with the version is waited for; `fragment` and `why` say what made it go back. `at_ms` is the time
+    of the messages at which the version before hands over, `both` are the fragments that run both versions
+    until then, and `clock_ms` is their smallest clock. `stages` is the change's history.
     """
 
     version: int
@@ -40,6 +44,18 @@ class ChangeState(msgspec.Struct, frozen=True):
     outcome: Outcome | None = None
     fragment: str | None = None
     why: str | None = None
+    at_ms: int | None = None
+    both: tuple[str, ...] = ()
+    clock_ms: int | None = None
+    stages: tuple[ChangeStage, ...] = ()
+
+    @property
+    def handing_over(self) -> str | None:
+        """How far a handover is, in words; None without one."""
+        if self.at_ms is None or not self.both:
+            return None
+        clock = "not known yet" if self.clock_ms is None else f"at {moment_text(self.clock_ms)}"
+        return f"takes effect at {moment_text(self.at_ms)}; the clock is {clock}"
 
 
 def underway(state: ChangeState) -> ChangeUnderwayError:

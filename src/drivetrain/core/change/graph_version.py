@@ -61,7 +61,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
     `new_sinks` are those that no version before had, of a version that came while the application ran.
     `discards`: fragments of the version before that it lacks do not process what they have. `schemas` are
-    Spark's, as JSON, of the channels that these read.
+    Spark's, as JSON, of the channels that these read. At `at_ms`, a time of the messages, the version that it
+    follows hands over to it (None: with the next batch).
     """
 
     application: str
@@ -76,6 +77,7 @@ class GraphVersion(msgspec.Struct, frozen=True):
     new_sinks: tuple[str, ...] = ()
     discards: bool = False
     schemas: Mapping[str, Any] = {}
+    at_ms: int | None = None
 
     def fragment_of(self, processor: str) -> str | None:
         """The fragment that a processor runs in; None for a table, which is read whole."""

@@ -119,14 +119,18 @@ class BatchBegan:
 
 @dataclass(frozen=True)
 class BatchCommitted:
-    """A fragment has committed the batch that it began first with the new version."""
+    """A fragment has committed a batch that it began with the new version, and that shows whether it works.
+
+    Of a change at a time of the messages that is a batch in which the new version got one.
+    """
 
     fragment: str
 
 
 @dataclass(frozen=True)
 class FragmentEnded:
-    """A fragment has come to the end of its input: it runs no batch any more."""
+    """A fragment has nothing to show any more: its input has ended, or its clock has reached the time at
+    which the change takes effect."""
 
     fragment: str
 

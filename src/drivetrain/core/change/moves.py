@@ -49,9 +49,7 @@ def refused_moves(
     return found
 
 
-_IN_A_CLUSTER: Final = (
-    "in a cluster no fragment can start or go while the application runs"
-)
+_IN_A_CLUSTER: Final = "in a cluster no fragment can start or go while the application runs"
 
 _OF_CHECKPOINTS: Final = (
     "the application makes checkpoints, and no fragment can begin or stop taking part in them while it runs"

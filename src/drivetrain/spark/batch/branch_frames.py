@@ -151,6 +151,15 @@ class BranchFrames:
     # -- building --------------------------------------------------------------------------------------
 
     def _build(self) -> None:
+        settled = self._root()
+        for id in self._of.roots:
+            self._frames[id] = settled
+        for node in self._of.nodes:
+            if not node.operation.ends_stream:
+                self._frames[node.id] = self._made(node)
+
+    def _root(self) -> Frame:
+        """The frame of the trunk, at which the branches begin."""
         of, df = self._of, self._batch.df
         if "payload" in df.columns and "late" in df.columns:  # packed by compile.keyed
             self._late = Observation()
@@ -160,14 +169,13 @@ class BranchFrames:
             root = self._with_newest_observed(of.root.id, root)
         if of.may_lack is not None:
             root = self._of_whole_windows(root, of.may_lack)
-        settled = self._settled(of.root, root)
-        for id in of.roots:
-            self._frames[id] = settled
-        for node in of.nodes:
-            if not node.operation.ends_stream:
-                inputs = [self._frames[i] for i in node.inputs if i in self._frames]
-                with refusals_named(str(node)):
-                    self._frames[node.id] = self._settled(node, self._applied(node, inputs))
+        return self._settled(of.root, root)
+
+    def _made(self, node: Node) -> Frame:
+        """The frame of a processor of the branches."""
+        inputs = [self._frames[i] for i in node.inputs if i in self._frames]
+        with refusals_named(str(node)):
+            return self._settled(node, self._applied(node, inputs))
 
     def _of_whole_windows(self, root: Frame, size_ms: int) -> Frame:
         """The results of windows that began after the fragment did; the others are counted."""

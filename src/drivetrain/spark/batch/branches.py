@@ -71,11 +71,11 @@ class Branches:
         self.stores = stores
         self.letters = letters
         self.counts = counts
-        self.nodes = [context.plan.graph.nodes[i] for i in fragment.branches]
+        self.nodes = _nodes(context, fragment)
         self.sinks = {node.id: sinks[node.id] for node in self.nodes if node.id in sinks}
         self.channels = context.plan.outputs(fragment.id)
         self.first_batch = context.rundir.places.first_batch(fragment.id)
-        self._compiled = compiled
+        self.compiled = compiled
 
     # -- one batch -----------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Branches:
     def _planned(self, batch: Batch) -> Iterator[BatchFrames]:
         with ExitStack() as release:
             with spending(Phase.PLANNING):
-                frames = release.enter_context(self._compiled.frames(batch))
+                frames = release.enter_context(self.compiled.frames(batch))
             yield frames
 
     def skip(self, batch: Batch) -> tuple[Written, int]:
@@ -109,11 +109,11 @@ class Branches:
 
     def advance(self, batch: Batch) -> int:
         """Run a batch only for Spark's state, and emit nothing; returns the number of rows from the trunk."""
-        return self._compiled.advance(batch.df)
+        return self.compiled.advance(batch.df)
 
     def empty(self) -> DataFrame:
         """A batch without messages."""
-        return self._compiled.empty()
+        return self.compiled.empty()
 
     def append(self, batch_id: int, written: Written, clock_ms: int | None) -> None:
         """Publish a batch to the channels, with the fragment's clock after it."""
@@ -131,13 +131,13 @@ class Branches:
         self, batch: Batch, channel: PlannedChannel, store: ChannelStore, folder: str
     ) -> list[Segment]:
         """Write the messages of a batch for one channel as new segments in `folder`; no other output."""
-        with self.counts.user.active(), self._compiled.frames(batch) as frames:
+        with self.counts.user.active(), self.compiled.frames(batch) as frames:
             return frames.segments(channel, store, folder)
 
     def schemas(self) -> dict[str, StructType]:
         """The schema of each channel: analysed, not run."""
         with self.counts.user.active():
-            return self._compiled.schemas()
+            return self.compiled.schemas()
 
     # -- outputs -------------------------------------------------------------------------------------
 
@@ -196,3 +196,13 @@ class Branches:
     def number(self, batch_id: int) -> int:
         """The batch's number for outputs, which continue through all lives of the application."""
         return self.first_batch + batch_id
+
+
+def _nodes(context: CompileContext, fragment: Fragment) -> list[Node]:
+    """The processors of the branches; while a version hands over, with those that only that one has."""
+    nodes = [context.plan.graph.nodes[id] for id in fragment.branches]
+    if context.handing_over is not None:
+        old = context.handing_over.context.plan
+        before = next(f for f in old.fragments if f.id == fragment.id)
+        nodes += [old.graph.nodes[id] for id in before.branches if id not in fragment.branches]
+    return nodes

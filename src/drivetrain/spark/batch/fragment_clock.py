@@ -36,6 +36,7 @@ from pyspark.sql.streaming import StreamingQuery
 from drivetrain.actor.purgatory import monotonic_ms
 from drivetrain.core.clock.time_bounds import FINAL_CLOCK_MS, clock_behind, known_clock
 from drivetrain.core.plan.plan import Fragment, Plan
+from drivetrain.spark.batch.newest_bound import NewestBound
 from drivetrain.spark.batch.newest_record import NewestRecord, NewestTimestamps
 from drivetrain.spark.batch.source_clock import PartitionClocks, partitions_of, read_newest
 from drivetrain.spark.channel.clock_source import publish_clock
@@ -47,7 +48,7 @@ from drivetrain.spark.prepare.trunk import Trunk, newest_name
 class FragmentClock:
     """Derives the clock of one fragment from its batches; `channels` are the ids of its channel inputs.
 
-    `record` stores how far its inputs have come.
+    `record` stores how far its inputs have come, `bound` a time that none of their messages has passed.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class FragmentClock:
         trunk: Trunk,
         channels: frozenset[str],
         record: NewestRecord,
+        bound: NewestBound,
     ) -> None:
         self.plan = plan
         self.fragment = fragment
@@ -66,11 +68,20 @@ class FragmentClock:
         self._parted: dict[str, PartitionClocks] = {}
         self._began_ms = monotonic_ms()
         self._record = record
+        self._bound = bound
 
     @property
     def newest_ms(self) -> dict[str, int]:
         """The largest timestamps so far, by the processor that assigned them; from any thread."""
         return dict(self._newest)
+
+    @property
+    def bound_ms(self) -> int | None:
+        """No message that a fragment without state has processed is later; None: none had a time.
+
+        Messages of its channels count where their producers are. Raises InputError when it is damaged.
+        """
+        return self._bound.bound_ms
 
     @property
     def has_outgrown(self) -> bool:
@@ -141,6 +152,8 @@ class FragmentClock:
 
     def note(self, batch_id: int) -> None:
         """Record the state after a batch for the next query; before the batch's entries are appended."""
+        if self.fragment.stateful is None and self._newest:
+            self._bound.saw(max(self._newest.values()))
         if self._is_recorded:
             newest = {
                 id: NewestTimestamps(self._newest.get(id), self._by_partition(id))

@@ -38,6 +38,7 @@ from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_clock import FragmentClock
 from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.message_counts import Counts
+from drivetrain.spark.batch.newest_bound import NewestBound
 from drivetrain.spark.batch.newest_record import NewestRecord
 from drivetrain.spark.batch.offset_log import batch_numbers, committed, read_offsets
 from drivetrain.spark.batch.query_engine import QueryEngine, RunningQuery
@@ -96,7 +97,9 @@ class FragmentQuery:
         self.flow = QueryFlow(plan, fragment, branches.stores, readers, book, self.progress)
         self.progress.notes.append(lambda progress: with_losses(progress, readers[progress.channel]))
         self.inputs = QueryInputs(fragment.id, trunk, readers, self.checkpoint)
-        self.clock = FragmentClock(plan, fragment, trunk, frozenset(readers), NewestRecord(directory))
+        self.clock = FragmentClock(
+            plan, fragment, trunk, frozenset(readers), NewestRecord(directory), NewestBound(directory)
+        )
         self.steps = InputSteps(plan, fragment, trunk, self.inputs, self.clock, counts)
         self.rolling = RollingSinks(branches.sinks.values(), self._released)
         self.state = FragmentState.STARTING
@@ -111,6 +114,8 @@ class FragmentQuery:
         self.error: BaseException | None = None
         self.turn = threading.Lock()
         """Held by a batch while it runs, and by other threads to keep batches from running."""
+        self.is_held = False
+        """Whether no batch may begin: others wait for its turn."""
         self.checkpoints: CheckpointPart | None = None
         """Its part in checkpoints of the application; set before it starts."""
         self.versions: QueryVersions | None = None
@@ -211,6 +216,11 @@ class FragmentQuery:
         """Whether one more, empty batch follows Spark's last."""
         return False
 
+    @property
+    def newest_committed(self) -> int:
+        """The newest batch that ran and that Spark has committed; -1: none."""
+        return self.batch_id if self.is_committed() else self.batch_id - 1
+
     def is_committed(self) -> bool:
         """Whether Spark has committed the newest batch that ran."""
         return self.batch_id < 0 or self._has_committed(self.batch_id)
@@ -281,7 +291,7 @@ class FragmentQuery:
         """The sinks' number of the newest batch that Spark does not run again; None: it runs none again."""
         if self.branches.context.transactional or self.state is FragmentState.FINISHED:
             return None
-        return self.branches.number(self.batch_id if self.is_committed() else self.batch_id - 1)
+        return self.branches.number(self.newest_committed)
 
     def _left_out(self) -> int:
         """Messages left out since the application began, in whole batches and by losses of channels."""

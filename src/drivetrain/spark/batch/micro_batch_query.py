@@ -46,8 +46,15 @@ from drivetrain.spark.prepare.trunk import CLOCK
 from drivetrain.spark.session.spark_errors import translated
 
 REPORT_S = 2.0
+HELD_S = 0.01
+"""How often a batch that may not begin yet looks whether it may."""
 LOOK_S = 0.25
 """How often Spark is asked whether a query waits for data, if that can move a clock."""
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether a batch has met lost messages, which are repaired before it runs again."""
+    return isinstance(translated(error), MessageLossError)
 
 
 class MicroBatchQuery(FragmentQuery):
@@ -113,6 +120,7 @@ class MicroBatchQuery(FragmentQuery):
             with times.active():
                 with spending(Phase.WAITING):
                     self.flow.wait_room(self._draining.is_set)
+                    self._wait_while_held()
                 with self.turn:
                     self._refuse_when_draining()
                     self._choose_version(batch_id)
@@ -121,7 +129,7 @@ class MicroBatchQuery(FragmentQuery):
             self.error = error
             if not self._begun:
                 note_not_begun(self.directory, batch_id)
-            self._note_version_after(batch_id)
+            self._note_version_after(batch_id, error)
             # Spark gets a short message: it applies regular expressions to Python's exceptions.
             raise BatchFailedError(
                 f"batch {batch_id} of {self.fragment.id}: {type(error).__name__}"
@@ -129,23 +137,22 @@ class MicroBatchQuery(FragmentQuery):
         finally:
             self.busy = False
 
-    def _note_version_after(self, batch_id: int) -> None:
+    def _wait_while_held(self) -> None:
+        while self.is_held and not self._draining.is_set():
+            time.sleep(HELD_S)
+
+    def _note_version_after(self, batch_id: int, error: BaseException) -> None:
         """Note which versions may run a batch that has ended without a commit.
 
         One that was stopped midway, or whose input was lost, is like one that a crash interrupted: outputs
-        may have it already.
+        may have it already, and its code is not to be corrected.
         """
         if self.versions is None:
             return
         if not self._has_version:
             self.versions.not_begun(batch_id)
-        elif not (self._is_stopping or self._has_lost_input):
+        elif not self._is_stopping and not is_loss(error):
             self.versions.failed(batch_id)
-
-    @property
-    def _has_lost_input(self) -> bool:
-        """Whether the batch has ended because messages of its input were lost, which will be repaired."""
-        return self.error is not None and isinstance(translated(self.error), MessageLossError)
 
     def _refuse_when_draining(self) -> None:
         if self._draining.is_set():

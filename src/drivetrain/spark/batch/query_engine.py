@@ -136,6 +136,12 @@ class CompiledBranches(Protocol):
         """The schema of each channel, by id: analysed, not run."""
         ...
 
+    @property
+    def first_new(self) -> int | None:
+        """Of two versions, one of which hands over to the other: the first batch in which the new one got a
+        message, in an attempt that may not be committed. None: none yet, or of one version."""
+        ...
+
 
 class QueryEngine(Protocol):
     """Compiles and runs the fragments of one application."""
@@ -161,7 +167,10 @@ class QueryEngine(Protocol):
         ...
 
     def branches(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> CompiledBranches:
-        """Other branches behind a trunk that was compiled before, of a version with the same trunk."""
+        """Other branches behind a trunk that was compiled before, of a version with the same trunk.
+
+        If the context names a version that hands over, they are the branches of both.
+        """
         ...
 
     def start(self, trunk: Trunk, name: str, checkpoint: Path, on_batch: OnBatch) -> RunningQuery:

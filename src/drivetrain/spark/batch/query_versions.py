@@ -26,19 +26,29 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivetrain.core.plan.plan import Fragment, Plan
-from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.batch_versions import BatchVersions, Since
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.checkpoints.publishing import finish_rolling
 
 
 @dataclass(frozen=True)
 class BranchSet:
-    """The branches of one fragment, after its trunk, in version `number`."""
+    """The branches of one fragment, after its trunk, in version `number`.
+
+    With `before` they are the branches of both versions, while that one hands over to this one; `alone` is
+    then the set that follows.
+    """
 
     number: int
     plan: Plan
     fragment: Fragment
     branches: Branches
+    before: int = 0
+    alone: BranchSet | None = None
+
+    def is_of(self, number: int, before: int) -> bool:
+        """Whether it is the set of a version, or of two."""
+        return (self.number, self.before) == (number, before)
 
 
 class QueryVersions:
@@ -63,12 +73,21 @@ class QueryVersions:
         """Have the query go over to a set before its next batch."""
         self.wanted = wanted
 
-    def at_hand(self, number: int) -> BranchSet | None:
-        """The set of a version that is compiled already: it runs, is wanted, or ran before."""
-        for known in (self.running, self.wanted, self._left):  # in this order: `_left` was `running`
-            if known is not None and known.number == number:
+    def at_hand(self, number: int, before: int = 0) -> BranchSet | None:
+        """The set of a version that is compiled already: it runs, is wanted, ran before, or follows."""
+        # In this order: `_left` was `running`.
+        for known in (self.running, self.wanted, self._left, self.running.alone, self.wanted.alone):
+            if known is not None and known.is_of(number, before):
                 return known
         return None
+
+    def newest_since(self) -> Since | None:
+        """What the newest batch ran with, as it is noted; None: nothing is. Raises InputError."""
+        return self._record.newest_since()
+
+    def note_next(self, batch_id: int) -> None:
+        """Note that a batch that has not begun is to run with what is wanted; the query's turn is held."""
+        self._record.note(batch_id, self.wanted.number, self.wanted.before)
 
     def began(self, number: int) -> int | None:
         """The first batch that began with a version since it was last asked for; None: none yet."""
@@ -79,6 +98,10 @@ class QueryVersions:
         if self.wanted.number == number:
             return True
         return self.running.number == number and self._is_bound(last + 1)
+
+    def has_left(self, batch_id: int) -> bool:
+        """Whether a batch failed with another version than the wanted one, which may run it now."""
+        return self.running.number != self.wanted.number and not self._is_bound(batch_id)
 
     def before_batch(self, batch_id: int) -> BranchSet:
         """The set that a batch is to run with; the version is noted.
@@ -93,7 +116,7 @@ class QueryVersions:
                 self._began.pop(self.running.number, None)
             self._left = self.running
             self.running = wanted
-        self._record.note(batch_id, self.running.number)
+        self._record.note(batch_id, self.running.number, self.running.before)
         self._began.setdefault(self.running.number, batch_id)
         return self.running
 

@@ -52,6 +52,8 @@ class SparkBranches:
         self.small: Final = {channel.id: SmallBatches(DRIVER_BYTES) for channel in self.of.channels}
         """Decides which batches of a channel come to the driver."""
         self.small_letters: Final = SmallBatches(DRIVER_BYTES)
+        self.first_new: Final = None
+        """There is no other version."""
 
     def frames(self, batch: Batch) -> SparkFrames:
         """Their DataFrames for a batch; released at the end."""
@@ -90,12 +92,7 @@ class SparkFrames(BranchFrames):
 
     def for_sink(self, node: Node) -> DataFrame:
         """The messages of a sink, in the task that its partitioner chooses."""
-        operation, frame = node.operation, self[node.inputs[0]]
-        assert isinstance(operation, Write)
-        if operation.partitioner is None or operation.partitioner.kind == "co-location":
-            return data_of(frame)
-        routed = with_task(frame.df, operation.partitioner, operation.parallelism, str(node))
-        return data_of(Frame(routed.repartitionById(operation.parallelism, TO)))
+        return routed(node, self[node.inputs[0]])
 
     def for_channel(self, channel: PlannedChannel) -> DataFrame:
         """The messages for a channel: data columns and a timestamp, without those late for its reader."""
@@ -109,8 +106,14 @@ class SparkFrames(BranchFrames):
 
     def segments(self, channel: PlannedChannel, store: ChannelStore, folder: str = SEGMENTS) -> list[Segment]:
         """The messages for a channel, written as new segments; a repeated batch may be of any size."""
+        return self.written(self.for_channel(channel), channel, store, folder)
+
+    def written(
+        self, df: DataFrame, channel: PlannedChannel, store: ChannelStore, folder: str
+    ) -> list[Segment]:
+        """The messages of `df` as new segments of a channel."""
         small = self._branches.small[channel.id] if folder == SEGMENTS else None
-        return write_segments(self.for_channel(channel), store, self._batch.id, folder, small=small)
+        return write_segments(df, store, self._batch.id, folder, small=small)
 
     @property
     def has_letters(self) -> bool:
@@ -141,6 +144,16 @@ class SparkFrames(BranchFrames):
             rows = first.collect()
         for row in rows[: node.operation.limit]:
             log.info("%s %s", node.id, row.asDict())
+
+
+def routed(node: Node, frame: Frame) -> DataFrame:
+    """Messages for a sink, in the task that its partitioner chooses."""
+    operation = node.operation
+    assert isinstance(operation, Write)
+    if operation.partitioner is None or operation.partitioner.kind == "co-location":
+        return data_of(frame)
+    chosen = with_task(frame.df, operation.partitioner, operation.parallelism, str(node))
+    return data_of(Frame(chosen.repartitionById(operation.parallelism, TO)))
 
 
 def clocked_consumers(graph: Graph) -> set[str]:

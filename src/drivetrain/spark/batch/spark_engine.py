@@ -17,7 +17,8 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from drivetrain.core.plan.plan import Fragment
-from drivetrain.spark.batch.query_engine import OnBatch
+from drivetrain.spark.batch.handover_frames import HandoverBranches
+from drivetrain.spark.batch.query_engine import CompiledBranches, OnBatch
 from drivetrain.spark.batch.spark_branches import SparkBranches
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.fragment import TrunkCompiler
@@ -84,13 +85,15 @@ class SparkEngine:
 
     def compile(
         self, context: CompileContext, fragment: Fragment, aside: Path | None = None
-    ) -> tuple[Trunk, SparkBranches]:
+    ) -> tuple[Trunk, CompiledBranches]:
         """The trunk and the branches of a fragment."""
         trunk = TrunkCompiler(context, fragment, aside).compile()
-        return trunk, SparkBranches(context, fragment, trunk)
+        return trunk, self.branches(context, fragment, trunk)
 
-    def branches(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> SparkBranches:
-        """Other branches behind a trunk that was compiled before."""
+    def branches(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> CompiledBranches:
+        """Other branches behind a trunk that was compiled before; of two versions while one hands over."""
+        if context.handing_over is not None:
+            return HandoverBranches(context, fragment, trunk)
         return SparkBranches(context, fragment, trunk)
 
     def start(self, trunk: Trunk, name: str, checkpoint: Path, on_batch: OnBatch) -> SparkQuery:

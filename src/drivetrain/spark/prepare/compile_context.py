@@ -23,6 +23,14 @@ from drivetrain.spark.compile.surroundings import Surroundings
 from drivetrain.spark.connector.source import SourceContext
 
 
+@dataclass(frozen=True)
+class HandingOver:
+    """The version that hands over to the one that is compiled: it gets the messages before `at_ms`."""
+
+    context: CompileContext
+    at_ms: int
+
+
 @dataclass
 class CompileContext:
     """The shared context of compiling one application; `how` collects how its operators run."""
@@ -42,6 +50,8 @@ class CompileContext:
     """Whether sinks publish with each checkpoint of the application, instead of each batch."""
     realtime: set[str] = field(default_factory=set)
     """The fragments that are compiled for Spark's real-time mode."""
+    handing_over: HandingOver | None = None
+    """The version before, where the branches of both are compiled."""
 
     def report(self, id: str) -> Callable[[How, str], None]:
         """A function that records how processor `id` runs."""

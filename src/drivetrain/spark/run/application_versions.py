@@ -25,11 +25,12 @@ from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
-from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.batch_versions import BatchVersions, Since
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.batch.offset_log import committed
 from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
-from drivetrain.spark.prepare.compile_context import CompileContext
+from drivetrain.spark.prepare.compile_context import CompileContext, HandingOver
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import open_sinks, refuse_shared_targets
 from drivetrain.spark.prepare.replay_filter import replay_in
@@ -130,6 +131,19 @@ class ApplicationVersions:
             self._loaded[number] = self.load(record, graph_from_code(code, f"version {number}"))
         return self._loaded[number]
 
+    def handing_over(self, record: GraphVersion) -> GraphVersion:
+        """The version that hands over to another one; raises InputError when it cannot be read."""
+        try:
+            return self._versions.version(record.follows)
+        except InputError as error:
+            raise InputError(
+                f"version {record.follows} hands over to version {record.number}, and cannot be read",
+                where=error.where,
+                got=error.got,
+                remedy="restore its file from a backup, or run the application with another graph, which "
+                "then takes all messages",
+            ) from error
+
     def of_context(self, context: CompileContext) -> LoadedVersion:
         """The version with which something was compiled, which may not be in force any more."""
         for version in list(self._loaded.values()):
@@ -156,33 +170,77 @@ class ApplicationVersions:
         if not isinstance(query, MicroBatchQuery):
             return
         noted = BatchVersions(query.directory)
+        self._settle(noted, query)
         compiled = self.of_context(query.branches.context)
         number = compiled.record.number
         own = BranchSet(number, query.plan, query.fragment, query.branches)
         query.versions = QueryVersions(noted, own, query.replay_until)
         fragment = query.fragment.id
         query.versions.newest_ms = lambda: self.newest_ms(fragment)  # set once all fragments are known
-        last = noted.newest()
-        if last is not None and last != number:
+        last = noted.newest_since()
+        if last is not None and (last.version, last.before) != (number, 0):
             earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
                 query.versions.running = earlier
                 query.go_over(earlier)
 
-    def _earlier(self, number: int, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
+    def _settle(self, noted: BatchVersions, query: MicroBatchQuery) -> None:
+        """Note that the next batch runs both versions, if one hands over and the query has begun none since.
+
+        Spark may have planned it before. It has not begun with the version before: when the version was
+        recorded, all batches that had begun were committed. Raises InputError when a version is damaged.
+        """
+        record, newest = self.in_force.record, noted.newest_since()
+        if record.at_ms is None or newest is None or newest.version >= record.number:
+            return
+        if query.fragment.id in touched(self.handing_over(record), record):
+            noted.note(committed(query.checkpoint) + 1, record.number, record.follows)
+
+    def _earlier(self, noted: Since, own: GraphVersion, query: MicroBatchQuery) -> BranchSet | None:
         """The set of another version than the query's own, if it can begin with it and it is different."""
-        fragment = query.fragment.id
+        fragment, number = query.fragment.id, noted.version
         try:
             record = self._versions.version(number)
-            if self._versions.is_rolled_back(number) or fragment not in touched(record, own):
+            if self._versions.is_rolled_back(number):
                 return None
             if not has_same_trunk(record, own, fragment):
+                return None
+            if noted.before:
+                return self.handover_set(noted.before, number, query)
+            if fragment not in touched(record, own):
                 return None
             return self.branch_set(self.of_number(number), query)
         except DrivetrainError as error:
             notice = f"{fragment} began its last batch with version {number}, which cannot be loaded"
             self.notices.append(f"{notice}; it continues with version {own.number}: {error}")
             return None
+
+    def handover_set(self, before: int, number: int, query: MicroBatchQuery) -> BranchSet:
+        """What a version and the one that hands over to it make of a query's fragment; see `branch_set`.
+
+        Raises InputError, too, when one of the versions cannot be loaded.
+        """
+        version = self.of_number(number)
+        assert version.record.at_ms is not None
+        alone = self.branch_set(version, query)
+        return self.both(self.of_number(before), version, version.record.at_ms, alone, query)
+
+    def both(
+        self,
+        before: LoadedVersion,
+        version: LoadedVersion,
+        at_ms: int,
+        alone: BranchSet,
+        query: MicroBatchQuery,
+    ) -> BranchSet:
+        """The set of two versions, the first of which hands over to the second at `at_ms`.
+
+        `alone` is the set that follows.
+        """
+        context = dataclasses.replace(version.context, handing_over=HandingOver(before.context, at_ms))
+        two = LoadedVersion(version.record, context, {**before.sinks, **version.sinks})
+        made = self.branch_set(two, query)
+        return dataclasses.replace(made, before=before.record.number, alone=alone)
 
     def branch_set(self, version: LoadedVersion, query: MicroBatchQuery) -> BranchSet:
         """What a version makes of a query's fragment behind its trunk, checked by Spark on no messages.
@@ -220,11 +278,17 @@ class ApplicationVersions:
     def context_of(self, fragment: str, batch_id: int) -> CompileContext:
         """What a batch of a fragment was compiled with; what is in force, if that is not known any more."""
         try:
-            noted, own = BatchVersions(self.rundir.fragment(fragment)).version_of(batch_id), self.in_force
+            noted, own = BatchVersions(self.rundir.fragment(fragment)).since_of(batch_id), self.in_force
+            if noted is not None and noted.before:
+                version = self.of_number(noted.version)
+                assert version.record.at_ms is not None
+                handing_over = HandingOver(self.of_number(noted.before).context, version.record.at_ms)
+                return dataclasses.replace(version.context, handing_over=handing_over)
             # Most changes leave a fragment as it was: then the code of its old versions need not be loaded.
-            if noted in (None, own.record.number) or self._is_untouched(fragment, noted, own.record):
+            number = own.record.number if noted is None else noted.version
+            if number == own.record.number or self._is_untouched(fragment, number, own.record):
                 return own.context
-            return self.of_number(noted).context
+            return self.of_number(number).context
         except DrivetrainError as error:
             notice = f"batch {batch_id} of {fragment} is computed again with the version in force"
             self.notices.append(f"{notice}: {error}")

@@ -13,7 +13,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -22,9 +22,11 @@ from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
 from drivetrain.core.change.difference import difference, live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
-from drivetrain.errors import UserError
+from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.run.handover_times import checked as checked_time
 from drivetrain.spark.run.starting_fragments import refuse_fragments
 
 if TYPE_CHECKING:
@@ -43,8 +45,9 @@ Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
 class Proposal:
     """A change that was checked and compiled.
 
-    `sets` are the branches of fragments that go over, `queries` the fragments that start, by id. `taken` is
-    set when the version is in force for every fragment, or could not be recorded.
+    `sets` are the branches of fragments that go over, `queries` the fragments that start, by id. `at` is when
+    it is to take effect. `taken` is set when the version is in force for every fragment, or could not be
+    recorded; `refused` is why its time does not work any more.
     """
 
     loaded: LoadedVersion
@@ -53,7 +56,9 @@ class Proposal:
     code: bytes | None
     sets: Mapping[str, BranchSet]
     queries: Mapping[str, FragmentQuery] = field(default_factory=dict)
+    at: At = None
     taken: threading.Event = field(default_factory=threading.Event)
+    refused: list[DrivetrainError] = field(default_factory=list)
 
 
 def checked(
@@ -64,6 +69,7 @@ def checked(
     code: bytes | None,
     made_how: Made,
     against: int,
+    at: At = None,
     *,
     start: Start | None = None,
     discards: bool = False,
@@ -113,6 +119,8 @@ def checked(
             sink.validate()
     change = live_change(before.record, record)
     refuse_fragments(before, loaded, change)
+    if at is not None:
+        return _at_a_time(versions, drivers, loaded, change, made_how, code, at)
     sets: dict[str, BranchSet] = {}
     queries: dict[str, FragmentQuery] = {}
     for fragment in loaded.plan.fragments:  # in this order: a channel's columns are those of its producer
@@ -121,6 +129,34 @@ def checked(
         elif fragment.id in change.touched & drivers.keys():
             sets[fragment.id] = versions.branch_set(loaded, changing_query(drivers, fragment.id))
     return Proposal(loaded, change, made_how, code, sets, queries)
+
+
+def _at_a_time(
+    versions: ApplicationVersions,
+    drivers: Mapping[str, FragmentDriver],
+    loaded: LoadedVersion,
+    change: Change,
+    made_how: Made,
+    code: bytes | None,
+    at: int | Literal["next-window"],
+) -> Proposal:
+    """A change at a time of the messages: until then the fragments that it touches run both versions."""
+    moving = (*change.starts, *change.leaves)
+    if moving:
+        raise UserError(
+            "a fragment starts and goes with the next batch, not at a time of the messages",
+            where=", ".join(moving),
+            remedy="make this change without a time",
+        )
+    before = versions.in_force
+    queries = {id: changing_query(drivers, id) for id in sorted(change.touched)}
+    at_ms = checked_time(versions, drivers, loaded, change.touched, code, at)
+    loaded = dataclasses.replace(loaded, record=msgspec.structs.replace(loaded.record, at_ms=at_ms))
+    sets = {
+        id: versions.both(before, loaded, at_ms, versions.branch_set(loaded, query), query)
+        for id, query in queries.items()
+    }
+    return Proposal(loaded, change, made_how, code, sets, at=at)
 
 
 def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> MicroBatchQuery:

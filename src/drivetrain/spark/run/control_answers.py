@@ -62,7 +62,7 @@ class ControlAnswers:
             raise UserError("a request names no proposal", expected="32 hexadecimal digits")
         record, code = self._rundir.versions.proposal(request.proposal)
         graph = graph_from_code(code, "a proposed version")
-        given = (record, graph, code, request.how, request.against)
+        given = (record, graph, code, request.how, request.against, request.at)
         number = self._changes.propose(*given, discards=request.discards)
         self._changes.wait_taken(number)
         return ControlAnswer(self._changes.state, number)

@@ -25,19 +25,21 @@ def have_go_over(
     number: int,
     made: Callable[[MicroBatchQuery, BranchSet | None], BranchSet],
     *,
+    before: int = 0,
     on_trial: bool,
 ) -> None:
     """Have a fragment run a version from its next batch on; nothing is done while it cannot change.
 
-    `made` makes the version's branches for a query, from those that the query has at hand if they fit.
+    With `before` it runs that version too, until it has handed over. `made` makes the version's branches for a
+    query, from those that the query has at hand if they fit.
     """
     query = driver.query
     if query.versions is None or driver.is_recovering or driver.is_finished:
         return
     assert isinstance(query, MicroBatchQuery), "only those have versions"
     query.versions.on_trial = on_trial
-    if query.versions.wanted.number != number:
-        query.versions.want(made(query, query.versions.at_hand(number)))
+    if not query.versions.wanted.is_of(number, before):
+        query.versions.want(made(query, query.versions.at_hand(number, before)))
 
 
 def fits(found: BranchSet | None, query: MicroBatchQuery) -> BranchSet | None:

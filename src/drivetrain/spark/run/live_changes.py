@@ -26,14 +26,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from drivetrain.core.change.change_state import (
-    ChangeState,
-    require_on_trial,
-    show_end,
-    underway,
-)
+import msgspec
+
+from drivetrain.api.moments import moment_text
+from drivetrain.core.change.change_stages import Reached, in_words
+from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
 from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
+from drivetrain.core.change.handover import At
+from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import (
     BatchBegan,
     BatchCommitted,
@@ -59,11 +60,13 @@ from drivetrain.core.change.live_change import (
     VersionRecorded,
 )
 from drivetrain.crash_points import CrashPoint, reached
-from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.errors import DrivetrainError, UnavailableError
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
+from drivetrain.spark.run.change_history import ChangeHistory
 from drivetrain.spark.run.change_proposal import Proposal, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
+from drivetrain.spark.run.handovers import Handovers
 from drivetrain.spark.run.starting_fragments import started
 from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
 
@@ -99,6 +102,8 @@ class LiveChanges:
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
         self._rolled_back: set[int] = set()  # others may be in a batch with it yet, and fail too
         self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
+        self._handovers: Final = Handovers(self.versions, drivers)
+        self._history: Final = ChangeHistory(execution.rundir.versions, self.versions.notices)
         self._given_up: int | None = None
         self._is_over = False
         self._ended: Change | None = None  # the last change whose outcome is recorded
@@ -108,7 +113,12 @@ class LiveChanges:
     @property
     def state(self) -> ChangeState:
         """How things stand; may be a step old."""
-        return self._state
+        state, handover = self._state, self._handovers.handover
+        state = msgspec.structs.replace(state, stages=self._history.stages)
+        if handover is None or handover.number != state.version:
+            return state
+        both, clock_ms = self._handovers.both, self._handovers.clock_ms
+        return msgspec.structs.replace(state, at_ms=handover.at_ms, both=both, clock_ms=clock_ms)
 
     def propose(
         self,
@@ -117,14 +127,15 @@ class LiveChanges:
         code: bytes | None,
         made_how: Made,
         against: int,
+        at: At = None,
         *,
         discards: bool = False,
     ) -> int:
         """Check and compile a change; the number that its version gets when the loop takes it up.
 
-        `against` is the version that it was compared with. With `discards` fragments that it takes away do
-        not process what they have. Raises ChangeUnderwayError, what keeps the
-        application from changing (UserError), and whatever does not compile.
+        `against` is the version that it was compared with, `at` is when it is to take effect. With `discards`
+        fragments that it takes away do not process what they have. Raises ChangeUnderwayError, what keeps
+        the application from changing (UserError), and whatever does not compile.
         """
         if self._is_over:
             raise UnavailableError(
@@ -133,30 +144,27 @@ class LiveChanges:
         if not self._reserved.acquire(blocking=False):
             raise underway(self.state)
         try:
-            given = (self.versions, self._drivers, record, graph, code, made_how, against)
-            made = checked(*given, start=partial(started, self._execution), discards=discards)
-            self._refuse_withdrawn(made)
+            self._handovers.refuse_change(record)
+            self._history.begin()
+            try:
+                given = (self.versions, self._drivers, record, graph, code, made_how, against, at)
+                made = checked(*given, start=partial(started, self._execution), discards=discards)
+                self._withdrawn.refuse(made.loaded.sinks)
+            except BaseException:
+                self._history.cancel()
+                raise
         except BaseException:
             self._reserved.release()
             raise
         self._state = ChangeState(made.change.before, Stage.PROPOSED, made.change.number, made.change.before)
+        self._history.reach(Reached.COMPILED)
         self._proposal = made
         return made.change.number
-
-    def _refuse_withdrawn(self, made: Proposal) -> None:
-        """Raise UserError when a sink still has results of a version that was rolled back."""
-        waiting = self._withdrawn.waits_for(made.loaded.sinks)
-        if waiting:
-            raise UserError(
-                "what a version that was rolled back gave to a sink is being removed",
-                where=", ".join(waiting),
-                remedy="try again in a moment",
-            )
 
     def wait_taken(self, number: int) -> None:
         """Wait until the loop has taken up a proposed change: then no batch begins with the version before.
 
-        Raises UnavailableError when the run ends first.
+        Raises UnavailableError when the run ends first, and HandoverError when its time works no more.
         """
         proposal = self._proposal
         if proposal is None or proposal.change.number != number:
@@ -167,6 +175,8 @@ class LiveChanges:
                     "the application has stopped before the change took effect",
                     remedy="run it with the new graph",
                 )
+        for refused in proposal.refused:
+            raise refused
 
     def give_up(self, number: int) -> None:
         """Have the application go back from a version that is on trial; raises UserError if none is."""
@@ -178,26 +188,38 @@ class LiveChanges:
     def resume(self) -> None:
         """Go on with the trial that an earlier process has left; before any query starts."""
         self._withdrawn.resume()
-        record = self.versions.in_force.record
-        before = self._execution.rundir.versions.trial_of(record)
-        change = None if before is None else live_change(before, record)
+        self._handovers.resume()
+        record, versions = self.versions.in_force.record, self._execution.rundir.versions
+        self._wanted |= dict.fromkeys(self._handovers.both, record.number)
+        if self._handovers.handover is not None:
+            self._history.resume(record.number)
+        change = None
+        if record.made_how != "run" and versions.ending(record.number) is None:
+            try:
+                change = live_change(versions.version(record.follows), record)
+            except DrivetrainError as error:  # there is nothing to go back to, and nothing to try
+                versions.note_ending(record.number, Outcome.DONE, None, str(error))
+                ended = f"the trial of version {record.number} has ended: there is no version to go back to"
+                self.versions.notices.append(f"{ended}: {error}")
         self._fragments.resume(change)
-        if change is None:
-            return
-        self._reserved.acquire()
-        self._take(ChangeResumed(change))
+        if change is not None:
+            if self._handovers.handover is None:
+                self._history.resume(record.number)
+            self._reserved.acquire()
+            self._take(ChangeResumed(change))
         self._see_to_versions()
 
     def step(self) -> None:
         """Look once after the change that is under way; raises what it cannot record."""
-        proposal = self._proposal
-        if proposal is not None and self._core.stage is Stage.IDLE:
-            self._take(ChangeProposed(proposal.change))
+        if self._proposal is not None and self._core.stage is Stage.IDLE:
+            self._take_up(self._proposal)
         self._look_whether_given_up()
+        handover = self._handovers.handover
+        self._handovers.look()
+        if handover is not None and self._handovers.handover is None:
+            self._history.reach(Reached.HANDED_OVER)
         self._look()
         self._see_to_versions()
-        if proposal is not None:
-            proposal.taken.set()
         self._withdrawn.look()
         self._fragments.look()
 
@@ -206,17 +228,37 @@ class LiveChanges:
         """Whether a fragment has yet to leave: until then the application has not finished."""
         return self._fragments.is_busy
 
+    def _take_up(self, proposal: Proposal) -> None:
+        try:
+            with self._handovers.paused(proposal) as ready:
+                if ready is None:
+                    return  # batches of what it touches have not ended yet
+                self._proposal = ready
+                self._take(ChangeProposed(ready.change))
+                self._see_to_versions()
+        except (HandoverError, UnavailableError) as error:
+            if self._core.stage is not Stage.IDLE:
+                raise
+            proposal.refused.append(error)
+            self._end(TellEnd(proposal.change, Outcome.REFUSED, None, str(error)))
+        proposal.taken.set()
+
     def close(self) -> None:
         """The run ends: no change is taken any more."""
         self._is_over = True
 
     def goes_back(self, driver: FragmentDriver, error: BaseException) -> bool:
-        """Whether a fragment failed by a version that is, or was, on trial; it runs the one before then."""
+        """Whether a fragment failed by a version that is, or was, on trial, or that is not wanted any more.
+
+        It then runs the one that is in force. A version that is not wanted runs the batch that a crash
+        interrupted: that has failed now, so any version may run it.
+        """
         versions = driver.query.versions
         if versions is None or not isinstance(error, Exception) or isinstance(error, RestoreNeededError):
             return False
         number = versions.running.number
-        if number not in self._rolled_back and not self._end_trial(driver.fragment, versions, error):
+        is_left = number in self._rolled_back or versions.has_left(driver.query.batch_id + 1)
+        if not is_left and not self._end_trial(driver.fragment, versions, error):
             return False
         if driver.fragment not in self._drivers:
             return True  # it was new with the version, and has left
@@ -264,23 +306,39 @@ class LiveChanges:
             if first is not None:
                 began, is_committed = first
                 self._take(BatchBegan(fragment, began))
-                if is_committed:
+                self._history.reach(Reached.BEGUN, fragment)
+                if self._has_shown(fragment, is_committed=is_committed):
+                    self._history.reach(Reached.SHOWN, fragment)
                     self._take(BatchCommitted(fragment))
-            elif driver.is_finished:
+            elif driver.is_finished or fragment in self._handovers.proven:
                 self._take(FragmentEnded(fragment))
+
+    def _has_shown(self, fragment: str, *, is_committed: bool) -> bool:
+        """Whether a fragment has committed a batch that shows whether the version on trial works."""
+        if self.versions.in_force.record.at_ms is not None:
+            return fragment in self._handovers.proven
+        return is_committed
 
     def _see_to_versions(self) -> None:
         """Have every fragment go over to the version that it should run."""
         change = self._core.change
         for fragment, number in self._wanted.items():
             on_trial = change is not None and number == change.number
-            have_go_over(self._drivers[fragment], number, partial(self._set, number), on_trial=on_trial)
+            before = self._handovers.before(fragment, number)
+            made = partial(self._set, number, before)
+            have_go_over(self._drivers[fragment], number, made, before=before, on_trial=on_trial)
 
-    def _set(self, number: int, query: MicroBatchQuery, at_hand: BranchSet | None) -> BranchSet:
+    def _set(self, number: int, before: int, query: MicroBatchQuery, at_hand: BranchSet | None) -> BranchSet:
         proposal = self._proposal
         if at_hand is None and proposal is not None and proposal.change.number == number:
-            at_hand = proposal.sets.get(query.fragment.id)
-        return fits(at_hand, query) or self.versions.branch_set(self.versions.of_number(number), query)
+            found = proposal.sets.get(query.fragment.id)
+            at_hand = found if found is not None and found.is_of(number, before) else None
+        fitting = fits(at_hand, query)
+        if fitting is not None:
+            return fitting
+        if before:
+            return self.versions.handover_set(before, number, query)
+        return self.versions.branch_set(self.versions.of_number(number), query)
 
     # -- effects -----------------------------------------------------------------------------------------
 
@@ -313,6 +371,7 @@ class LiveChanges:
                 if outcome is Outcome.ROLLED_BACK:
                     self._withdrawn.note(change, fragment, why)
                     self._rolled_back.add(change.number)
+                    self._handovers.withdraw()
                     self.versions.put_in_force(change.before)
                 else:
                     self._fragments.note_done(change)
@@ -320,14 +379,18 @@ class LiveChanges:
                 reached(CrashPoint.AFTER_OUTCOME)
                 self._take(OutcomeRecorded())
             case TellEnd() as ended:
-                number, change = self.versions.in_force.record.number, ended.change
-                how = (ended.outcome, ended.fragment, ended.why)
-                if ended.outcome is Outcome.ROLLED_BACK:
-                    self._fragments.go_back()
-                self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
-                self._proposal = None
-                self.versions.notices.append(show_end(ended))
-                self._reserved.release()  # last: from now on another change has the state and the proposal
+                self._end(ended)
+
+    def _end(self, ended: TellEnd) -> None:
+        number, change = self.versions.in_force.record.number, ended.change
+        if ended.outcome is Outcome.ROLLED_BACK:
+            self._fragments.go_back()
+        self._history.reach(ended.outcome)
+        how = (ended.outcome, ended.fragment, ended.why)
+        self._state = ChangeState(number, Stage.IDLE, change.number, change.before, (), *how)
+        self._proposal = None
+        self.versions.notices.append(f"{show_end(ended)} ({in_words(self._history.stages)})")
+        self._reserved.release()  # last: from now on another change has the state and the proposal
 
     def _record_version(self) -> None:
         proposal = self._proposal
@@ -344,8 +407,13 @@ class LiveChanges:
         self.versions.recorded(proposal.loaded, record)
         self._fragments.hold(proposal.change)
         self.versions.put_in_force(record.number)
+        self._history.recorded(record.number)
+        self._handovers.withdraw()
         waits = ", ".join(sorted(proposal.change.touched))
         notice = f"version {record.number} is in force, and on trial until a batch of {waits}"
+        if record.at_ms is not None:
+            self._handovers.begin(record, proposal.change.touched)
+            notice += f"; it takes effect at {moment_text(record.at_ms)}"
         self.versions.notices.append(notice)
         context = proposal.loaded.context
         if makes_checkpoints(context.plan, context.config) and not context.transactional:

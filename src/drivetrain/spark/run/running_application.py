@@ -26,6 +26,7 @@ from drivetrain.api.graph_edits import Attach, attached, removed, replaced
 from drivetrain.api.moments import moment_ms
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.change.handover import At, time_given
 from drivetrain.core.job.run_page import RunPage
 from drivetrain.core.job.run_progress import ProgressEvent, QuietListener, RunListener, RunResult
 from drivetrain.core.plan.configured import configured_plan
@@ -138,12 +139,19 @@ class RunningApplication:
         return None if self._changes is None else self._changes.versions.in_force.record.number
 
     def update(
-        self, application: Application, timeout: str = DEFAULT_TIMEOUT, *, discard: bool = False
+        self,
+        application: Application,
+        timeout: str = DEFAULT_TIMEOUT,
+        *,
+        at: str | int | datetime = "now",
+        discard: bool = False,
     ) -> int:
         """Change the application while it runs, and wait until the change has ended; returns its version.
 
-        `application` is the new graph, with the same name and settings. Raises UserError when it cannot
-        change so, or nothing changes; ChangeUnderwayError while another change is under way;
+        `application` is the new graph, with the same name and settings. With `at`, a moment as for
+        `wait_clock` or "next-window", it gets the messages from that time on, and the version before gets the
+        others; the change has then ended when the new version has processed a message. Raises UserError when
+        it cannot change so, or nothing changes; ChangeUnderwayError while another change is under way;
         `RolledBackError` when the new code has failed and the application went back; UnavailableError
         when the change has not ended `timeout` after its compilation; the change then continues. A fragment
         that goes processes what it has, unless with `discard`.
@@ -151,8 +159,9 @@ class RunningApplication:
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
         """
+        when = time_given(at)
         return self._changed(
-            timeout, lambda changes: _propose_application(changes, application, discards=discard)
+            timeout, lambda changes: _propose_application(changes, application, when, discards=discard)
         )
 
     def attach(self, attach: Attach, to: str, timeout: str = DEFAULT_TIMEOUT) -> int:
@@ -199,6 +208,7 @@ class RunningApplication:
         if changes is None:
             raise UnavailableError("the application has not begun", remedy="try again")
         number = propose(changes)
+        changes.wait_taken(number)
         return require_done(wait_ended(self._state_of(changes), number, wait_s))
 
     def _state_of(self, changes: LiveChanges) -> Callable[[], ChangeState]:
@@ -288,7 +298,7 @@ class _Listener:
         return self.is_asked_to_stop or self._listener.stop_requested()
 
 
-def _propose_application(changes: LiveChanges, application: Application, *, discards: bool) -> int:
+def _propose_application(changes: LiveChanges, application: Application, at: At, *, discards: bool) -> int:
     """Propose another graph of the application that this process runs; see `LiveChanges.propose`."""
     own = changes.versions.in_force.context
     if application.naming_settings != own.rundir.settings:
@@ -298,12 +308,12 @@ def _propose_application(changes: LiveChanges, application: Application, *, disc
             got=str(application.naming_settings),
             remedy="build the application with the settings of the one that runs",
         )
-    return _propose_graph(changes, application.graph(), discards=discards)
+    return _propose_graph(changes, application.graph(), at, discards=discards)
 
 
-def _propose_graph(changes: LiveChanges, graph: Graph, *, discards: bool) -> int:
+def _propose_graph(changes: LiveChanges, graph: Graph, at: At = None, *, discards: bool) -> int:
     in_force = changes.versions.in_force
     ship(graph)
     record = version_of(configured_plan(graph, in_force.context.config), fingerprint)
     code, against = code_if_possible(graph), in_force.record.number
-    return changes.propose(record, graph, code, "update", against, discards=discards)
+    return changes.propose(record, graph, code, "update", against, at, discards=discards)

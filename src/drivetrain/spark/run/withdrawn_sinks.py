@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivetrain.config.references import scrubbed
 from drivetrain.core.change.live_change import Change, Outcome
-from drivetrain.errors import DrivetrainError
+from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.runtime.graph_versions import HowItLeaves
 from drivetrain.spark.checkpoints.publishing import abort_after
 
@@ -61,9 +61,15 @@ class WithdrawnSinks:
             if here:
                 self._waiting += [(self._versions.of_number(number), id) for id in here]
 
-    def waits_for(self, sinks: Mapping[str, object]) -> list[str]:
-        """Those of some sinks that are to be removed first."""
-        return sorted({id for _, id in self._waiting if id in sinks})
+    def refuse(self, sinks: Mapping[str, object]) -> None:
+        """Raise UserError when one of some sinks still has results of a version that was rolled back."""
+        waiting = sorted({id for _, id in self._waiting if id in sinks})
+        if waiting:
+            raise UserError(
+                "what a version that was rolled back gave to a sink is being removed",
+                where=", ".join(waiting),
+                remedy="try again in a moment",
+            )
 
     def resume(self) -> None:
         """Remove what the run before has left; before any batch runs."""

@@ -1,0 +1,71 @@
+"""The history of a change: which stages it went through, when, and how long each took.
+
+Design: a stage is noted when it is reached. It took the time since the stage before it, whichever fragment
+that was of; the last one took as long as the change lasts after it, so it has no duration of its own.
+
+Called by `runtime.graph_versions`, which keeps them, `spark.run.live_changes`, which notes them, and by
+`runtime.known_versions` and `spark.run.change_state`, which show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from drivetrain.core.figures import show_span
+
+
+class Reached(StrEnum):
+    """What a change has reached; a stage with which it ends is the text of its outcome."""
+
+    PROPOSED = "proposed"
+    COMPILED = "compiled"
+    IN_FORCE = "in force"
+    RESUMED = "resumed"
+    """Another process has found it on trial."""
+    BEGUN = "begun"
+    """A fragment has begun its first batch with the version."""
+    SHOWN = "committed"
+    """A fragment has committed a batch that shows whether the version works."""
+    HANDED_OVER = "handed over"
+
+
+class ChangeStage(msgspec.Struct, frozen=True):
+    """A stage that a change has reached at `at_ms` (ms since 1970), of one fragment or (empty) of all."""
+
+    stage: str
+    at_ms: int
+    fragment: str = ""
+
+
+def with_durations(stages: Sequence[ChangeStage]) -> list[dict[str, object]]:
+    """The stages as plain data, each with the ms since the one before it; 0 for the first.
+
+    >>> with_durations([ChangeStage("proposed", 1_000), ChangeStage("compiled", 3_500)])[1]["took_ms"]
+    2500
+    """
+    made: list[dict[str, object]] = []
+    before_ms = stages[0].at_ms if stages else 0
+    for one in stages:
+        took_ms = max(0, one.at_ms - before_ms)  # a clock may have been set back
+        made.append(
+            {"stage": one.stage, "fragment": one.fragment or None, "at_ms": one.at_ms, "took_ms": took_ms}
+        )
+        before_ms = one.at_ms
+    return made
+
+
+def in_words(stages: Sequence[ChangeStage]) -> str:
+    """The stages in one line, each with how long it took.
+
+    >>> in_words([ChangeStage("proposed", 1_000), ChangeStage("begun", 3_500, "orders")])
+    'proposed, orders begun after 2.5 s'
+    """
+    words: list[str] = []
+    for data, one in zip(with_durations(stages), stages, strict=True):
+        named = f"{one.fragment} {one.stage}".strip()
+        took = data["took_ms"]
+        words.append(f"{named} after {show_span(took)}" if words and isinstance(took, int) else named)
+    return ", ".join(words)

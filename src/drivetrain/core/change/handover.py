@@ -1,0 +1,222 @@
+"""The handover of messages from one version to the next, at a time T of the messages.
+
+Problem: a change may take effect at a time of the messages, and not at the next batch. Messages come in any
+order within the declared disorder, so for a while a fragment gets messages from both sides of T. Each
+fragment is at another place in time, and the process may be killed between any two steps.
+
+Design: the version of the change is recorded with T while no touched fragment runs a batch. From its next
+batch on, a touched fragment runs both versions: the old one with the messages before T, the new one with the
+others. Once the clock of its newest committed batch has reached T, no message before T is expected any more,
+and the fragment runs the new version alone. The handover is over when every touched fragment does.
+
+| stage of a fragment | event | effects | next stage |
+|---|---|---|---|
+| | `HandoverBegun` | `RunBoth`; `RunAlone` if it ran alone before a crash | both, or alone |
+| both | `Committed`, the clock has reached T | `Prove`, `RunAlone` | alone |
+| both | `Committed` with messages of the new version | `Prove` | both |
+| both | `Ended` | `Prove` | alone |
+
+`TellOver` comes with the last fragment that gets to "alone". `Prove` means that the fragment has shown that
+the new version works, or that it has nothing to show: the trial of the change waits for that.
+
+Invariants:
+
+1. A fragment runs alone only if its clock has reached T, or it has ended, or it ran alone before.
+2. A fragment that runs alone never runs both again.
+3. Each fragment proves the change at most once, and does before it runs alone.
+4. The handover is over exactly when every touched fragment runs alone.
+
+Called by `spark.run.handovers`, and for `time_given` by the command `update` and by `running_application`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from drivetrain.api.moments import moment_ms
+from drivetrain.errors import InternalError
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Version `before` hands over to version `number` at `at_ms`, in the fragments `touched`."""
+
+    number: int
+    before: int
+    at_ms: int
+    touched: frozenset[str]
+
+
+At: TypeAlias = int | Literal["next-window"] | None
+"""When a change takes effect: a time of the messages in ms since 1970, or the next boundary of the windows
+before what changes. None: with the next batch."""
+
+
+def time_given(at: str | int | dt.datetime) -> At:
+    """When a change takes effect, as users write it: a moment, "next-window" or "now"; raises UserError.
+
+    >>> time_given("1970-01-01T00:01"), time_given("now")
+    (60000, None)
+    """
+    if at == "now":
+        return None
+    return "next-window" if at == "next-window" else moment_ms(at, "at")
+
+
+# -- events -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HandoverBegun:
+    """The version is recorded with its time; `alone` are the fragments that ran it alone before a crash."""
+
+    handover: Handover
+    alone: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Committed:
+    """How far a fragment is with its newest committed batch: its clock, and whether the new version got a
+    message in a batch up to that one."""
+
+    fragment: str
+    clock_ms: int | None
+    has_new: bool
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A fragment has come to the end of its input."""
+
+    fragment: str
+
+
+Event: TypeAlias = HandoverBegun | Committed | Ended
+
+# -- effects ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunBoth:
+    """Have a fragment run both versions from its next batch on."""
+
+    fragment: str
+
+
+@dataclass(frozen=True)
+class RunAlone:
+    """Have a fragment run the new version alone from its next batch on."""
+
+    fragment: str
+
+
+@dataclass(frozen=True)
+class Prove:
+    """For the trial of the change, a fragment has shown what there is to show."""
+
+    fragment: str
+
+
+@dataclass(frozen=True)
+class TellOver:
+    """The old version has ended everywhere."""
+
+    handover: Handover
+
+
+Effect: TypeAlias = RunBoth | RunAlone | Prove | TellOver
+
+
+class HandoverStages:
+    """The handover that is under way in one application, if any; see the module's table.
+
+    >>> stages = HandoverStages()
+    >>> stages.step(HandoverBegun(Handover(2, 1, 5_000, frozenset({"counts"}))))
+    [RunBoth(fragment='counts')]
+    >>> stages.step(Committed("counts", 4_999, has_new=True))
+    [Prove(fragment='counts')]
+    >>> [type(effect).__name__ for effect in stages.step(Committed("counts", 5_000, has_new=True))]
+    ['RunAlone', 'TellOver']
+    """
+
+    def __init__(self) -> None:
+        self.handover: Handover | None = None
+        """The handover that is under way."""
+        self._both: set[str] = set()
+        self._proven: set[str] = set()
+        self._reached: set[str] = set()  # whose clock has reached T, that have ended, or ran alone before
+
+    @property
+    def both(self) -> tuple[str, ...]:
+        """The fragments that run both versions, sorted."""
+        return tuple(sorted(self._both))
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take an event; the effects are to be done in order. Raises InternalError if it is illegal."""
+        effects = self._begun(event) if isinstance(event, HandoverBegun) else self._progressed(event)
+        self.check()
+        return effects
+
+    def withdraw(self) -> None:
+        """Another version takes the place of both: there is nothing to hand over any more."""
+        self.handover = None
+        self._both, self._proven, self._reached = set(), set(), set()
+
+    def check(self) -> None:
+        """Raise InternalError if an invariant does not hold."""
+        if self.handover is None:
+            if self._both:
+                raise InternalError(f"a handover is over while {', '.join(self.both)} run both versions")
+            return
+        touched = self.handover.touched
+        if not self._both <= touched or not self._proven <= touched:
+            raise InternalError(f"fragments that it does not touch take part in a handover: {self._both}")
+        if not self._both:
+            raise InternalError("a handover goes on though every fragment runs the new version alone")
+        if not (alone := touched - self._both) <= self._reached:
+            raise InternalError(f"the old version has ended too early in one of {', '.join(sorted(alone))}")
+        if not alone <= self._proven:
+            raise InternalError(f"one of {', '.join(sorted(alone))} runs alone, and has proven nothing")
+
+    # -- transitions -----------------------------------------------------------------------------------
+
+    def _begun(self, event: HandoverBegun) -> list[Effect]:
+        if self.handover is not None:
+            raise InternalError(f"a handover begins during that to version {self.handover.number}")
+        handover, alone = event.handover, event.alone & event.handover.touched
+        self.handover, self._both = handover, set(handover.touched - alone)
+        self._proven, self._reached = set(alone), set(alone)
+        effects: list[Effect] = [RunBoth(id) for id in self.both]
+        effects += [effect for id in sorted(alone) for effect in (Prove(id), RunAlone(id))]
+        return [*effects, *self._over()]
+
+    def _progressed(self, event: Committed | Ended) -> list[Effect]:
+        handover, id = self.handover, event.fragment
+        if handover is None or id not in handover.touched:
+            raise InternalError(f"{id} takes no part in a handover")
+        if id not in self._both:
+            return []  # batches that follow
+        effects: list[Effect] = []
+        match event:
+            case Ended():
+                has_reached = has_shown = True
+            case Committed(_, clock_ms, has_new):
+                has_reached = clock_ms is not None and clock_ms >= handover.at_ms
+                has_shown = has_new or has_reached
+        if has_shown and id not in self._proven:
+            self._proven.add(id)
+            effects.append(Prove(id))
+        if has_reached:
+            self._reached.add(id)
+            self._both.discard(id)
+            effects += [RunAlone(id)] if isinstance(event, Committed) else []
+        return [*effects, *self._over()]
+
+    def _over(self) -> list[Effect]:
+        handover = self.handover
+        if handover is None or self._both:
+            return []
+        self.withdraw()
+        return [TellOver(handover)]

@@ -1,0 +1,72 @@
+"""The history of the change that is under way, or was the last, kept beside its version.
+
+Problem: a change may take long, and may continue in another process. Users want to see where its time went.
+
+Design: a stage is added when it is first reached, and written once the version is recorded. The history
+decides nothing, so an error in writing it is a notice.
+
+What if we die here: the last stage is missing, and the next process adds that it has taken the change up.
+
+Called by `live_changes`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from drivetrain.core.change.change_stages import ChangeStage, Reached
+from drivetrain.errors import DrivetrainError
+
+if TYPE_CHECKING:
+    from drivetrain.runtime.graph_versions import GraphVersions
+
+
+class ChangeHistory:
+    """The stages of a change, of an application whose versions are `stored`."""
+
+    def __init__(self, stored: GraphVersions, notices: deque[str]) -> None:
+        self.stages: tuple[ChangeStage, ...] = ()  # replaced whole: threads read it
+        self._stored: Final = stored
+        self._notices: Final = notices
+        self._number = 0  # of the version, once it is recorded
+        self._before: tuple[tuple[ChangeStage, ...], int] = ((), 0)  # the history of the change before
+
+    def begin(self) -> None:
+        """A change is proposed."""
+        self._before = self.stages, self._number
+        self.stages, self._number = (), 0
+        self.reach(Reached.PROPOSED)
+
+    def cancel(self) -> None:
+        """The change that was proposed is refused: the one before it is the last."""
+        self.stages, self._number = self._before
+
+    def recorded(self, number: int) -> None:
+        """The version of the change is recorded, and in force."""
+        self._number = number
+        self.reach(Reached.IN_FORCE)
+
+    def resume(self, number: int) -> None:
+        """Continue the history of a change that an earlier process began."""
+        try:
+            self.stages = self._stored.stages(number)
+        except DrivetrainError as error:
+            self._notices.append(f"the history of version {number} begins anew: {error}")
+        self._number = number
+        self._add(Reached.RESUMED, "")
+
+    def reach(self, stage: str, fragment: str = "") -> None:
+        """A stage is reached; one that was reached before is left as it is."""
+        if not any((one.stage, one.fragment) == (stage, fragment) for one in self.stages):
+            self._add(stage, fragment)
+
+    def _add(self, stage: str, fragment: str) -> None:
+        self.stages = (*self.stages, ChangeStage(stage, time.time_ns() // 1_000_000, fragment))
+        if not self._number:
+            return
+        try:
+            self._stored.note_stages(self._number, self.stages)
+        except DrivetrainError as error:
+            self._notices.append(f"the history of version {self._number} is not kept: {error}")

@@ -1,0 +1,285 @@
+"""Handovers in an embedded run: the shell around `core.change.handover`.
+
+Problem: a change takes effect at a time T of the messages. It is exact only if the version before has
+processed no message of T or later in any touched fragment when the version is recorded, and no touched
+fragment may process one with it after that, whatever dies when.
+
+Design: `handover_times` refuses what cannot be divided by time. `paused` holds the
+touched fragments between two batches: no batch begins, and those that run end and are committed. Then it
+compares T with how far the messages have come, and the version is recorded. So a batch that is not committed
+when the record is there has not begun before, and runs both versions (`ApplicationVersions.attach`). `look`
+tells the core how far each fragment is.
+
+What if we die here: before the record nothing has changed. After it, a fragment's own record of its batches
+says whether it runs the new version alone; if it does not, it runs both.
+
+Invariants:
+
+1. No message at T or later was processed by the version before, in a fragment that the change touches.
+
+Called by `live_changes`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drivetrain.api.moments import moment_text
+from drivetrain.core.change.difference import touched
+from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.handover import (
+    Committed,
+    Effect,
+    Ended,
+    Handover,
+    HandoverBegun,
+    HandoverStages,
+    Prove,
+    TellOver,
+)
+from drivetrain.errors import UnavailableError, UserError
+from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.run.handover_times import time_of
+
+if TYPE_CHECKING:
+    from drivetrain.spark.run.application_versions import ApplicationVersions
+    from drivetrain.spark.run.change_proposal import Proposal
+    from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+_MOST_PAUSE_S: Final = 120.0
+"""How long the touched fragments may take to end their batches."""
+
+
+class Handovers:
+    """The handover of an application, if one is under way; `drivers` drive its fragments, by id."""
+
+    def __init__(self, versions: ApplicationVersions, drivers: Mapping[str, FragmentDriver]) -> None:
+        self.proven: Final[set[str]] = set()
+        """The fragments that have shown for the trial what there is to show."""
+        self._versions: Final = versions
+        self._drivers: Final = drivers
+        self._stages: Final = HandoverStages()
+        self._unsettled: set[str] = set()  # run the new version alone, and it is not noted yet
+        self._paused_since_s: float | None = None
+
+    @property
+    def handover(self) -> Handover | None:
+        """The handover that is under way; from any thread."""
+        return self._stages.handover
+
+    @property
+    def both(self) -> tuple[str, ...]:
+        """The fragments that run both versions; from any thread."""
+        return self._stages.both
+
+    @property
+    def clock_ms(self) -> int | None:
+        """The smallest clock of the fragments that run both versions; None: one of them has none yet."""
+        clocks = [self._drivers[id].query.settled_clock_ms for id in self.both]
+        known = [ms for ms in clocks if ms is not None]
+        return min(known) if known and len(known) == len(clocks) else None
+
+    def before(self, fragment: str, number: int) -> int:
+        """The version that a fragment runs beside version `number`; 0: none."""
+        handover = self._stages.handover
+        if handover is None or handover.number != number or fragment not in self._stages.both:
+            return 0
+        return handover.before
+
+    # -- for any thread --------------------------------------------------------------------------------
+
+    def refuse_change(self, record: GraphVersion) -> None:
+        """Raise UserError while a handover is under way, but for going back to the version before it."""
+        handover = self._stages.handover
+        if handover is None:
+            return
+        if self._versions.of_number(handover.before).record.is_same_graph(record):
+            return
+        raise UserError(
+            f"version {handover.before} is handing over to version {handover.number}",
+            got=f"{', '.join(self.both)} run both until their clock is at {moment_text(handover.at_ms)}",
+            expected="one change at a time",
+            remedy="wait for that, or go back with drivetrain rollback",
+        )
+
+    # -- for the thread that polls -----------------------------------------------------------------------
+
+    @contextmanager
+    def paused(self, proposal: Proposal) -> Iterator[Proposal | None]:
+        """The proposal with its time, while no touched fragment runs a batch; None: not yet, ask again.
+
+        Raises HandoverError when the messages have come too far, UnavailableError when batches do not end.
+        """
+        if proposal.at is None:
+            yield proposal
+            return
+        queries = self._touched(proposal)
+        with ExitStack() as held:
+            try:
+                is_ready = queries is not None and self._hold(queries, held)
+                ready = self._timed(proposal) if is_ready else None
+                if ready is None:
+                    self._refuse_long_pause()
+            except BaseException:
+                self._release(proposal)
+                raise
+            try:
+                yield ready
+            finally:
+                if ready is not None:
+                    self._release(proposal)
+
+    def _touched(self, proposal: Proposal) -> list[MicroBatchQuery] | None:
+        """The queries of the fragments that it touches; None while one of them is started again."""
+        drivers = [self._drivers[id] for id in sorted(proposal.change.touched)]
+        if any(driver.is_recovering for driver in drivers):
+            return None
+        queries = [driver.query for driver in drivers if not driver.is_finished]
+        return [query for query in queries if isinstance(query, MicroBatchQuery)]
+
+    def _hold(self, queries: list[MicroBatchQuery], held: ExitStack) -> bool:
+        """Keep batches from beginning; whether none runs, and none is to run again."""
+        if any(query.batch_id < query.replay_until for query in queries):
+            return False  # a batch from before this process comes first, with its own version
+        for query in queries:
+            query.is_held = True
+        for query in queries:
+            if not query.turn.acquire(blocking=False):
+                return False
+            held.callback(query.turn.release)
+        return all(query.is_committed() for query in queries)
+
+    def _refuse_long_pause(self) -> None:
+        now_s = time.monotonic()
+        self._paused_since_s = self._paused_since_s or now_s
+        if now_s - self._paused_since_s > _MOST_PAUSE_S:
+            raise UnavailableError(
+                "the fragments that change did not end their batches, so that both versions could begin",
+                expected=f"within {_MOST_PAUSE_S:.0f} s",
+                remedy="nothing has changed; try again when batches are shorter, or say --at now",
+            )
+
+    def _release(self, proposal: Proposal) -> None:
+        self._paused_since_s = None
+        for id in proposal.change.touched:
+            query = self._drivers[id].query
+            if isinstance(query, MicroBatchQuery):
+                query.is_held = False
+
+    def _timed(self, proposal: Proposal) -> Proposal:
+        """The proposal with the time at which it takes effect, while nothing runs."""
+        loaded, change = proposal.loaded, proposal.change
+        assert proposal.at is not None
+        at_ms = time_of(self._drivers, loaded, change.touched, proposal.at)
+        sets = proposal.sets
+        if at_ms != loaded.record.at_ms:
+            before = self._versions.of_number(change.before)
+            loaded = dataclasses.replace(loaded, record=msgspec.structs.replace(loaded.record, at_ms=at_ms))
+            sets = {}
+            for id, two in proposal.sets.items():
+                query = self._drivers[id].query
+                assert isinstance(query, MicroBatchQuery)
+                assert two.alone is not None
+                sets[id] = self._versions.both(before, loaded, at_ms, two.alone, query)
+        return dataclasses.replace(proposal, loaded=loaded, sets=sets)
+
+    def begin(self, record: GraphVersion, of: frozenset[str]) -> None:
+        """The version is recorded: from now on the fragments `of` run both."""
+        assert record.at_ms is not None
+        self._begin(Handover(record.number, record.follows, record.at_ms, of), frozenset())
+
+    def resume(self) -> None:
+        """Go on with the handover to the version in force; raises InputError if a version cannot be read."""
+        record = self._versions.in_force.record
+        if record.at_ms is None:
+            self._notice_broken_off(record)
+            return
+        of = touched(self._versions.handing_over(record), record)
+        alone = set()
+        for id in of:
+            versions = self._drivers[id].query.versions
+            noted = None if versions is None else versions.newest_since()
+            if noted is not None and (noted.version, -noted.before) >= (record.number, 0):
+                alone.add(id)  # or a later version that was rolled back
+        self._begin(Handover(record.number, record.follows, record.at_ms, of), frozenset(alone))
+
+    def _notice_broken_off(self, record: GraphVersion) -> None:
+        """Tell that the version in force, which was run and not updated to, replaces two that hand over."""
+        for id, driver in self._drivers.items():
+            versions = driver.query.versions
+            noted = None if versions is None else versions.newest_since()
+            if (
+                record.made_how == "run"
+                and noted is not None
+                and noted.version < record.number
+                and noted.before
+            ):
+                self._versions.notices.append(
+                    f"version {noted.before} was handing over to version {noted.version}; version "
+                    f"{record.number}, with which the application was run, takes all messages of {id}"
+                )
+
+    def _begin(self, handover: Handover, alone: frozenset[str]) -> None:
+        self.proven.clear()
+        self._unsettled.clear()
+        self._perform(self._stages.step(HandoverBegun(handover, alone)))
+
+    def withdraw(self) -> None:
+        """Another version takes the place of both."""
+        self._stages.withdraw()
+        self.proven.clear()
+        self._unsettled.clear()
+
+    def look(self) -> None:
+        """Look once how far each fragment is."""
+        handover = self._stages.handover
+        for id in self._stages.both if handover is not None else ():
+            driver, query = self._drivers[id], self._drivers[id].query
+            if driver.is_finished:
+                self._perform(self._stages.step(Ended(id)))
+            elif handover is not None and query.versions is not None and not driver.is_recovering:
+                has_new = False
+                if query.versions.running.is_of(handover.number, handover.before):
+                    first = query.versions.running.branches.compiled.first_new
+                    has_new = first is not None and first <= query.newest_committed
+                self._perform(self._stages.step(Committed(id, query.settled_clock_ms, has_new)))
+        for id in sorted(self._unsettled):
+            self._note_alone(self._drivers[id], id)
+
+    def _note_alone(self, driver: FragmentDriver, id: str) -> None:
+        """Note that the next batch runs the new version alone: none may come for long."""
+        query = driver.query
+        if driver.is_finished:
+            self._unsettled.discard(id)
+            return
+        if driver.is_recovering or query.versions is None or query.versions.wanted.before:
+            return
+        if not query.turn.acquire(blocking=False):
+            return
+        try:
+            if query.is_committed() and query.batch_id >= query.replay_until:
+                query.versions.note_next(query.batch_id + 1)
+                self._unsettled.discard(id)
+        finally:
+            query.turn.release()
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Prove(fragment):
+                    self.proven.add(fragment)
+                case TellOver(handover):
+                    at = moment_text(handover.at_ms)
+                    self._versions.notices.append(
+                        f"version {handover.before} has handed over to version {handover.number}: "
+                        f"the clock has reached {at}"
+                    )
+                case _:
+                    if effect.fragment not in self._stages.both:
+                        self._unsettled.add(effect.fragment)

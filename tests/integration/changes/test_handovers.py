@@ -1,0 +1,161 @@
+"""Versions that hand over at a time of the messages, on real Spark: exact, whatever comes in which order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from harness import Harness
+from pyspark.sql import SparkSession
+from shop import marks, rows, wait_until
+from timed import HOUR_MS, START_MS, Disordered, check, program, time_of_ms, timed
+
+from drivetrain import start
+from drivetrain.api.moments import moment_text
+from drivetrain.core.change.handover_places import HandoverError
+from drivetrain.core.change.live_change import Outcome
+from drivetrain.crash_points import VARIABLE, CrashPoint
+from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.runtime.batch_versions import BatchVersions
+from drivetrain.runtime.control_requests import ask_change, asked_state
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.prepare.graph_code import graph_as_code
+from drivetrain.spark.run.running_application import RunningApplication
+
+TIMEOUT = "5 min"
+FRAGMENTS = ("read", "hourly")
+
+
+def of_state(drive: Harness) -> RunDirectory:
+    return RunDirectory(str(drive.directory / "state"), "timed", {})
+
+
+def is_past(running: RunningApplication, feed: Disordered, at_ms: int) -> None:
+    """Send messages until each fragment runs the new version alone, and all are shown."""
+    rundir = RunDirectory(str(Path(feed.directory).parent / "state"), "timed", {})
+    while time_of_ms(min(feed.sent[-9:])) < at_ms + 6 * HOUR_MS:
+        feed.put(3)
+
+    def has_ended() -> bool:
+        if len(marks(Path(feed.directory).parent)) < len(feed.sent):
+            return False
+        if not any(row["start"] >= at_ms for row in rows(Path(feed.directory).parent / "hourly")):
+            return False
+        ending = rundir.versions.ending(2)
+        return not asked_state(rundir).both and ending is not None and ending.outcome is Outcome.DONE
+
+    wait_until(has_ended, lambda: running.is_running)
+
+
+def test_each_version_gets_the_messages_of_its_span_however_disordered_they_come(
+    drive: Harness, spark: SparkSession
+) -> None:
+    feed = Disordered(drive.directory, seed=1)
+    feed.put(6)
+    with start(timed(drive.directory, 1), drive.config()) as running:
+        wait_until(lambda: len(marks(drive.directory)) == len(feed.sent), lambda: running.is_running)
+        before = {str(query.name): str(query.runId) for query in spark.streams.active}
+        changed = timed(drive.directory, 2, more=True, less=True)
+        newest_ms = max(map(time_of_ms, feed.sent))
+        with pytest.raises(HandoverError, match="processed already") as early:
+            running.update(changed, TIMEOUT, at=START_MS + HOUR_MS)
+        assert early.value.expected is not None
+        next_hour = moment_text((newest_ms // HOUR_MS + 1) * HOUR_MS)
+        assert next_hour in early.value.expected
+        with pytest.raises(HandoverError, match="within a window of 1 h") as cut:
+            running.update(changed, TIMEOUT, at=newest_ms + 1)
+        assert next_hour in str(cut.value.expected)
+        assert running.version == 1
+        at_ms = START_MS + 14 * HOUR_MS
+        feed.put(1)
+        with pytest.raises(UnavailableError, match="has not ended"):
+            running.update(changed, "3 s", at=at_ms)
+        state = asked_state(of_state(drive))
+        assert (state.version, state.at_ms, set(state.both)) == (2, at_ms, set(FRAGMENTS))
+        assert "takes effect at 2024-01-01T14:00:00" in str(state.handing_over)
+        with pytest.raises(UserError, match="under way"):
+            running.update(timed(drive.directory, 3), TIMEOUT)
+        is_past(running, feed, at_ms)
+        assert {str(query.name): str(query.runId) for query in spark.streams.active} == before
+        check(drive.directory, feed, at_ms, more=True, less=True)
+        for fragment in FRAGMENTS:
+            directory = of_state(drive).fragment(fragment)
+            wait_until(lambda directory=directory: runs_alone(directory), lambda: running.is_running)
+        running.stop()
+        running.wait(TIMEOUT)
+
+
+def runs_alone(directory: Path) -> bool:
+    noted = BatchVersions(directory).newest_since()
+    return noted is not None and (noted.version, noted.before) == (2, 0)
+
+
+def test_a_handover_goes_on_exactly_after_kills_and_replays(drive: Harness) -> None:
+    feed, rundir = Disordered(drive.directory, seed=2), of_state(drive)
+    feed.put(6)
+    at_ms = START_MS + 10 * HOUR_MS
+    first = killed_at(drive, program(drive.directory, 1), f"{CrashPoint.AFTER_VERSION}:1")
+    try:
+        wait_until(lambda: len(marks(drive.directory)) == len(feed.sent), lambda: first.poll() is None)
+        changed = program(drive.directory, 2, more=True, less=True)
+        ask(drive, at_ms)
+        feed.put(12)  # on both sides of the time: Spark plans a batch that Python has not begun
+        assert first.wait(300) == -signal.SIGKILL
+    finally:
+        end(first)
+    version = rundir.versions.in_force()
+    assert version is not None
+    assert (version.number, version.at_ms) == (2, at_ms)
+    second = killed_at(drive, changed, f"{CrashPoint.BEFORE_COMMIT}:3")
+    try:
+        feed.put(6)
+        assert second.wait(300) == -signal.SIGKILL
+    finally:
+        end(second)
+    with start(timed(drive.directory, 2, more=True, less=True), drive.config()) as running:
+        feed.put(3)
+        is_past(running, feed, at_ms)
+        check(drive.directory, feed, at_ms, more=True, less=True)
+        running.stop()
+        running.wait(TIMEOUT)
+
+
+def ask(drive: Harness, at_ms: int) -> None:
+    """Ask for the change; the application dies before it answers."""
+    from drivetrain.code.fingerprint import fingerprint
+    from drivetrain.core.change.graph_version import version_of
+    from drivetrain.core.plan.planner import plan
+
+    graph = timed(drive.directory, 2, more=True, less=True).graph()
+    record = version_of(plan(graph), fingerprint)
+    with suppress(UnavailableError):
+        try:
+            ask_change(of_state(drive), record, graph_as_code(graph), against=1, at=at_ms)
+        except DrivetrainError as error:
+            assert isinstance(error, UnavailableError), error  # noqa: PT017 - it may die before it answers
+
+
+def killed_at(drive: Harness, file: Path, point: str) -> subprocess.Popen[bytes]:
+    """The application in a process of its own, which dies at a point."""
+    line = [sys.executable, "-m", "drivetrain.cli", "run", str(file)]
+    line += ["--state-dir", str(drive.directory / "state"), "--set", "spark.master=local[2]"]
+    line += ["--set", "spark.driver-memory=1 GiB"]
+    with Path(drive.directory / "output").open("ab") as output:
+        return subprocess.Popen(
+            line,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, VARIABLE: point},
+            start_new_session=True,
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
