@@ -8,9 +8,11 @@ import pytest
 from app_master_world import succeeded
 from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
+from shell_engine import OF_A_VERSION
 
 from drivetrain.actor import Message
 from drivetrain.cluster.messages.executing import CancelFragment, Deploy
+from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.job.fragment_execution import ExecutionState
 from drivetrain.crash_points import CrashPoint
 from drivetrain.runtime.file_lock import FileLock
@@ -293,3 +295,6 @@ async def test_a_trial_ends_before_the_application_does(simulation: Simulation) 
         await begin(world)
         await end(world)
         assert world.changer.outcomes, "it was to change"
+        if Outcome.DONE in world.changer.outcomes.values() and sum(world.drawn.counts.values()) > 40:
+            shown = [row for _, rows in world.target.shown().values() for row in rows]
+            assert any(row >= OF_A_VERSION for row in shown), "nothing went through another version"

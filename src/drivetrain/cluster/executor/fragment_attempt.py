@@ -28,14 +28,14 @@ from collections.abc import Callable
 
 from drivetrain.actor import Message
 from drivetrain.cluster.executor.failure_views import error_of, is_retryable
-from drivetrain.cluster.executor.running_versions import AttemptVersions
+from drivetrain.cluster.executor.running_versions import AttemptVersions, RunningVersions
 from drivetrain.cluster.executor.spark_work import PREDECESSOR_S, Work
 from drivetrain.cluster.messages.changing import SeenVersion
 from drivetrain.cluster.messages.executing import FragmentOutcome, FragmentProgress
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.cluster.messages.numbers import LARGEST
 from drivetrain.core.job.run_progress import FragmentState
-from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.errors import DrivetrainError, InputError, UnavailableError
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.fragment_lock import FragmentLock
 from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -190,7 +190,7 @@ class Attempt:
             running = self._work.versions
             with self._work.compiling:
                 if running is not None:
-                    running.put_in_force()
+                    self._put_in_force(running)
                 query = execution.fragment(self.fragment, mark)
             recovery = Recovery(execution, log.info, self._work.compiling)
             driver = self._driver = FragmentDriver(
@@ -202,6 +202,18 @@ class Attempt:
             return outcome
         finally:
             self._stop(lock, has_finished=outcome is FragmentOutcome.FINISHED)
+
+    def _put_in_force(self, running: RunningVersions) -> None:
+        """Have the fragment compiled with the version in force; another attempt may be able to read it."""
+        try:
+            running.put_in_force()
+        except InputError as error:
+            raise UnavailableError(
+                "the version in force cannot be read",
+                where=f"fragment {self.fragment}",
+                got=f"{error.what}: {error.got}",
+                remedy=error.remedy or "see the versions in the state directory",
+            ) from error
 
     def _locked(self, lock: FragmentLock) -> Steps[str]:
         """Wait for the fragment's lock; returns the last holder's mark."""

@@ -20,8 +20,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from drivetrain.core.change.difference import has_same_trunk, touched
+from drivetrain.core.change.difference import has_same_trunk, live_change, touched
 from drivetrain.core.change.graph_version import GraphVersion
+from drivetrain.core.change.live_change import Change, Outcome
 from drivetrain.core.plan.configured import configured_plan
 from drivetrain.core.plan.plan import Plan
 from drivetrain.errors import DrivetrainError, InputError, InternalError, UserError
@@ -158,6 +159,22 @@ class ApplicationVersions:
         self.in_force = self.of_number(number)
         self._execution.context = self.in_force.context
         self._execution.sinks.add(self.in_force.sinks)
+
+    def left_on_trial(self) -> Change | None:
+        """The change that an earlier process has left on trial, if it can go back to the version before.
+
+        If it cannot, its trial has ended: that is recorded. Raises InputError when its outcome is damaged.
+        """
+        record, stored = self.in_force.record, self.rundir.versions
+        if not stored.is_on_trial(record):
+            return None
+        try:
+            return live_change(stored.version(record.follows), record)
+        except DrivetrainError as error:
+            stored.note_ending(record.number, Outcome.DONE, None, str(error))
+            ended = f"the trial of version {record.number} has ended: there is no version to go back to"
+            self.notices.append(f"{ended}: {error}")
+            return None
 
     # -- queries ---------------------------------------------------------------------------------------
 

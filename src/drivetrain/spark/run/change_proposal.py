@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from drivetrain.api.moments import moment_text
 from drivetrain.api.sinks import FileSink
 from drivetrain.connectors.opening import sink_path
 from drivetrain.core.change.difference import Change as ProcessorChange
@@ -25,6 +26,7 @@ from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.live_change import Change
 from drivetrain.errors import DrivetrainError, UserError
+from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
 from drivetrain.spark.run.handover_times import checked as checked_time
 from drivetrain.spark.run.starting_fragments import refuse_fragments
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from drivetrain.core.plan.plan import Fragment
     from drivetrain.spark.batch.fragment_query import FragmentQuery
     from drivetrain.spark.batch.query_versions import BranchSet
+    from drivetrain.spark.prepare.compile_context import CompileContext
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
@@ -157,6 +160,17 @@ def _at_a_time(
         for id, query in queries.items()
     }
     return Proposal(loaded, change, made_how, code, sets, at=at)
+
+
+def begun_notices(record: GraphVersion, change: Change, context: CompileContext) -> list[str]:
+    """What the user is to know when a version has come into force."""
+    waits = ", ".join(sorted(change.touched))
+    notice = f"version {record.number} is in force, and on trial until a batch of {waits}"
+    if record.at_ms is not None:
+        notice += f"; it takes effect at {moment_text(record.at_ms)}"
+    if not makes_checkpoints(context.plan, context.config) or context.transactional:
+        return [notice]
+    return [notice, "checkpoints begin with the next start; until then every sink shows each batch alone"]
 
 
 def changing_query(drivers: Mapping[str, FragmentDriver], fragment: str) -> MicroBatchQuery:

@@ -28,10 +28,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drivetrain.api.moments import moment_text
 from drivetrain.core.change.change_stages import Reached, in_words
 from drivetrain.core.change.change_state import ChangeState, require_on_trial, show_end, underway
-from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.handover import At
 from drivetrain.core.change.handover_places import HandoverError
@@ -61,10 +59,9 @@ from drivetrain.core.change.live_change import (
 )
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.errors import DrivetrainError, UnavailableError
-from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_history import ChangeHistory
-from drivetrain.spark.run.change_proposal import Proposal, checked
+from drivetrain.spark.run.change_proposal import Proposal, begun_notices, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
 from drivetrain.spark.run.handovers import Handovers
 from drivetrain.spark.run.starting_fragments import started
@@ -189,18 +186,11 @@ class LiveChanges:
         """Go on with the trial that an earlier process has left; before any query starts."""
         self._withdrawn.resume()
         self._handovers.resume()
-        record, versions = self.versions.in_force.record, self._execution.rundir.versions
+        record = self.versions.in_force.record
         self._wanted |= dict.fromkeys(self._handovers.both, record.number)
         if self._handovers.handover is not None:
             self._history.resume(record.number)
-        change = None
-        if record.made_how != "run" and versions.ending(record.number) is None:
-            try:
-                change = live_change(versions.version(record.follows), record)
-            except DrivetrainError as error:  # there is nothing to go back to, and nothing to try
-                versions.note_ending(record.number, Outcome.DONE, None, str(error))
-                ended = f"the trial of version {record.number} has ended: there is no version to go back to"
-                self.versions.notices.append(f"{ended}: {error}")
+        change = self.versions.left_on_trial()
         self._fragments.resume(change)
         if change is not None:
             if self._handovers.handover is None:
@@ -409,14 +399,7 @@ class LiveChanges:
         self.versions.put_in_force(record.number)
         self._history.recorded(record.number)
         self._handovers.withdraw()
-        waits = ", ".join(sorted(proposal.change.touched))
-        notice = f"version {record.number} is in force, and on trial until a batch of {waits}"
         if record.at_ms is not None:
             self._handovers.begin(record, proposal.change.touched)
-            notice += f"; it takes effect at {moment_text(record.at_ms)}"
-        self.versions.notices.append(notice)
-        context = proposal.loaded.context
-        if makes_checkpoints(context.plan, context.config) and not context.transactional:
-            notice = "checkpoints begin with the next start; until then every sink shows each batch alone"
-            self.versions.notices.append(notice)
+        self.versions.notices += begun_notices(record, proposal.change, proposal.loaded.context)
         self._take(VersionRecorded())

@@ -53,13 +53,16 @@ class WithdrawnSinks:
         self._waiting += [(version, id) for id in new]
 
     def find(self) -> None:
-        """Look which sinks of this process's fragments another process has recorded; raises InputError."""
+        """Look which sinks of this process's fragments another process has recorded; raises InputError when
+        an outcome is damaged."""
         self._waiting = []
         for number, ids in self._stored.to_remove().items():
-            fragments = {id: self._stored.version(number).fragment_of(id) for id in ids}
-            here = [id for id in ids if fragments[id] in self._drivers]
-            if here:
+            try:
+                record = self._stored.version(number)
+                here = [id for id in ids if record.fragment_of(id) in self._drivers]
                 self._waiting += [(self._versions.of_number(number), id) for id in here]
+            except DrivetrainError as error:
+                self._give_up(number, error)
 
     def refuse(self, sinks: Mapping[str, object]) -> None:
         """Raise UserError when one of some sinks still has results of a version that was rolled back."""
@@ -80,11 +83,14 @@ class WithdrawnSinks:
                     continue
                 version = self._versions.of_number(number)
             except DrivetrainError as error:
-                self._versions.notices.append(f"what version {number} gave to new sinks stays: {error}")
-                self._stored.note_removed(number, None)
+                self._give_up(number, error)
                 continue
             for id in ending.to_remove:
                 self._remove(version, id)
+
+    def _give_up(self, number: int, error: DrivetrainError) -> None:
+        self._versions.notices.append(f"what version {number} gave to new sinks stays: {error}")
+        self._stored.note_removed(number, None)
 
     def look(self) -> None:
         """Remove what can be removed now."""
