@@ -187,6 +187,14 @@ class World:
             assert clock_ms >= self.clock_ms, f"the clock moved back from {self.clock_ms} to {clock_ms}"
             self.clock_ms = clock_ms
 
+    def check_gone(self) -> None:
+        """Nothing is left of a fragment that has left."""
+        state = next((self.directory / "state").glob("shells-*"))
+        in_force = GraphVersions(state).in_force()
+        assert in_force is not None
+        kept = [place for place in ("fragments/more", "channels/tap--more") if (state / place).exists()]
+        assert has_more(in_force) or not kept, f"left: {kept}"
+
     def check_end(self) -> None:
         self.check_shown()
         self.check_versions()
@@ -194,6 +202,7 @@ class World:
         self.drawn.check_end(self.target)
         if self.drawn.is_growing:
             self.drawn.check_extra(self.target, self.rolled_back)
+            self.check_gone()
             self.extra_rows = len(self.target.shown().get(EXTRA, (0, []))[1])
 
 
