@@ -12,8 +12,10 @@ Called by `live_changes`.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.core.change.change_stages import ChangeStage, Reached
@@ -31,17 +33,18 @@ class ChangeHistory:
         self._stored: Final = stored
         self._notices: Final = notices
         self._number = 0  # of the version, once it is recorded
-        self._before: tuple[tuple[ChangeStage, ...], int] = ((), 0)  # the history of the change before
 
-    def begin(self) -> None:
-        """A change is proposed."""
-        self._before = self.stages, self._number
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[None]:
+        """A change is proposed; if it is refused within, the one before it is the last again."""
+        before = self.stages, self._number
         self.stages, self._number = (), 0
         self.reach(Reached.PROPOSED)
-
-    def cancel(self) -> None:
-        """The change that was proposed is refused: the one before it is the last."""
-        self.stages, self._number = self._before
+        try:
+            yield
+        except BaseException:
+            self.stages, self._number = before
+            raise
 
     def recorded(self, number: int) -> None:
         """The version of the change is recorded, and in force."""

@@ -135,21 +135,16 @@ class LiveChanges:
         the application from changing (UserError), and whatever does not compile.
         """
         if self._is_over:
-            raise UnavailableError(
-                "the application is stopping", remedy="run it with the new graph once it has stopped"
-            )
+            remedy = "run it with the new graph once it has stopped"
+            raise UnavailableError("the application is stopping", remedy=remedy)
         if not self._reserved.acquire(blocking=False):
             raise underway(self.state)
         try:
             self._handovers.refuse_change(record)
-            self._history.begin()
-            try:
+            with self._history.begun():
                 given = (self.versions, self._drivers, record, graph, code, made_how, against, at)
                 made = checked(*given, start=partial(started, self._execution), discards=discards)
                 self._withdrawn.refuse(made.loaded.sinks)
-            except BaseException:
-                self._history.cancel()
-                raise
         except BaseException:
             self._reserved.release()
             raise
@@ -401,5 +396,6 @@ class LiveChanges:
         self._handovers.withdraw()
         if record.at_ms is not None:
             self._handovers.begin(record, proposal.change.touched)
-        self.versions.notices += begun_notices(record, proposal.change, proposal.loaded.context)
+        notices = begun_notices(record, proposal.change, proposal.loaded.context)
+        self.versions.notices.extend(notices)
         self._take(VersionRecorded())
