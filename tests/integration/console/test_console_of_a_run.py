@@ -199,7 +199,9 @@ def test_an_upload_changes_the_run_and_a_rollback_goes_back(run: Run) -> None:
 
 
 def test_a_run_that_is_stopped_here_ends_in_order_and_its_end_stays(run: Run) -> None:
-    saved = run.done(run.http.post("applications/shop/savepoints", json={"name": "kept"}))
+    saved = run.done(
+        run.http.post("applications/shop/savepoints", json={"name": "kept", "timeout": "10 min"})
+    )
     assert saved["state"] == "succeeded", saved
     assert (run.directory / saved["result"]["place"]).is_dir()
     with run.http.stream("GET", "events", params={"app": "shop"}) as answer:
@@ -225,7 +227,8 @@ def test_a_run_that_is_stopped_here_ends_in_order_and_its_end_stays(run: Run) ->
 
 
 def test_a_run_that_was_killed_is_not_taken_for_one_that_ended(run: Run) -> None:
-    assert run.process.poll() is not None
+    run.process.kill()
+    run.process.wait()
     again = Run(run.directory)
     wait(lambda: again.get()["application"]["state"] == "active" if _is_known(again) else None, again)
     os.kill(again.process.pid, signal.SIGKILL)
