@@ -7,7 +7,7 @@ import pytest
 from drivetrain.config.references import resolved
 from drivetrain.errors import UserError
 from drivetrain.runtime.error_records import error_record
-from drivetrain.spark.run.live_changes import _why
+from drivetrain.spark.run.fragment_versions import why_it_failed
 
 
 @pytest.fixture
@@ -27,5 +27,5 @@ def test_why_a_version_has_failed_has_no_secret(secret: str) -> None:
     failed = UserError("refused", where="orders", got=f"password {secret}")
     failed.user_traceback = f'connect("{secret}")'  # type: ignore[attr-defined]
     for error in (failed, ValueError(f"password {secret}")):
-        assert secret not in _why(error)
-        assert "password ***" in _why(error)
+        assert secret not in why_it_failed(error)
+        assert "password ***" in why_it_failed(error)

@@ -396,6 +396,5 @@ class LiveChanges:
         self._handovers.withdraw()
         if record.at_ms is not None:
             self._handovers.begin(record, proposal.change.touched)
-        notices = begun_notices(record, proposal.change, proposal.loaded.context)
-        self.versions.notices.extend(notices)
+        self.versions.notices.extend(begun_notices(record, proposal.change, proposal.loaded.context))
         self._take(VersionRecorded())
