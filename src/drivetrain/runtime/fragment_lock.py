@@ -97,6 +97,15 @@ class FragmentLock:
         self._lock.note(json.dumps(mark))
 
 
+def is_java_alive(state: Path) -> bool:
+    """Whether the Java process of a predecessor, which ended before it, still runs on this machine.
+
+    `state` is the state directory of the application.
+    """
+    locks = (*state.glob("fragments/*/lock"), *state.glob("lives/*/fragments/*/lock"))
+    return any(FragmentLock(lock, state.name).is_java_alive for lock in locks)
+
+
 def _alive(mark: str) -> bool:
     """Whether the Java process of the holder that wrote `mark` still runs on this machine."""
     try:

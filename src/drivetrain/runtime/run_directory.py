@@ -42,7 +42,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ from drivetrain.errors import DrivetrainError, InputError, UnavailableError, Use
 from drivetrain.private_files import Writers, make_private_directory, require_trusted
 from drivetrain.runtime.durable import sync, writing
 from drivetrain.runtime.file_lock import FileLock
-from drivetrain.runtime.fragment_lock import FragmentLock
+from drivetrain.runtime.fragment_lock import FragmentLock, is_java_alive
 from drivetrain.runtime.fragment_places import FragmentPlaces
 from drivetrain.runtime.graph_versions import GraphVersions
 from drivetrain.runtime.preparation import LOCK, NO_EXECUTORS, Preparation, Preparer
@@ -123,7 +123,7 @@ class RunDirectory:
         while True:
             if self._lock_now():
                 begins = self.preparation.by != preparer
-                if not (begins and self._is_java_alive()):
+                if not (begins and is_java_alive(self.path)):
                     self._tidy(fresh=fresh)
                     if begins:
                         self._begin_to_prepare(preparer)
@@ -138,11 +138,6 @@ class RunDirectory:
                 self.release()
                 raise self._taken()
             time.sleep(_WAIT_S)
-
-    def _is_java_alive(self) -> bool:
-        """Whether the Java process of a predecessor, which ended before it, still runs on this machine."""
-        locks = (*self.path.glob("fragments/*/lock"), *self.path.glob("lives/*/fragments/*/lock"))
-        return any(FragmentLock(lock, self.app_id).is_java_alive for lock in locks)
 
     def _begin_to_prepare(self, preparer: Preparer) -> None:
         try:
@@ -214,12 +209,8 @@ class RunDirectory:
             marker.touch()  # half a state is worse than none: a crash from now on must not leave one
             sync(self.path)
             for child in self.path.iterdir():
-                if child.name in ("lock", LOCK, marker.name):
-                    continue
-                if child.is_dir():
-                    shutil.rmtree(child)
-                else:
-                    child.unlink()
+                if child.name not in ("lock", LOCK, marker.name):
+                    shutil.rmtree(child) if child.is_dir() else child.unlink()
             marker.unlink()
             sync(self.path)
         self._aside, self._is_forgotten = None, False
@@ -285,7 +276,7 @@ class RunDirectory:
     def _end_other_lives(self) -> None:
         """Delete the files of lives that are over, or that never began."""
         current = self.life.number
-        others = [d for d in self._directories("lives") if d.name != str(current)]
+        others = [d for d in self.path.glob("lives/*") if d.name != str(current)]
         if current != FIRST_LIFE:
             others += [self.path / name for name in _OF_A_LIFE]
         for other in others:
@@ -293,10 +284,6 @@ class RunDirectory:
                 other.unlink()
             else:
                 shutil.rmtree(other, ignore_errors=True)
-
-    def _directories(self, name: str) -> Iterable[Path]:
-        parent = self.path / name
-        return parent.iterdir() if parent.is_dir() else ()
 
     # -- notes ---------------------------------------------------------------------------------------
 

@@ -47,7 +47,8 @@ def test_a_query_has_the_version_that_it_was_compiled_with_though_another_came_i
     first, second = loaded(1), loaded(2)
     versions, _ = versions_of(first)
     query: Any = MicroBatchQuery.__new__(MicroBatchQuery)
-    query.plan, query.fragment, query.directory, query.replay_until = "plan 1", "f", tmp_path, -1
+    query.plan, query.fragment = "plan 1", SimpleNamespace(id="f")
+    query.directory, query.replay_until = tmp_path, -1
     query.branches = SimpleNamespace(context=first.context)
     change(versions, second)  # while it was compiled
     versions.attach(query)

@@ -15,7 +15,8 @@ from drivetrain.core.change.graph_version import GraphVersion
 from drivetrain.core.change.live_change import Change, Outcome, Stage
 from drivetrain.errors import InputError, OutputError, UnavailableError, UserError
 from drivetrain.spark.batch.query_versions import BranchSet
-from drivetrain.spark.run import live_changes
+from drivetrain.spark.run import fragment_versions, live_changes
+from drivetrain.spark.run.application_versions import ApplicationVersions
 from drivetrain.spark.run.change_proposal import Proposal
 from drivetrain.spark.run.live_changes import LiveChanges
 
@@ -37,6 +38,8 @@ def made_of(number: int, branches: Any = None) -> BranchSet:
 
 class Versions:
     """Stands in for `ApplicationVersions`, without Spark."""
+
+    left_on_trial: Any = ApplicationVersions.left_on_trial
 
     def __init__(self) -> None:
         self.notices: deque[str] = deque()
@@ -108,12 +111,13 @@ class World:
         execution: Any = SimpleNamespace(versions=self.versions, rundir=self.versions.rundir)
         driver: Any = SimpleNamespace(query=self.query, is_recovering=False, is_finished=False)
         monkeypatch.setattr(live_changes, "checked", self.checked)
-        monkeypatch.setattr(live_changes, "makes_checkpoints", lambda *_: False)
-        monkeypatch.setattr(live_changes, "changing_query", lambda drivers, id: drivers[id].query)
+        monkeypatch.setattr(live_changes, "begun_notices", lambda *_: [])
+        monkeypatch.setattr(fragment_versions, "MicroBatchQuery", Query)
         fragments: Any = SimpleNamespace(
             hold=lambda _: None,
             go_back=lambda: None,
             look=lambda: None,
+            resume=lambda _: None,
             note_done=lambda change: self.endings.append((change.number, Outcome.DONE)),
         )
         self.changes = LiveChanges(execution, {"read": driver}, fragments)
@@ -207,7 +211,7 @@ def test_a_trial_without_a_version_before_it_that_can_be_read_ends(world: World)
         raise InputError("version 1 of an application's graph cannot be read")
 
     world.versions.in_force = SimpleNamespace(**{**vars(loaded(2)), "record": record})
-    world.versions.rundir.versions.ending = lambda _: None
+    world.versions.rundir.versions.is_on_trial = lambda _: True
     world.versions.rundir.versions.version = damaged
     world.changes._withdrawn.resume = lambda: None  # type: ignore[method-assign]
     world.changes.resume()
@@ -278,7 +282,7 @@ def test_a_change_that_another_process_takes_up_continues_its_history(world: Wor
     record = GraphVersion("shop", {}, {}, 2, made_how="update", follows=1)
     world.versions.in_force = SimpleNamespace(**{**vars(loaded(2)), "record": record})
     stored = world.versions.rundir.versions
-    stored.ending, stored.version = lambda _: None, lambda _: GraphVersion("shop", {}, {}, 1)
+    stored.is_on_trial, stored.version = lambda _: True, lambda _: GraphVersion("shop", {}, {}, 1)
     stored.stages = lambda _: (ChangeStage("proposed", 5), ChangeStage("in force", 9))
     world.changes._withdrawn.resume = lambda: None  # type: ignore[method-assign]
     world.changes.resume()
@@ -294,7 +298,7 @@ def test_a_change_that_is_refused_leaves_the_history_of_the_one_before(
     world.changes.step()
     stages = world.changes.state.stages
 
-    def refused(*_: object) -> Proposal:
+    def refused(*_: object, **__: object) -> Proposal:
         raise UserError("nothing changes")
 
     monkeypatch.setattr(live_changes, "checked", refused)

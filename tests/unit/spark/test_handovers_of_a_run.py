@@ -46,7 +46,7 @@ class World:
         versions: Any = SimpleNamespace(notices=deque(), of_number=known.get)
         self.handovers = Handovers(versions, {"read": driver})
         loaded: Any = SimpleNamespace(record=SimpleNamespace(at_ms=AT))
-        self.proposal = Proposal(loaded, Change(2, 1, frozenset({"read"})), "update", b"", {}, AT)
+        self.proposal = Proposal(loaded, Change(2, 1, frozenset({"read"})), "update", b"", {}, at=AT)
         monkeypatch.setattr(handovers, "time_of", self.time_of)
         monkeypatch.setattr(handovers.dataclasses, "replace", lambda one, **_: one)
         monkeypatch.setattr(handovers.time, "monotonic", lambda: self.now_s)

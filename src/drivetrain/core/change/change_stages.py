@@ -4,7 +4,7 @@ Design: a stage is noted when it is reached. It took the time since the stage be
 that was of; the last one took as long as the change lasts after it, so it has no duration of its own.
 
 Called by `runtime.graph_versions`, which keeps them, `spark.run.live_changes`, which notes them, and by
-`runtime.known_versions` and `spark.run.change_state`, which show them.
+`runtime.known_versions` and `core.change.change_state`, which show them.
 """
 
 from __future__ import annotations

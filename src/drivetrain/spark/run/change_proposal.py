@@ -91,14 +91,8 @@ def checked(
             remedy="look at the difference again",
         )
     _refuse_other_application(before, graph)
-    has_checkpoints = before.context.transactional
-    found = difference(
-        before.record,
-        record,
-        has_checkpoints=has_checkpoints,
-        discards=discards,
-        in_cluster=start is None,
-    )
+    modes = {"has_checkpoints": before.context.transactional, "discards": discards}
+    found = difference(before.record, record, **modes, in_cluster=start is None)
     if found.is_empty:
         raise UserError("nothing changes", where=before.record.application)
     _refuse(found.refused, "the state of the application does not fit", "undo them, or use another name")
@@ -124,6 +118,18 @@ def checked(
     refuse_fragments(before, loaded, change)
     if at is not None:
         return _at_a_time(versions, drivers, loaded, change, made_how, code, at)
+    sets, queries = _compiled(versions, drivers, loaded, change, start)
+    return Proposal(loaded, change, made_how, code, sets, queries)
+
+
+def _compiled(
+    versions: ApplicationVersions,
+    drivers: Mapping[str, FragmentDriver],
+    loaded: LoadedVersion,
+    change: Change,
+    start: Start | None,
+) -> tuple[dict[str, BranchSet], dict[str, FragmentQuery]]:
+    """The branches of the fragments that go over, and the queries of those that start."""
     sets: dict[str, BranchSet] = {}
     queries: dict[str, FragmentQuery] = {}
     for fragment in loaded.plan.fragments:  # in this order: a channel's columns are those of its producer
@@ -131,7 +137,7 @@ def checked(
             queries[fragment.id] = start(loaded, fragment)
         elif fragment.id in change.touched & drivers.keys():
             sets[fragment.id] = versions.branch_set(loaded, changing_query(drivers, fragment.id))
-    return Proposal(loaded, change, made_how, code, sets, queries)
+    return sets, queries
 
 
 def _at_a_time(
