@@ -280,6 +280,8 @@ async def test_what_a_handler_has_changed_before_it_failed_is_kept_and_runs(simu
     await cluster.wait_active(app_id, 1)
     with patch.object(AppMasters, "end", failing_once(AppMasters.end)):
         assert await cluster.refused(Kill(app_id)) == "actor-failed"
+    # The refusal promises nothing; an answer to a reader shows only what a majority keeps.
+    assert (await cluster.view(app_id)).state is ApplicationState.KILLED
     leader = cluster.leader()
     assert leader is not None
     leader.lose_power()

@@ -61,7 +61,7 @@ class Query:
     """Stands in for the query of a fragment: it runs what is wanted from its next batch on."""
 
     def __init__(self) -> None:
-        self.batch_id = 0
+        self.batch_id, self.fragment = 0, SimpleNamespace(id="read")
         self.branches = SimpleNamespace(stores={})
         self.turn = threading.Lock()
         self.versions = SimpleNamespace(
