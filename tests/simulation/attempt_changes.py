@@ -183,10 +183,10 @@ def watch_versions(patched: pytest.MonkeyPatch, changer: Changer) -> None:
         end(stored, number, outcome, *given, **named)
         changer.outcomes[number] = outcome
 
-    def began(batches: BatchVersions, batch_id: int, version: int) -> None:
+    def began(batches: BatchVersions, batch_id: int, version: int, before: int = 0) -> None:
         state = next((changer.world.place / "state").glob("shells-*"))
         changer.runs(GraphVersions(state), version)
-        begin(batches, batch_id, version)
+        begin(batches, batch_id, version, before)
 
     patched.setattr(GraphVersions, "note", noted)
     patched.setattr(GraphVersions, "note_ending", ended)

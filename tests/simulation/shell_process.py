@@ -48,6 +48,7 @@ REFUSALS = (
     "fragments of these names are still leaving the application",
     "what a version that was rolled back gave to a sink is being removed",
     "messages of that time and later are processed already",
+    "a fragment starts and goes with the next batch, not at a time of the messages",
 )
 MOST_RESTORES = 5
 """Of one life: damage is done between lives, and rarely while one goes on."""

@@ -122,11 +122,17 @@ async def end(world: AttemptWorld) -> None:
     world.changer.check_end()
 
 
-OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
-"""Points of Kafka's transactions, which the sinks here have not."""
+ELSEWHERE = (
+    CrashPoint.IN_TRANSACTION,
+    CrashPoint.AFTER_TRANSACTION,
+    CrashPoint.CHANNEL_BEGINS,
+    CrashPoint.CHANNEL_ENDS,
+    CrashPoint.FRAGMENT_LEAVES,
+)
+"""Points of Kafka's transactions, which the sinks here have not, and of fragments that start or leave."""
 
 
-@pytest.mark.parametrize("point", [point for point in CrashPoint if point not in OF_KAFKA])
+@pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])
 @simulate(seeds=1, at_most=20)
 async def test_an_application_goes_on_though_processes_die_at_a_point_again_and_again(
     simulation: Simulation, point: CrashPoint

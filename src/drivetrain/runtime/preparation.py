@@ -63,6 +63,12 @@ class Preparation:
         noted = self._read()
         return None if "by" not in noted or "next" in noted else Preparer(*noted["by"])
 
+    @property
+    def last(self) -> Preparer | None:
+        """For whom it was prepared last, also while it is prepared again for the same application."""
+        noted = self._read()
+        return Preparer(*noted["by"]) if "by" in noted else None
+
     def require_newest(self, preparer: Preparer) -> None:
         """Raise UnavailableError if a later epoch of the same application has prepared it, or began to."""
         noted = self._read()
@@ -79,9 +85,13 @@ class Preparation:
     def begin(self, preparer: Preparer) -> None:
         """End the time of an earlier preparer, if any; waits for a decision of it that is being made."""
         noted = self._read()  # which only the process that prepares changes
-        if noted:
-            with self._locked():
-                write_notes(self._notes, {**noted, "next": preparer})
+        if not noted:
+            return
+        before = Preparer(*noted.get("next", noted.get("by", preparer)))
+        if before.app_id != preparer.app_id:
+            noted.pop("by", None)
+        with self._locked():
+            write_notes(self._notes, {**noted, "next": preparer})
 
     def note(self, preparer: Preparer, schemas: Mapping[str, Any]) -> None:
         """Record the preparer and the schemas; waits for a decision of an earlier one that is being made."""

@@ -201,7 +201,7 @@ class Work:
     ) -> tuple[Plan, GraphVersion | None]:
         """The plan to run, and its record if it is known: of the version in force, if this application, as
         it was submitted, has changed while it ran; else of its file, which is `plan`."""
-        by = rundir.preparation.by
+        by = rundir.preparation.last
         if from_file or by is None or by.app_id != self._preparer.app_id:
             return plan, None
         record = rundir.versions.in_force()
