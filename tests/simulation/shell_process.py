@@ -276,7 +276,8 @@ class Process:
     def drawn_time(self) -> int | None:
         """When a change takes effect: at a time of the messages, or with the next batch."""
         random = self.world.random
-        if random.random() < 0.3:
+        # No fragment starts or goes at a time of the messages.
+        if random.random() < (0.9 if self.world.drawn.is_growing else 0.3):
             return None
         known = [driver.query.clock.bound_ms or time_of_ms(0) for driver in self.loop.drivers.values()]
         return max(known) + random.choice((1, random.randrange(-APART_MS, 2 * DISORDER_MS)))

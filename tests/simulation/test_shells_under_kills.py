@@ -57,7 +57,7 @@ OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.F
 
 @pytest.mark.parametrize("point", [*OF_FRAGMENTS, *OF_A_CHANGE])
 def test_a_process_that_dies_while_a_fragment_starts_or_leaves_goes_on_from_there(point: CrashPoint) -> None:
-    assert run(23, [point] * 2, is_growing=True).kills == 2, "it was to die there"
+    assert run(29, [point] * 2, is_growing=True).kills == 2, "it was to die there"
 
 
 ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS)
