@@ -336,8 +336,9 @@ class RunDirectory:
         code if that can be kept; returns the version in force. Raises `UserError` as `refuse_another_graph`.
         """
         self.refuse_another_graph(plan)
-        if self.started and self._read().get("state") != self.state_shape:  # before a version hides that
-            write_notes(self._notes, {**self._read(), "state": self.state_shape})
+        notes, shape = self._read(), self.state_shape
+        if notes and notes.get("state") != shape:  # before a version hides that
+            write_notes(self._notes, {**notes, "state": shape})
         in_force = self.versions.note(version or version_of(plan, fingerprint), code=code)
         if not self.started or self._aside is not None:
             write_notes(

@@ -37,7 +37,7 @@ from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.spark.checkpoints.participation import RestoreNeededError
 from drivetrain.spark.run.change_proposal import Proposal, checked
 from drivetrain.spark.run.fragment_versions import first_batch, fits, have_go_over, why_it_failed
-from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks
+from drivetrain.spark.run.withdrawn_sinks import WithdrawnSinks, refuse_withdrawn
 
 if TYPE_CHECKING:
     from drivetrain.api.graph import Graph
@@ -94,20 +94,11 @@ class RunningVersions:
                     remedy="end the application, and submit it with this graph: it continues with its state",
                 )
             made = checked(self.versions, drivers, record, graph, code, made_how, against)
-            self._refuse_withdrawn(made)
+            left = {id for ids in self.stored.to_remove().values() for id in ids}
+            refuse_withdrawn(left, made.loaded.sinks)
             self._refuse_other_mode(made)
             self._proposal = made
         return made
-
-    def _refuse_withdrawn(self, made: Proposal) -> None:
-        left = {id for ids in self.stored.to_remove().values() for id in ids}
-        waiting = sorted(left & made.loaded.sinks.keys())
-        if waiting:
-            raise UserError(
-                "what a version that was rolled back gave to a sink is being removed",
-                where=", ".join(waiting),
-                remedy="try again in a moment",
-            )
 
     def _refuse_other_mode(self, made: Proposal) -> None:
         """Raise UserError when checkpoints would begin: the application master decided that at its start."""

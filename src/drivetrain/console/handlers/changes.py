@@ -108,7 +108,6 @@ async def _run_of(call: Call) -> tuple[EmbeddedRuns, RunDirectory]:
             code="no-change",
             where=call.path["app"],
             expected="an application that drivetrain run runs, in the console of that run",
-            remedy="end it, and submit the new file under the same name and settings: it continues with its "
-            "state if that fits",
+            remedy="drivetrain update changes it, with --masters",
         )
     return runs, await runs.rundir(await runs.application(call.path["app"]))

@@ -116,19 +116,19 @@ class GraphVersion(msgspec.Struct, frozen=True):
 
     @property
     def state_shape(self) -> dict[str, list[str]]:
-        """What Spark's checkpoints depend on, as `state_shape` says it of a plan."""
+        """The parts that Spark's checkpoints depend on: inputs and trunk of every fragment."""
         return {
-            id: [*record.inputs, *(f"{p}: {_shape(self.processors[p])}" for p in record.trunk)]
+            id: [*record.inputs, *(f"{p}: {self._described(p)}" for p in record.trunk)]
             for id, record in self.fragments.items()
         }
+
+    def _described(self, processor: str) -> str:
+        record = self.processors[processor]
+        return f"{record.kind} {record.described}"
 
     def is_same_graph(self, other: GraphVersion) -> bool:
         """Whether nothing differs but the number, the time, the user and the lines."""
         return _comparable(self) == _comparable(other)
-
-
-def _shape(record: ProcessorRecord) -> str:
-    return f"{record.kind} {record.described}"
 
 
 def _comparable(version: GraphVersion) -> object:
@@ -139,11 +139,8 @@ def _comparable(version: GraphVersion) -> object:
 
 
 def state_shape(plan: Plan) -> dict[str, list[str]]:
-    """The parts of a plan that Spark's checkpoints depend on: inputs and trunk of every fragment."""
-    return {
-        f.id: [*f.inputs, *(f"{p}: {plan.operators[p].kind} {plan.operators[p].text}" for p in f.trunk)]
-        for f in plan.fragments
-    }
+    """The parts of a plan that Spark's checkpoints depend on, as `GraphVersion.state_shape`."""
+    return version_of(plan, lambda _: "").state_shape
 
 
 def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVersion:

@@ -114,7 +114,6 @@ def checked(
     for id, sink in loaded.sinks.items():
         if before.sinks.get(id) is not sink:
             sink.validate()
-    change = live_change(before.record, record)
     refuse_fragments(before, loaded, change)
     if at is not None:
         return _at_a_time(versions, drivers, loaded, change, made_how, code, at)

@@ -20,7 +20,7 @@ Called by `live_changes`, and by executors.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Final
 
 from drivetrain.config.references import scrubbed
@@ -32,6 +32,17 @@ from drivetrain.spark.checkpoints.publishing import abort_after
 if TYPE_CHECKING:
     from drivetrain.spark.run.application_versions import ApplicationVersions, LoadedVersion
     from drivetrain.spark.run.fragment_driver import FragmentDriver
+
+
+def refuse_withdrawn(waiting: Set[str], sinks: Mapping[str, object]) -> None:
+    """Raise UserError when one of some sinks is among those that are still to be removed."""
+    found = sorted(waiting & sinks.keys())
+    if found:
+        raise UserError(
+            "what a version that was rolled back gave to a sink is being removed",
+            where=", ".join(found),
+            remedy="try again in a moment",
+        )
 
 
 class WithdrawnSinks:
@@ -66,13 +77,7 @@ class WithdrawnSinks:
 
     def refuse(self, sinks: Mapping[str, object]) -> None:
         """Raise UserError when one of some sinks still has results of a version that was rolled back."""
-        waiting = sorted({id for _, id in self._waiting if id in sinks})
-        if waiting:
-            raise UserError(
-                "what a version that was rolled back gave to a sink is being removed",
-                where=", ".join(waiting),
-                remedy="try again in a moment",
-            )
+        refuse_withdrawn({id for _, id in self._waiting}, sinks)
 
     def resume(self) -> None:
         """Remove what the run before has left; before any batch runs."""

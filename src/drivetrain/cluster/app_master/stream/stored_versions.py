@@ -26,7 +26,7 @@ from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.changing import StoredVersion, Versions
 from drivetrain.config import Config
 from drivetrain.core.change.change_state import ChangeState, not_kept
-from drivetrain.core.change.difference import touched
+from drivetrain.core.change.difference import live_change
 from drivetrain.core.change.graph_version import GraphVersion, Made
 from drivetrain.core.change.live_change import Change, Outcome, RecordOutcome, Stage
 from drivetrain.core.cluster.record_limits import cut
@@ -75,8 +75,7 @@ class StoredVersions:
             return ChangeState(0), None
         before = stored.trial_of(record)
         if before is not None:
-            change = Change(record.number, before.number, touched(before, record))
-            return ChangeState(record.number), change
+            return ChangeState(record.number), live_change(before, record)
         newest = stored.version(stored.numbers()[-1])
         ending = stored.ending(newest.number)
         if ending is None:
