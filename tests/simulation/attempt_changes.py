@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from shell_engine import is_bad
+from shell_engine import change_in, is_bad
 
 from drivetrain.actor import ActorPath, ActorSystem, AskError, Message
 from drivetrain.cluster.messages.changing import (
@@ -163,9 +163,7 @@ class Changer:
         in_force = stored.in_force()
         assert in_force is not None
         assert not stored.is_on_trial(in_force), "the application has ended during a trial"
-        texts = [record.described for record in in_force.processors.values()]
-        changes = [int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")]
-        if is_bad(max(changes)):
+        if is_bad(change_in(record.described for record in in_force.processors.values())):
             assert self.outcomes.get(in_force.number) is Outcome.DONE, "a version that fails is in force"
 
 

@@ -30,6 +30,12 @@ OF_A_CHANGE = (
 )
 """Points that only an application reaches that changes while it runs."""
 
+OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES)
+"""Points that only an application reaches whose fragments start and leave while it runs."""
+
+OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
+"""Points of Kafka's transactions, which the simulated sinks have not."""
+
 EXTRA = "extra"
 """The sink of the fragment that comes and goes."""
 

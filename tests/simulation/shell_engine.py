@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +41,11 @@ DISORDER_MS = 300
 
 OF_A_VERSION = 1_000_000
 """What sinks show is marked with the change that its branches are of, times that."""
+
+
+def change_in(texts: Iterable[str]) -> int:
+    """How often the user had changed the file whose processors have these texts; 0 if none says so."""
+    return max((int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")), default=0)
 
 
 def is_bad(change: int) -> bool:
@@ -260,14 +265,13 @@ class StandInEngine:
         outputs = [channel.id for channel in context.plan.outputs(fragment.id)]
         nodes = context.plan.graph.nodes
         timing = [id for id in fragment.processors if nodes[id].operation.assigned_time is not None]
-        described = [context.plan.operators[id].text for id in fragment.processors]
-        changes = [int(text.partition("v >= -")[2]) for text in described if text.startswith("v >= -")]
+        change = change_in(context.plan.operators[id].text for id in fragment.processors)
         two = context.handing_over
         if two is None:
-            return StandInBranches(outputs, timing, max(changes, default=0))
+            return StandInBranches(outputs, timing, change)
         plan = two.context.plan
         old = self.branches(two.context, next(f for f in plan.fragments if f.id == fragment.id), _trunk)
-        return StandInBranches(outputs, timing, max(changes, default=0), old, two.at_ms)
+        return StandInBranches(outputs, timing, change, old, two.at_ms)
 
     def start(
         self, trunk: Trunk, _name: str, checkpoint: Path, on_batch: Callable[..., None]

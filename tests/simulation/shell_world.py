@@ -17,7 +17,7 @@ from random import Random
 import pytest
 from shell_application import EXTRA, OF_A_CHANGE, DrawnApplication, check_versions
 from shell_disk import Killed, StandInSink, Target, watching
-from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, is_bad, time_of_ms
+from shell_engine import DISORDER_MS, OF_A_VERSION, StandInSource, change_in, is_bad, time_of_ms
 from shell_process import Process, has_more
 
 from drivetrain.config import Config
@@ -213,9 +213,7 @@ class World:
 
 def mark_of(version: GraphVersion, fragment: str) -> int:
     """The change that the branches of a fragment are of, in a version."""
-    texts = [version.processors[id].described for id in version.fragments[fragment].branches]
-    changes = [int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")]
-    return max(changes, default=0)
+    return change_in(version.processors[id].described for id in version.fragments[fragment].branches)
 
 
 def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bool = False) -> World:
@@ -239,9 +237,8 @@ def run_world(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growi
 
 
 def change_of(version: GraphVersion) -> int:
-    """How often the user had changed the file that a version is of; 0 if its text does not say that."""
-    texts = [record.described for record in version.processors.values()]
-    return max((int(text.partition("v >= -")[2]) for text in texts if text.startswith("v >= -")), default=0)
+    """How often the user had changed the file that a version is of."""
+    return change_in(record.described for record in version.processors.values())
 
 
 def run_life(world: World) -> RunOutcome | None:

@@ -8,6 +8,7 @@ import pytest
 from app_master_world import succeeded
 from attempt_process import ExecutorProcess
 from attempt_world import AttemptWorld, attempt_world
+from shell_application import OF_FRAGMENTS, OF_KAFKA
 from shell_engine import OF_A_VERSION
 
 from drivetrain.actor import Message
@@ -122,14 +123,7 @@ async def end(world: AttemptWorld) -> None:
     world.changer.check_end()
 
 
-ELSEWHERE = (
-    CrashPoint.IN_TRANSACTION,
-    CrashPoint.AFTER_TRANSACTION,
-    CrashPoint.CHANNEL_BEGINS,
-    CrashPoint.CHANNEL_ENDS,
-    CrashPoint.FRAGMENT_LEAVES,
-)
-"""Points of Kafka's transactions, which the sinks here have not, and of fragments that start or leave."""
+ELSEWHERE = (*OF_KAFKA, *OF_FRAGMENTS)
 
 
 @pytest.mark.parametrize("point", [point for point in CrashPoint if point not in ELSEWHERE])

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from shell_application import OF_A_CHANGE
+from shell_application import OF_A_CHANGE, OF_FRAGMENTS, OF_KAFKA
 from shell_world import World, run_world
 
 from drivetrain.crash_points import CrashPoint
@@ -46,13 +46,6 @@ def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorde
     run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(20, at_most=500))
     if len(worlds) > 1:
         assert any(world.handed_over for world in worlds), "no version was compared with its time"
-
-
-OF_KAFKA = (CrashPoint.IN_TRANSACTION, CrashPoint.AFTER_TRANSACTION)
-"""The simulated sinks have no transactions of their own."""
-
-
-OF_FRAGMENTS = (CrashPoint.CHANNEL_BEGINS, CrashPoint.CHANNEL_ENDS, CrashPoint.FRAGMENT_LEAVES)
 
 
 @pytest.mark.parametrize("point", [*OF_FRAGMENTS, *OF_A_CHANGE])

@@ -10,10 +10,17 @@ from typing import Annotated
 import typer
 
 from drivetrain.api.graph_edits import attached
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption
-from drivetrain.cli.changing import DryRunOption, TimeoutOption, YesOption
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StateDirOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.changing import DryRunOption, Manner, TimeoutOption, YesOption
 from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.graph_edit import GraphEdit
+from drivetrain.cli.graph_edit import perform_edit
 from drivetrain.code.application_file import load_function
 
 
@@ -33,5 +40,6 @@ def attach_command(
     as_json: JsonOption = False,
 ) -> None:
     """Add processors to an application that runs here, behind PROCESSOR, as the function in FILE says."""
-    edit = GraphEdit(yes, dry_run, timeout, sets, config_file, state_dir, as_json)
-    edit.perform(app, lambda graph: attached(graph, to, load_function(file, "attach")))
+    config = load_config(config_file, parse_sets(sets, state_dir))
+    manner = Manner(yes, dry_run, timeout, as_json)
+    perform_edit(app, lambda graph: attached(graph, to, load_function(file, "attach")), config, manner)

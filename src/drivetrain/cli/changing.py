@@ -123,7 +123,7 @@ class EmbeddedChange:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a command is to change an application: the options of both commands."""
+    """How a command is to change an application: the options that all such commands have."""
 
     yes: bool
     dry_run: bool

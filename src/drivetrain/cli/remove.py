@@ -10,10 +10,17 @@ from typing import Annotated
 import typer
 
 from drivetrain.api.graph_edits import removed
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption
-from drivetrain.cli.changing import DiscardOption, DryRunOption, TimeoutOption, YesOption
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StateDirOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.changing import DiscardOption, DryRunOption, Manner, TimeoutOption, YesOption
 from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.graph_edit import GraphEdit
+from drivetrain.cli.graph_edit import perform_edit
 
 
 def remove_command(
@@ -29,5 +36,6 @@ def remove_command(
     as_json: JsonOption = False,
 ) -> None:
     """Remove PROCESSOR from an application that runs here, with everything that reads from it."""
-    edit = GraphEdit(yes, dry_run, timeout, sets, config_file, state_dir, as_json, discard)
-    edit.perform(app, lambda graph: removed(graph, processor))
+    config = load_config(config_file, parse_sets(sets, state_dir))
+    manner = Manner(yes, dry_run, timeout, as_json)
+    perform_edit(app, lambda graph: removed(graph, processor), config, manner, discards=discard)

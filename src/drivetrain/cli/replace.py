@@ -10,10 +10,17 @@ from typing import Annotated
 import typer
 
 from drivetrain.api.graph_edits import replaced
-from drivetrain.cli.arguments import ConfigOption, JsonOption, SetOption, StateDirOption
-from drivetrain.cli.changing import DiscardOption, DryRunOption, TimeoutOption, YesOption
+from drivetrain.cli.arguments import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    StateDirOption,
+    load_config,
+    parse_sets,
+)
+from drivetrain.cli.changing import DiscardOption, DryRunOption, Manner, TimeoutOption, YesOption
 from drivetrain.cli.cluster_access import AppArgument
-from drivetrain.cli.graph_edit import GraphEdit
+from drivetrain.cli.graph_edit import perform_edit
 from drivetrain.code.application_file import load_function
 
 
@@ -34,5 +41,12 @@ def replace_command(
     as_json: JsonOption = False,
 ) -> None:
     """Replace PROCESSOR of an application that runs here by what the function in FILE returns."""
-    edit = GraphEdit(yes, dry_run, timeout, sets, config_file, state_dir, as_json, discard)
-    edit.perform(app, lambda graph: replaced(graph, processor, load_function(file, "replace")))
+    config = load_config(config_file, parse_sets(sets, state_dir))
+    manner = Manner(yes, dry_run, timeout, as_json)
+    perform_edit(
+        app,
+        lambda graph: replaced(graph, processor, load_function(file, "replace")),
+        config,
+        manner,
+        discards=discard,
+    )

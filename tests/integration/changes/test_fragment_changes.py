@@ -6,29 +6,19 @@ that have the window, by two hours; what the window's sink shows is compared wit
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from harness import Harness
+from killed_runs import ask_to_change, run_killed_at
 from shop import Feed, Stream, marks, program, rows, shop, wait_until
 
 from drivetrain import start
-from drivetrain.code.fingerprint import fingerprint
 from drivetrain.core.change.change_state import RolledBackError
-from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.live_change import Outcome
-from drivetrain.core.plan.planner import plan
-from drivetrain.crash_points import VARIABLE, CrashPoint
-from drivetrain.errors import DrivetrainError, UnavailableError, UserError
-from drivetrain.runtime.control_requests import ask_change
+from drivetrain.crash_points import CrashPoint
+from drivetrain.errors import UserError
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.spark.prepare.graph_code import graph_as_code
 from drivetrain.spark.run.running_application import RunningApplication
 
 TIMEOUT = "5 min"
@@ -160,33 +150,8 @@ def test_after_a_kill_while_a_window_leaves_it_goes_on_leaving(drive: Harness, p
 def kill_at(drive: Harness, feed: Feed, point: CrashPoint, *, from_pairs: bool) -> None:
     """Run version 1 in a process of its own, with the window or without, and change to version 2, which is
     the other way round; the process dies at a point."""
-    rundir = of_state(drive)
-    process = killed_at(program(drive.directory, 1, pairs=from_pairs), drive, point)
-    try:
+    file = program(drive.directory, 1, pairs=from_pairs)
+    with run_killed_at(file, drive.directory, point) as process:
         wait_until(lambda: len(marks(drive.directory)) == 9, lambda: process.poll() is None)
-        graph = shop(drive.directory, 2, pairs=not from_pairs).graph()
-        try:
-            ask_change(rundir, version_of(plan(graph), fingerprint), graph_as_code(graph), against=1)
-        except DrivetrainError as error:
-            assert isinstance(error, UnavailableError), error  # noqa: PT017 - it may die before it answers
+        ask_to_change(of_state(drive), shop(drive.directory, 2, pairs=not from_pairs))
         feed.put(3)
-        assert process.wait(300) == -signal.SIGKILL
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def killed_at(file: Path, drive: Harness, point: CrashPoint) -> subprocess.Popen[bytes]:
-    """The application of a file in a process of its own, which dies at a point."""
-    line = [sys.executable, "-m", "drivetrain.cli", "run", str(file)]
-    line += ["--state-dir", str(drive.directory / "state"), "--set", "spark.master=local[2]"]
-    line += ["--set", "spark.driver-memory=1 GiB"]
-    with (drive.directory / "output").open("wb") as output:
-        return subprocess.Popen(
-            line,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, VARIABLE: f"{point}:1"},
-            start_new_session=True,
-        )

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from harness import Harness
+from killed_runs import ask_to_change, run_killed_at
 from pyspark.sql import SparkSession
 from shop import marks, rows, wait_until
 from timed import HOUR_MS, START_MS, Disordered, check, program, time_of_ms, timed
@@ -19,12 +15,11 @@ from drivetrain import start
 from drivetrain.api.moments import moment_text
 from drivetrain.core.change.handover_places import HandoverError
 from drivetrain.core.change.live_change import Outcome
-from drivetrain.crash_points import VARIABLE, CrashPoint
-from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.crash_points import CrashPoint
+from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
-from drivetrain.runtime.control_requests import ask_change, asked_state
+from drivetrain.runtime.control_requests import asked_state
 from drivetrain.runtime.run_directory import RunDirectory
-from drivetrain.spark.prepare.graph_code import graph_as_code
 from drivetrain.spark.run.running_application import RunningApplication
 
 TIMEOUT = "5 min"
@@ -99,63 +94,19 @@ def test_a_handover_goes_on_exactly_after_kills_and_replays(drive: Harness) -> N
     feed, rundir = Disordered(drive.directory, seed=2), of_state(drive)
     feed.put(6)
     at_ms = START_MS + 10 * HOUR_MS
-    first = killed_at(drive, program(drive.directory, 1), f"{CrashPoint.AFTER_VERSION}:1")
-    try:
+    changed = program(drive.directory, 2, more=True, less=True)
+    with run_killed_at(program(drive.directory, 1), drive.directory, CrashPoint.AFTER_VERSION) as first:
         wait_until(lambda: len(marks(drive.directory)) == len(feed.sent), lambda: first.poll() is None)
-        changed = program(drive.directory, 2, more=True, less=True)
-        ask(drive, at_ms)
+        ask_to_change(rundir, timed(drive.directory, 2, more=True, less=True), at_ms=at_ms)
         feed.put(12)  # on both sides of the time: Spark plans a batch that Python has not begun
-        assert first.wait(300) == -signal.SIGKILL
-    finally:
-        end(first)
     version = rundir.versions.in_force()
     assert version is not None
     assert (version.number, version.at_ms) == (2, at_ms)
-    second = killed_at(drive, changed, f"{CrashPoint.BEFORE_COMMIT}:3")
-    try:
+    with run_killed_at(changed, drive.directory, CrashPoint.BEFORE_COMMIT, times=3):
         feed.put(6)
-        assert second.wait(300) == -signal.SIGKILL
-    finally:
-        end(second)
     with start(timed(drive.directory, 2, more=True, less=True), drive.config()) as running:
         feed.put(3)
         is_past(running, feed, at_ms)
         check(drive.directory, feed, at_ms, more=True, less=True)
         running.stop()
         running.wait(TIMEOUT)
-
-
-def ask(drive: Harness, at_ms: int) -> None:
-    """Ask for the change; the application dies before it answers."""
-    from drivetrain.code.fingerprint import fingerprint
-    from drivetrain.core.change.graph_version import version_of
-    from drivetrain.core.plan.planner import plan
-
-    graph = timed(drive.directory, 2, more=True, less=True).graph()
-    record = version_of(plan(graph), fingerprint)
-    with suppress(UnavailableError):
-        try:
-            ask_change(of_state(drive), record, graph_as_code(graph), against=1, at=at_ms)
-        except DrivetrainError as error:
-            assert isinstance(error, UnavailableError), error  # noqa: PT017 - it may die before it answers
-
-
-def killed_at(drive: Harness, file: Path, point: str) -> subprocess.Popen[bytes]:
-    """The application in a process of its own, which dies at a point."""
-    line = [sys.executable, "-m", "drivetrain.cli", "run", str(file)]
-    line += ["--state-dir", str(drive.directory / "state"), "--set", "spark.master=local[2]"]
-    line += ["--set", "spark.driver-memory=1 GiB"]
-    with Path(drive.directory / "output").open("ab") as output:
-        return subprocess.Popen(
-            line,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, VARIABLE: point},
-            start_new_session=True,
-        )
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
-from pathlib import Path
-
 import pytest
 from harness import Harness
+from killed_runs import ask_to_change, run_killed_at
 from pyspark.sql import SparkSession
 from shop import Feed, Stream, marks, program, rows, shop, wait_until
 
@@ -20,8 +14,8 @@ from drivetrain.core.change.change_state import ChangeUnderwayError, RolledBackE
 from drivetrain.core.change.graph_version import version_of
 from drivetrain.core.change.live_change import Outcome
 from drivetrain.core.plan.planner import plan
-from drivetrain.crash_points import VARIABLE, CrashPoint
-from drivetrain.errors import DrivetrainError, UnavailableError, UserError
+from drivetrain.crash_points import CrashPoint
+from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.batch_versions import BatchVersions
 from drivetrain.runtime.control_requests import ask_change, asked_state
 from drivetrain.runtime.run_directory import RunDirectory
@@ -139,21 +133,10 @@ def test_after_a_kill_between_two_stages_the_application_is_wholly_one_version(
 ) -> None:
     feed, rundir = Feed(drive.directory), of_state(drive)
     feed.put(6)
-    process = run_killed_at(drive, point)
-    try:
+    with run_killed_at(program(drive.directory, 1), drive.directory, point) as process:
         wait_until(lambda: len(marks(drive.directory)) == 6, lambda: process.poll() is None)
-        graph = shop(drive.directory, 2).graph()
-        try:
-            ask_change(rundir, version_of(plan(graph), fingerprint), graph_as_code(graph), against=1)
-        except DrivetrainError as error:
-            assert isinstance(error, UnavailableError), error  # noqa: PT017 - it may die before it answers
+        ask_to_change(rundir, shop(drive.directory, 2))
         feed.put(3)
-        assert process.wait(300) == -signal.SIGKILL
-    finally:
-        # Its Java, too, which plans a batch, with messages that come later, before it ends itself.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
     version = rundir.versions.in_force()
     assert version is not None
     assert version.number == in_force
@@ -167,18 +150,3 @@ def test_after_a_kill_between_two_stages_the_application_is_wholly_one_version(
     assert versions[feed.count - 1] == in_force
     noted = BatchVersions(rundir.fragment("read"))
     assert noted.newest() == in_force
-
-
-def run_killed_at(drive: Harness, point: CrashPoint) -> subprocess.Popen[bytes]:
-    """The application of version 1 in a process of its own, which dies at a point."""
-    line = [sys.executable, "-m", "drivetrain.cli", "run", str(program(drive.directory, 1))]
-    line += ["--state-dir", str(drive.directory / "state"), "--set", "spark.master=local[2]"]
-    line += ["--set", "spark.driver-memory=1 GiB"]
-    output = Path(drive.directory / "output").open("wb")  # noqa: SIM115 - the process writes to it
-    return subprocess.Popen(
-        line,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, VARIABLE: f"{point}:1"},
-        start_new_session=True,
-    )

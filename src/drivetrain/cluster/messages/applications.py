@@ -92,6 +92,25 @@ class ApplicationView(msgspec.Struct, frozen=True, array_like=True):
     result: bytes | None = None
     """The final `following.JobStatus` as msgpack, when it is over."""
 
+    @property
+    def line(self) -> ApplicationLine:
+        """The application in a list; nothing is cut."""
+        return ApplicationLine(
+            self.app_id,
+            self.spec.name,
+            self.state,
+            self.epoch,
+            self.submitted_ms,
+            self.ended_ms,
+            self.worker,
+            self.why,
+            self.clock_ms,
+            self.graph_version,
+            self.spec.priority,
+            self.spec.file,
+            self.spec.code,
+        )
+
 
 class ApplicationLine(msgspec.Struct, frozen=True, array_like=True):
     """An application in a list: the short fields of `ApplicationView`; `why` and `file` are cut."""

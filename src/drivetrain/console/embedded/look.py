@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from drivetrain.cluster.messages.applications import ApplicationLine, ApplicationSpec, ApplicationView
+from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationView
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.cluster.application_record import ApplicationState
 from drivetrain.core.job.job_status import JobState, JobStatus
@@ -94,22 +94,6 @@ class Look:
             why=self.why,
             clock_ms=None if self.status is None else self.status.clock_ms,
             graph_version=self.version,
-        )
-
-    @property
-    def line(self) -> ApplicationLine:
-        """The application in a list."""
-        view = self.view
-        return ApplicationLine(
-            app_id=view.app_id,
-            name=view.spec.name,
-            state=view.state,
-            epoch=view.epoch,
-            submitted_ms=view.submitted_ms,
-            ended_ms=view.ended_ms,
-            why=view.why,
-            clock_ms=view.clock_ms,
-            graph_version=view.graph_version,
         )
 
 

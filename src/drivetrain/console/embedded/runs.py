@@ -88,7 +88,7 @@ class EmbeddedRuns:
     async def applications(self) -> tuple[ApplicationLine, ...]:
         """All applications, over or not, the newest first, in short."""
         looks = await asyncio.gather(*map(self._look, await self.in_thread(self._ids)))
-        lines = (look.line for look in looks)
+        lines = (look.view.line for look in looks)
         return tuple(sorted(lines, key=lambda line: line.submitted_ms, reverse=True))
 
     async def application(self, app: str) -> ApplicationView:

@@ -94,24 +94,6 @@ def line_of(line: messages.ApplicationLine) -> ApplicationLine:
     )
 
 
-def line_of_view(view: messages.ApplicationView) -> ApplicationLine:
-    """An application that was asked for, as it is in a list."""
-    return ApplicationLine(
-        app_id=view.app_id,
-        name=view.spec.name,
-        state=view.state.value,
-        epoch=view.epoch,
-        submitted_ms=view.submitted_ms,
-        ended_ms=view.ended_ms,
-        worker=view.worker,
-        why=view.why,
-        clock_ms=view.clock_ms,
-        graph_version=view.graph_version,
-        priority=view.spec.priority.value,
-        file=view.spec.file,
-    )
-
-
 def snapshot_of(
     view: messages.ApplicationView,
     status: JobStatus | None,
@@ -122,7 +104,7 @@ def snapshot_of(
     """All of an application; `situation` is what is diagnosed, `rates` are those of its processors."""
     return ApplicationSnapshot(
         now_ms=now_ms,
-        application=line_of_view(view),
+        application=line_of(view.line),
         diagnosis=diagnosis_of(situation),
         job=None if status is None else job_of(status, rates),
     )

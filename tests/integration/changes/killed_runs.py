@@ -1,0 +1,57 @@
+"""An application in a process of its own that dies at a point, and a change that it may die in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from drivetrain import Application
+from drivetrain.code.fingerprint import fingerprint
+from drivetrain.core.change.graph_version import version_of
+from drivetrain.core.plan.planner import plan
+from drivetrain.crash_points import VARIABLE, CrashPoint
+from drivetrain.errors import DrivetrainError, UnavailableError
+from drivetrain.runtime.control_requests import ask_change
+from drivetrain.runtime.run_directory import RunDirectory
+from drivetrain.spark.prepare.graph_code import graph_as_code
+
+
+@contextmanager
+def run_killed_at(
+    file: Path, directory: Path, point: CrashPoint, *, times: int = 1
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the application of a file; after the block it has to die when it comes to a point, so often."""
+    line = [sys.executable, "-m", "drivetrain.cli", "run", str(file)]
+    line += ["--state-dir", str(directory / "state"), "--set", "spark.master=local[2]"]
+    line += ["--set", "spark.driver-memory=1 GiB"]
+    with (directory / "output").open("ab") as output:
+        process = subprocess.Popen(
+            line,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, VARIABLE: f"{point}:{times}"},
+            start_new_session=True,
+        )
+    try:
+        yield process
+        assert process.wait(300) == -signal.SIGKILL
+    finally:
+        # Its Java, too, which plans a batch, with messages that come later, before it ends itself.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def ask_to_change(rundir: RunDirectory, application: Application, *, at_ms: int | None = None) -> None:
+    """Ask the application, which runs version 1, to change; it may die before it answers."""
+    graph = application.graph()
+    record = version_of(plan(graph), fingerprint)
+    try:
+        ask_change(rundir, record, graph_as_code(graph), against=1, at=at_ms)
+    except DrivetrainError as error:
+        assert isinstance(error, UnavailableError), error  # noqa: PT017 - others are refusals
