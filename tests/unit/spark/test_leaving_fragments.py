@@ -1,4 +1,4 @@
-"""Fragments that leave, between the core of their stages and the drivers that run them."""
+"""Fragments that start and leave, between the core of their stages and the drivers that run them."""
 
 from __future__ import annotations
 
@@ -42,3 +42,14 @@ def test_a_fragment_with_a_source_of_its_own_ends_with_the_batch_that_runs() -> 
     assert has_drained(driver)
     driver.is_recovering = True
     assert not has_drained(driver), "its last batch runs again first"
+
+
+def test_what_an_earlier_process_has_seen_counts_for_windows_that_are_not_whole() -> None:
+    clock = SimpleNamespace(newest_ms={}, bound_ms=9_000)
+    query = SimpleNamespace(clock=clock, progress=SimpleNamespace(newest_ms=None), clock_ms=5_000)
+    changes: Any = FragmentChanges.__new__(FragmentChanges)
+    changes._versions = SimpleNamespace(in_force=SimpleNamespace(plan=SimpleNamespace(channels=())))
+    changes._drivers = {"read": SimpleNamespace(query=query)}
+    assert changes._newest_ms("read") == 9_000, "no message has come since the restart"
+    clock.newest_ms = {"read": 9_500}
+    assert changes._newest_ms("read") == 9_500

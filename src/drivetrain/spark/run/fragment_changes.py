@@ -333,8 +333,10 @@ class FragmentChanges:
         for id in upstreams:
             driver = self._drivers.get(id)
             if driver is not None:
-                found += driver.query.clock.newest_ms.values()
-                known = (driver.query.progress.newest_ms, driver.query.clock_ms)
+                clock = driver.query.clock
+                found += clock.newest_ms.values()
+                # An earlier process may have seen more: the bound knows.
+                known = (clock.bound_ms, driver.query.progress.newest_ms, driver.query.clock_ms)
                 found += [ms for ms in known if ms is not None and ms < FINAL_CLOCK_MS - 1]
         return max(found, default=None)
 
