@@ -88,7 +88,9 @@ def test_a_window_starts_and_leaves_while_messages_flow_and_counts_what_its_vers
         wanted = modelled(versions, {2}) + Counter(fired)
         wait_until(lambda: len(shown(drive)) >= len(wanted), lambda: running.is_running)
         running.stop()
-        running.wait(TIMEOUT)
+        result = running.wait(TIMEOUT)
+    taken = next(processor.messages_out for processor in result.processors if processor.processor == "read")
+    assert taken == feed.count
     assert shown(drive) == wanted
     assert {row["n"] for row in rows(drive.directory / "hourly")} == {2}, "the other fragment went on"
 

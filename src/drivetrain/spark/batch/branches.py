@@ -177,10 +177,15 @@ class Branches:
         return segments
 
     def _count_channels(self, frames: BatchFrames, segments: Mapping[str, list[Segment]]) -> None:
-        """Count the messages in a processor's channel as emitted; several channels get the same ones."""
+        """Count the messages in a processor's channel as emitted; several channels get the same ones.
+
+        Sources report what they emit themselves.
+        """
+        nodes = self.context.plan.graph.nodes
         first = {channel.producer: channel.id for channel in reversed(self.channels)}
         for producer, channel_id in first.items():
-            if channel_id in segments and not frames.counts_emitted(producer):
+            is_counted = nodes[producer].operation.stream_source is not None or frames.counts_emitted(producer)
+            if channel_id in segments and not is_counted:
                 rows = sum(segment.rows for segment in segments[channel_id])
                 self.counts.add(self.counts.out, producer, rows)
 
