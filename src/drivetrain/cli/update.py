@@ -16,7 +16,6 @@ import typer
 
 from drivetrain.cli.arguments import (
     ConfigOption,
-    FileArgument,
     JsonOption,
     SetOption,
     StateDirOption,
@@ -41,6 +40,7 @@ from drivetrain.cli.cluster_access import (
 )
 from drivetrain.cli.cluster_versions import updated_in_cluster
 from drivetrain.cli.comparison import Comparison, compared_with, in_force_of, require_same
+from drivetrain.cli.configuring import configure
 from drivetrain.code.application_file import load_application
 from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
@@ -60,9 +60,24 @@ AtOption: TypeAlias = Annotated[
 ]
 
 
+OptionalFile: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="The application: a Python file, or FILE:NAME for one of several."),
+]
+UnsetOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unset",
+        metavar="KEY",
+        help="Give a configuration key back the value with which the application was started; may be given "
+        "several times.",
+    ),
+]
+
+
 def update_command(
     app: AppArgument,
-    file: FileArgument,
+    file: OptionalFile = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     discard: DiscardOption = False,
@@ -70,6 +85,7 @@ def update_command(
     timeout: TimeoutOption = "1 min",
     masters: MastersOption = None,
     sets: SetOption = None,
+    unset: UnsetOption = None,
     config_file: ConfigOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
@@ -79,10 +95,22 @@ def update_command(
 
     With --at it takes effect at a time of the messages: both versions run until the clock is there. Settings
     are those of the running application.
+
+    Without FILE, --set and --unset change configuration keys from the next batch on: how long and large
+    batches may be, the interval of checkpoints, and how many dead letters are kept.
     """
     takes_effect = time_given(at)
     given = parse_sets(sets, state_dir)
     config = load_config(config_file, with_masters(given, masters))
+    if file is None or unset:
+        if is_of_cluster(config, state_dir):
+            raise UserError(
+                "the configuration of an application in a cluster cannot change while it runs",
+                where=app,
+                remedy="drivetrain kill ends it; submit it again with --set: its state stays",
+            )
+        configure(app, file, given, unset or (), config, as_json=as_json)
+        return
     manner = Manner(yes, dry_run, timeout, as_json, takes_effect)
     if not is_of_cluster(config, state_dir):
         perform(*_here(app, file, given, config, discard=discard, at=takes_effect), manner)

@@ -16,6 +16,7 @@ process then polls the state of the change, so that neither side keeps a connect
     {"ask":"stop"}                            finish the running batches and end, as the first Ctrl-C
     {"ask":"change","proposal":"<32 hexadecimal digits>","against":1,"how":"update"}
     {"ask":"state"}, {"ask":"give-up","number":2}
+    {"ask":"configure","values":{"run.batch-target":"2 s"},"restored":["checkpoint.interval"]}
 
 What if we die here: a proposal that no application takes is deleted by a later one.
 
@@ -31,7 +32,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -45,6 +46,7 @@ from drivetrain.core.picture.placed_graph import Graph
 from drivetrain.errors import InternalError, UnavailableError
 from drivetrain.runtime.control_socket import asked
 from drivetrain.runtime.error_records import ErrorRecord
+from drivetrain.runtime.running_config import ChangedValue
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
@@ -55,15 +57,17 @@ _LOOK_S: Final = 0.1
 
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request; all fields but the first belong to changes."""
+    """A request; `values` and `restored` belong to "configure", all others but the first to changes."""
 
-    ask: Literal["change", "state", "give-up", "status", "history", "graph", "threads", "stop"]
+    ask: Literal["change", "state", "give-up", "status", "history", "graph", "threads", "stop", "configure"]
     proposal: str = ""
     against: int = 0
     how: Made = "update"
     number: int = 0
     discards: bool = False
     at: At = None
+    values: dict[str, str] = {}
+    restored: tuple[str, ...] = ()
 
 
 class ControlAnswer(msgspec.Struct, frozen=True):
@@ -76,6 +80,7 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     history: History | None = None
     graph: Graph | None = None
     threads: dict[str, str] | None = None
+    configured: tuple[ChangedValue, ...] = ()
 
 
 def ask_change(
@@ -111,6 +116,17 @@ def ask_to_give_up(rundir: RunDirectory, number: int) -> None:
     Raises UserError when it is not on trial, and UnavailableError as `ask_change`.
     """
     ask(rundir, ControlRequest("give-up", number=number), ANSWERS_S)
+
+
+def ask_to_configure(
+    rundir: RunDirectory, values: Mapping[str, str], restored: Iterable[str]
+) -> tuple[ChangedValue, ...]:
+    """Have the application that runs in `rundir` use other values of configuration keys; what has changed.
+
+    Raises as `RunningConfig.change`, and UnavailableError as `ask_change`.
+    """
+    request = ControlRequest("configure", values=dict(values), restored=tuple(restored))
+    return ask(rundir, request, ANSWERS_S).configured
 
 
 def asked_state(rundir: RunDirectory) -> ChangeState:

@@ -160,7 +160,7 @@ class DeadLetterStore:
 
     def __init__(self, channel: ChannelStore, keep: Keep | None = None) -> None:
         self.channel = channel
-        self._keep = keep
+        self.keep = keep
         self._tidied: tuple[int, float] = (0, 0)
         self._folder = Path(channel.uri) / "rolled"
         self._record = DurableFile(
@@ -301,7 +301,7 @@ class DeadLetterStore:
 
     def _time_of(self, part: _RolledFile | _ChannelEntry) -> int:
         """The number of a part's period, an eighth of the maximum age: files are dropped by period."""
-        return 0 if self._keep is None else part.stored_ms // max(1, self._keep.age_ms // 8)
+        return 0 if self.keep is None else part.stored_ms // max(1, self.keep.age_ms // 8)
 
     def _write(self, parts: Sequence[_RolledFile] | Sequence[_ChannelEntry], level: int) -> None:
         messages, aside = 0, self._folder / ".rolling.tmp"
@@ -321,14 +321,14 @@ class DeadLetterStore:
 
     def _drop(self) -> None:
         """Drop the oldest parts while there are too many bytes, or they are too old."""
-        if self._keep is None:
+        if self.keep is None:
             return
         now_ms = time.time_ns() // 1_000_000
         parts = self._parts(damaged=False)
         left = sum(_size_of(part) for part in parts)
         messages, end = 0, 0
         for part in parts[:-1]:  # the newest entry has the number of the last batch
-            if left <= self._keep.size_bytes and now_ms - part.stored_ms <= self._keep.age_ms:
+            if left <= self.keep.size_bytes and now_ms - part.stored_ms <= self.keep.age_ms:
                 break
             left -= _size_of(part)
             messages, end = messages + part.messages, part.end

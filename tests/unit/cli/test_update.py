@@ -302,3 +302,47 @@ def test_whether_fragments_that_go_are_discarded_is_asked_for(
         result = command("update", "shop", "new.py", "--discard", "--json")
     assert result.exit_code == 0, result.output
     assert next(request["discards"] for request in asked if request["ask"] == "change") is True
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "nothing says what is to change"),
+        (("--set", "run.delivery=at most once"), "cannot change while the application runs"),
+        (("--set", "run.batch-targets=1 s"), 'did you mean "run.batch-target"'),
+        (("--unset", "least"), "cannot change while the application runs"),
+        (("new.py", "--unset", "run.batch-target"), "one after the other"),
+        (("--set", "run.batch-target=1 s"), "does not run embedded here"),
+    ],
+)
+def test_a_configuration_that_cannot_change_is_refused_before_anything_is_asked(
+    shop: RunDirectory, command: Callable[..., Result], words: tuple[str, ...], why: str
+) -> None:
+    result = command("update", "shop", *words)
+    assert result.exit_code in (2, 4)
+    assert why in " ".join(result.stderr.split())
+
+
+def test_values_of_the_configuration_are_asked_for_and_shown(
+    shop: RunDirectory, command: Callable[..., Result]
+) -> None:
+    changed = [{"name": "run.batch-target", "before": "10 s", "after": "2 s"}]
+    asked: list[dict[str, object]] = []
+
+    def answer(line: bytes) -> bytes:
+        asked.append(msgspec.json.decode(line))
+        return msgspec.json.encode({"configured": changed})
+
+    shop.acquire()
+    control = ControlSocket(shop.path, answer)
+    try:
+        line = ("update", "shop", "--set", "run.batch-target=2 s", "--unset", "checkpoint.interval")
+        assert command(*line).stdout == "run.batch-target: 10 s → 2 s, from the next batch on\n"
+        assert json.loads(command(*line, "--json").stdout)["changed"] == changed
+        changed.clear()
+        assert "nothing has changed" in command(*line).stdout
+    finally:
+        control.close()
+        shop.release()
+    assert asked[0]["values"] == {"run.batch-target": "2 s"}
+    assert asked[0]["restored"] == ["checkpoint.interval"]

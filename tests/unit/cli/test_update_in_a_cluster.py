@@ -186,3 +186,11 @@ def test_a_program_changes_an_application(shop: Shop) -> None:
         with pytest.raises(RolledBackError, match="version 3 has failed"):
             client.roll_back("shop")
     assert shop.asked[1:] == [ChangeGraph(0, None, 1)]
+
+
+def test_the_configuration_of_an_application_in_a_cluster_is_refused_with_what_to_do(
+    shop: Shop, command: Callable[..., Result]
+) -> None:
+    result = command("update", "shop", "--set", "run.batch-target=1 s", "--masters", shop.cluster.masters)
+    assert result.exit_code == 2
+    assert "submit it again with --set" in " ".join(result.stderr.split())

@@ -19,6 +19,7 @@ from drivetrain.errors import DiskFullError, DrivetrainError, OutputError
 from drivetrain.runtime import durable
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.file_lock import FileLock
+from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.runtime.state_pictures import Pictures
 from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.channel.clock_source import publish_clock
@@ -116,7 +117,7 @@ def _pictures(home: Path) -> None:
 
 
 def _batches(home: Path) -> None:
-    BatchLimit(home, {"in": 100}, Config.load(None, {}, {})).took([1.0], 10**9)
+    BatchLimit(home, {"in": 100}, RunningConfig(home, Config())).took([1.0], 10**9)
 
 
 def _snapshot(home: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from drivetrain.config import Config
+from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.batch_limit import FILE, BatchLimit, limited
 
 CONFIG = {"run.max-batch-bytes": "100 MiB", "run.min-batch-bytes": "1 MiB", "run.batch-target": "10 s"}
 
 
 def limit(directory: Path) -> BatchLimit:
-    return BatchLimit(directory, {"a": 100 << 20}, Config.load(None, {}, CONFIG))
+    config = RunningConfig(directory, Config.load(None, {}, CONFIG))
+    return BatchLimit(directory, {"a": 100 << 20}, config)
 
 
 def test_without_a_measurement_a_batch_is_as_large_as_it_may_be(tmp_path: Path) -> None:
@@ -40,3 +42,18 @@ def test_an_empty_file_after_a_power_cut_limits_nothing(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("")
     assert limited(1000, str(tmp_path / FILE)) == 1000
     assert limit(tmp_path).share == 1.0
+
+
+def test_limits_that_change_while_batches_run_hold_for_the_next_one(tmp_path: Path) -> None:
+    measured, changes = limit(tmp_path), RunningConfig(tmp_path, Config.load(None, {}, CONFIG))
+    changes.change({"run.max-batch-bytes": "25 MiB", "run.batch-target": "1 s"})
+    assert limited(100 << 20, str(tmp_path / FILE)) == 100 << 20
+    measured.look()
+    assert limited(100 << 20, str(tmp_path / FILE)) == 25 << 20
+    measured.took([0.25], 2_000)
+    assert limited(100 << 20, str(tmp_path / FILE)) == 12.5 * (1 << 20)
+    changes.change({}, ["run.max-batch-bytes", "run.batch-target"])
+    measured.look()
+    for _ in range(4):
+        measured.took([measured.share], 100)
+    assert limited(1000, str(tmp_path / FILE)) == 1000

@@ -13,7 +13,7 @@ cannot keep up.
 
 Invariants, checked by `check()`:
 
-1. The share lies between the floor and 1.
+1. The share lies between the floor and the ceiling, which is at most 1.
 2. A batch within the target never lowers the share; a batch below its limit never raises it.
 3. One measurement raises the share at most fourfold: a short batch is mostly overhead and predicts little
    about a long one.
@@ -30,13 +30,19 @@ _HELD_BACK = 0.8  # of its limit: a batch ends at the border of a file or an ent
 
 
 class BatchSize:
-    """The share of the largest batch that the next one may take; `floor` is the least share, `target_ms` how
-    long a batch should take at most."""
+    """The share of the largest batch that the next one may take, at least `floor` and at most `ceiling`;
+    `target_ms` is how long a batch should take at most."""
 
-    def __init__(self, floor: float, target_ms: int) -> None:
-        self.floor = min(1.0, floor)
-        self.target_ms = target_ms
+    def __init__(self, floor: float, target_ms: int, ceiling: float = 1.0) -> None:
         self.share = 1.0
+        self.limit(floor, target_ms, ceiling)
+
+    def limit(self, floor: float, target_ms: int, ceiling: float = 1.0) -> None:
+        """Set the limits, also while batches run; the share changes only as far as they demand."""
+        self.ceiling = min(1.0, ceiling)
+        self.floor = min(self.ceiling, floor)
+        self.target_ms = target_ms
+        self.share = self._within(self.share)
 
     def took(self, share: float, duration_ms: float) -> float:
         """Record the duration of a batch that took `share` of the largest size; returns the new share."""
@@ -47,10 +53,14 @@ class BatchSize:
             self.share = min(self.share, fits)
         elif share >= self.share * _HELD_BACK:
             self.share = min(fits, self.share * GROWTH) if fits > self.share else self.share
-        self.share = min(1.0, max(self.floor, self.share))
+        self.share = self._within(self.share)
         return self.share
 
     def check(self) -> None:
         """Verify invariant 1; raises InternalError."""
-        if not self.floor <= self.share <= 1:
-            raise InternalError(f"batch size invariant 1: {self.share} of the largest, at least {self.floor}")
+        if not self.floor <= self.share <= self.ceiling <= 1:
+            limits = f"{self.floor} to {self.ceiling}"
+            raise InternalError(f"batch size invariant 1: {self.share} of the largest, not in {limits}")
+
+    def _within(self, share: float) -> float:
+        return min(self.ceiling, max(self.floor, share))

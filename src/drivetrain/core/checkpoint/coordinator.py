@@ -159,7 +159,7 @@ class CheckpointCoordinator:
         self, fragments: Iterable[str], policy: CheckpointPolicy, saved: Transaction | None = None
     ) -> None:
         self.transaction = saved if saved is not None else Transaction()
-        self.policy: Final = policy
+        self.policy = policy
         self.participants = frozenset(fragments)
         self.recovering = True
         self.history: Final = CheckpointHistory()

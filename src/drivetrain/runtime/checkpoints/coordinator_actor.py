@@ -55,6 +55,11 @@ from drivetrain.errors import DiskFullError, OutputError, PeerViolationError, Un
 
 if TYPE_CHECKING:
     from drivetrain.config import Config
+    from drivetrain.runtime.running_config import RunningConfig
+
+
+_LONGEST_TICK_MS: Final = 1000
+"""A shorter interval is noticed after that time."""
 
 
 class CheckpointEvent(Message, frozen=True, tag="dt.local.checkpoint.event"):
@@ -105,11 +110,18 @@ class CheckpointActor(Actor):
     """The checkpoints of an application of these fragments."""
 
     def __init__(
-        self, fragments: Iterable[str], host: CheckpointHost, config: Config, *, periodic: bool
+        self,
+        fragments: Iterable[str],
+        host: CheckpointHost,
+        config: Config | RunningConfig,
+        *,
+        periodic: bool,
     ) -> None:
         self._fragments = frozenset(fragments)
         self._host: Final = host
-        self._policy: Final = CheckpointPolicy(config[keys.INTERVAL], config[keys.TIMEOUT], periodic)
+        self._config: Final = config
+        self._is_periodic: Final = periodic
+        self._policy = self._wanted_policy()
 
     def pre_start(self) -> None:
         """Begin, in recovery, where the last one stopped."""
@@ -119,8 +131,7 @@ class CheckpointActor(Actor):
         self._last_error = ""
         self._key = ("checkpoint", str(self.context.me.path))
         self._newest: CheckpointRecord | None = None
-        tick_ms = max(10, self._policy.interval_ms // 10)
-        self.context.timers.start_periodic("tick", _Tick(), interval_ms=tick_ms)
+        self._start_ticks()
 
     def post_stop(self) -> None:
         """Answer all waiters."""
@@ -134,6 +145,7 @@ class CheckpointActor(Actor):
                 await self._handle(event)
             case _Tick():
                 core = await self._coordinator()
+                self._look_at_config(core)
                 if self._is_awake(core) and (self._has_news or not self._is_decided(core)):
                     await self._step(core, TimePassed())
             case FragmentsOfCheckpoints(fragments) if fragments != self._fragments:
@@ -147,6 +159,20 @@ class CheckpointActor(Actor):
             case _:
                 self.context.unhandled(message)
 
+    def _wanted_policy(self) -> CheckpointPolicy:
+        return CheckpointPolicy(self._config[keys.INTERVAL], self._config[keys.TIMEOUT], self._is_periodic)
+
+    def _start_ticks(self) -> None:
+        tick_ms = min(_LONGEST_TICK_MS, max(10, self._policy.interval_ms // 10))
+        self.context.timers.start_periodic("tick", _Tick(), interval_ms=tick_ms)
+
+    def _look_at_config(self, core: CheckpointCoordinator) -> None:
+        """Take up another interval or timeout."""
+        wanted = self._wanted_policy()
+        if wanted != self._policy:
+            self._policy = core.policy = wanted
+            self._start_ticks()
+
     async def _coordinator(self) -> CheckpointCoordinator:
         if self._core is None:
             saved = await self.context.blocking(self._host.saved)
@@ -158,7 +184,7 @@ class CheckpointActor(Actor):
         return self._core
 
     def _is_awake(self, core: CheckpointCoordinator) -> bool:
-        if self._policy.periodic or self._wanted_round:
+        if self._is_periodic or self._wanted_round:
             return True
         return self._has_history and not self._is_decided(core)
 

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.channel.batch_size import BatchSize
 from drivetrain.runtime.durable import write_whole, writing
+from drivetrain.runtime.running_config import RunningConfig
 
 FILE = "batch-share"
 DEFAULT_BATCH_ROWS = 5_000_000
@@ -37,22 +37,38 @@ class BatchLimit:
     `largest` is the most that a batch takes, by input, in the unit in which that input is limited.
     """
 
-    def __init__(self, directory: Path, largest: Mapping[str, int], config: Config) -> None:
+    def __init__(self, directory: Path, largest: Mapping[str, int], config: RunningConfig) -> None:
         self.largest = largest
         self._path = directory / FILE
-        floor = config[run_keys.MIN_BATCH_BYTES] / config[run_keys.MAX_BATCH_BYTES]
-        self._size = BatchSize(floor, config[run_keys.BATCH_TARGET])
-        self._size.share = min(1.0, max(self._size.floor, _read(str(self._path))))
-        self._kept = self._size.share
+        self._config = config
+        self._size = BatchSize(*self._limits())
+        self._kept = self._size.share = _read(str(self._path))
+        self.look()
 
     @property
     def share(self) -> float:
         """The share that the next batch may take, 0 to 1."""
         return self._size.share
 
+    def look(self) -> None:
+        """Have the next batch keep to limits that were changed since the last one."""
+        self._size.limit(*self._limits())
+        self._keep()
+
     def took(self, shares: Iterable[float], duration_ms: float) -> None:
         """Measure a batch that took these shares of the largest, one per input, in this time."""
-        share = self._size.took(max(shares, default=0.0), duration_ms)
+        self._size.took(max(shares, default=0.0), duration_ms)
+        self._keep()
+
+    def _limits(self) -> tuple[float, int, float]:
+        """The least share, the longest desired duration in ms, and the largest share."""
+        most, now = self._config.started_with(run_keys.MAX_BATCH_BYTES), self._config
+        floor = now[run_keys.MIN_BATCH_BYTES] / most
+        return floor, now[run_keys.BATCH_TARGET], now[run_keys.MAX_BATCH_BYTES] / most
+
+    def _keep(self) -> None:
+        """Write the share for the sources, if it has changed by much."""
+        share = self._size.share
         if abs(share - self._kept) > _NOTICEABLE * self._kept or (share == 1.0) != (self._kept == 1.0):
             with writing("the size of batches", self._path):
                 write_whole(self._path, str(share).encode(), synced=False)

@@ -184,8 +184,8 @@ class Branches:
         nodes = self.context.plan.graph.nodes
         first = {channel.producer: channel.id for channel in reversed(self.channels)}
         for producer, channel_id in first.items():
-            is_counted = nodes[producer].operation.stream_source is not None or frames.counts_emitted(producer)
-            if channel_id in segments and not is_counted:
+            is_source = nodes[producer].operation.stream_source is not None
+            if channel_id in segments and not is_source and not frames.counts_emitted(producer):
                 rows = sum(segment.rows for segment in segments[channel_id])
                 self.counts.add(self.counts.out, producer, rows)
 

@@ -28,6 +28,7 @@ from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
+from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.batch.branches import channel_store
@@ -58,19 +59,18 @@ def is_loss(error: BaseException) -> bool:
 
 
 class MicroBatchQuery(FragmentQuery):
-    """One fragment as a running query; `limit` limits the size of the next batch."""
+    """One fragment as a running query; `limit` limits the size of the next batch, `config` may change."""
 
-    def __init__(self, *given: Any, limit: BatchLimit) -> None:
+    def __init__(self, *given: Any, limit: BatchLimit, config: RunningConfig) -> None:
         super().__init__(*given)
         self.limit = limit
+        self._config = config
         self.pipeline = self._made_pipeline()
         self._begun = False  # whether an output may have part of the running batch
         self._has_version = False  # whether its version is noted
         self._looked_s = time.monotonic()
         branches = self.branches
-        config = branches.context.config
-        keep = Keep(config[run_keys.KEEP_LETTERS_BYTES], config[run_keys.KEEP_LETTERS_AGE])
-        self._letters = DeadLetterStore(branches.letters, keep)
+        self._letters = DeadLetterStore(branches.letters, self._keep_letters())
         self._trimming = Trimming(
             self.fragment.id, self.trunk, self.checkpoint, branches.stores, self.inputs.logs, self._letters
         )
@@ -229,6 +229,7 @@ class MicroBatchQuery(FragmentQuery):
         self._trimming.trim(self.flow.trimmed)
         self.rolling.look()
         self._settle()
+        self._look_at_config()
         self._look_between_batches()
         if self.state is not FragmentState.RUNNING or not self.is_committed():
             return
@@ -256,6 +257,15 @@ class MicroBatchQuery(FragmentQuery):
         batch_id, clock_ms = self._ran
         if batch_id >= 0 and self._has_committed(batch_id):
             self.settled_clock_ms = clock_ms
+
+    def _look_at_config(self) -> None:
+        """Take up what was changed of the configuration."""
+        self.limit.look()
+        self._letters.keep = self._keep_letters()
+
+    def _keep_letters(self) -> Keep:
+        config = self._config
+        return Keep(config[run_keys.KEEP_LETTERS_BYTES], config[run_keys.KEEP_LETTERS_AGE])
 
     def _look_between_batches(self) -> None:
         """Move the clock without a message, when partitions of a source have become idle."""

@@ -32,6 +32,7 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     WantCheckpoint,
 )
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.checkpoints.restoring import mark_damaged
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class RunCheckpoints:
             self._take_figures,
             lambda error: self.notices.append(f"checkpoints: {error}"),
         )
-        config = execution.context.config
+        config = RunningConfig(execution.rundir.path, execution.context.config)
         self._actor: Final = thread.spawn(
             lambda: CheckpointActor(queries, host, config, periodic=self.are_made), "checkpoints"
         )

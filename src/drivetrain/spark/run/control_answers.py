@@ -18,6 +18,7 @@ from drivetrain.errors import UserError
 from drivetrain.runtime.control_requests import ControlAnswer, ControlRequest
 from drivetrain.runtime.error_records import error_record
 from drivetrain.spark.prepare.graph_code import graph_from_code
+from drivetrain.spark.run.configuring import configure
 
 if TYPE_CHECKING:
     from drivetrain.runtime.run_directory import RunDirectory
@@ -43,6 +44,7 @@ class ControlAnswers:
             "graph": lambda _: ControlAnswer(graph=reporter.graph()),
             "threads": lambda _: ControlAnswer(threads=reporter.threads()),
             "stop": self._stop,
+            "configure": self._configure,
         }
 
     def answer(self, line: bytes) -> bytes:
@@ -70,6 +72,10 @@ class ControlAnswers:
     def _give_up(self, request: ControlRequest) -> ControlAnswer:
         self._changes.give_up(request.number)
         return ControlAnswer(self._changes.state, request.number)
+
+    def _configure(self, request: ControlRequest) -> ControlAnswer:
+        configured = configure(self._changes.versions, request.values, request.restored)
+        return ControlAnswer(self._changes.state, configured=configured)
 
     def _stop(self, _: ControlRequest) -> ControlAnswer:
         self._reporter.stop()

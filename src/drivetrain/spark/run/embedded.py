@@ -52,6 +52,7 @@ from drivetrain.spark.prepare.opened_sinks import refuse_shared_targets
 from drivetrain.spark.repair.recovery import Recovering, Recovery, Underway
 from drivetrain.spark.repair.steps import Steps
 from drivetrain.spark.run.application_versions import ApplicationVersions
+from drivetrain.spark.run.configuring import notices_of_changed
 from drivetrain.spark.run.control_answers import ControlAnswers
 from drivetrain.spark.run.embedded_loop import SETTLE_MS, EmbeddedLoop
 from drivetrain.spark.run.execution import Execution, finish, look_at, prepare
@@ -231,6 +232,7 @@ def assembled(
     drivers = {id: drive(query) for id, query in queries.items()}
     fragments = FragmentChanges(execution, drivers, drive, clock, checkpoints)
     changes = LiveChanges(execution, drivers, fragments)
+    notices.extend(notices_of_changed(execution.versions))
     return EmbeddedLoop(listener, clock, checkpoints, requests, notices, drivers, changes)
 
 

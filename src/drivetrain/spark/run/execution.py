@@ -43,6 +43,7 @@ from drivetrain.errors import GraphError, UserError
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.branches import Branches, channel_store
 from drivetrain.spark.batch.fragment_query import FragmentQuery
@@ -196,11 +197,12 @@ class Execution:
         channels = {c.id for c in plan.channels}
         readers = {id: ChannelStore(rundir.channel(id)) for id in trunk.inputs if id in channels}
         directory = rundir.fragment(fragment.id)
-        limit = BatchLimit(directory, largest_batches(trunk, context.config), context.config)
+        config = RunningConfig(rundir.path, context.config)
+        limit = BatchLimit(directory, largest_batches(trunk, context.config), config)
         given = (self.engine, plan, fragment, trunk, branches, directory, readers, counts, self.flow)
         if fragment.id in context.realtime:
             return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
-        query = MicroBatchQuery(*given, limit=limit)
+        query = MicroBatchQuery(*given, limit=limit, config=config)
         files = CheckpointFiles(rundir.home)
         own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)
         query.checkpoints = self.part(own)

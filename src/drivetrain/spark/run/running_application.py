@@ -17,7 +17,7 @@ Made by `drivetrain.start`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -34,6 +34,7 @@ from drivetrain.errors import UnavailableError, UserError
 from drivetrain.runtime.control_requests import wait_ended
 from drivetrain.spark.prepare.code_shipping import ship
 from drivetrain.spark.prepare.graph_code import code_if_possible
+from drivetrain.spark.run.configuring import configure
 from drivetrain.spark.run.run_clock import RunClock, clock_is_behind
 
 if TYPE_CHECKING:
@@ -191,6 +192,21 @@ class RunningApplication:
         """
         return self._edited(timeout, lambda graph: replaced(graph, processor, replace), discard=discard)
 
+    def configure(
+        self, values: Mapping[str, str], *, restore: Iterable[str] = (), timeout: str = DEFAULT_TIMEOUT
+    ) -> dict[str, str]:
+        """Change configuration keys from the next batch on: those of `drivetrain update --set`.
+
+        `restore` names keys that get back the values with which the application was started. Returns the keys
+        that have another value now, with it. Raises ConfigError for a key that cannot change while the
+        application runs, and for a value that it cannot have; then nothing has changed.
+
+        >>> def hurry(running: RunningApplication) -> None:
+        ...     running.configure({"run.batch-target": "2 s"})
+        """
+        found = configure(self._begun(timeout).versions, values, restore)
+        return {value.name: value.after for value in found}
+
     def _edited(self, timeout: str, edit: Callable[[Graph], Graph], *, discard: bool = False) -> int:
         def propose(changes: LiveChanges) -> int:
             graph = edit(changes.versions.in_force.plan.graph)
@@ -202,14 +218,17 @@ class RunningApplication:
         from drivetrain.core.change.change_state import require_done
 
         wait_s = milliseconds(timeout, "timeout") / 1000
-        self._clock_is_there.wait(wait_s)
-        self._raise_error()
-        changes = self._changes
-        if changes is None:
-            raise UnavailableError("the application has not begun", remedy="try again")
+        changes = self._begun(timeout)
         number = propose(changes)
         changes.wait_taken(number)
         return require_done(wait_ended(self._state_of(changes), number, wait_s))
+
+    def _begun(self, timeout: str) -> LiveChanges:
+        self._clock_is_there.wait(milliseconds(timeout, "timeout") / 1000)
+        self._raise_error()
+        if self._changes is None:
+            raise UnavailableError("the application has not begun", remedy="try again")
+        return self._changes
 
     def _state_of(self, changes: LiveChanges) -> Callable[[], ChangeState]:
         def state() -> ChangeState:

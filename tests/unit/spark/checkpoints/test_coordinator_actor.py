@@ -32,6 +32,7 @@ from drivetrain.runtime.checkpoints.coordinator_actor import (
     WantCheckpoint,
 )
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
+from drivetrain.runtime.running_config import RunningConfig
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ class Application:
         self.full = False
         self.told = threading.Event()
         sets = {"checkpoint.interval": "100 ms"} | {f"checkpoint.{name}": text for name, text in keys.items()}
-        config = Config.load(None, {}, sets)
+        config = RunningConfig(home, Config.load(None, {}, sets))
         host = CheckpointHost(
             self.files.transaction,
             self.persist,
@@ -232,3 +233,12 @@ def test_after_the_end_nothing_is_persisted_any_more(tmp_path: Path, monkeypatch
     threading.Timer(0.3, go_on.set).start()  # the run ends while the disk is slow
     thread.close()
     assert len(written) == 1
+
+
+def test_an_interval_that_changes_while_it_runs_is_kept_from_then_on(
+    thread: ActorThread, tmp_path: Path
+) -> None:
+    app = Application(thread, tmp_path, periodic=True, interval="1 h")
+    wait_until(lambda: app.completed == [0])
+    RunningConfig(tmp_path, Config()).change({"checkpoint.interval": "100 ms"})
+    wait_until(lambda: len(app.completed) >= 3)

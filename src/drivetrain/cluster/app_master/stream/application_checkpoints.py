@@ -57,6 +57,7 @@ from drivetrain.runtime.checkpoints.savepoint import write_savepoint
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.error_views import error_view
 from drivetrain.runtime.preparation import Preparer
+from drivetrain.runtime.running_config import RunningConfig
 
 _LAST_MS: Final = 60_000
 _AGAIN_MS: Final = 5_000
@@ -119,8 +120,9 @@ class ApplicationCheckpoints:
             lambda error: owner.tell(CheckpointNews(failed=str(error))),
         )
         fragments = [f.id for f in plan.fragments]
+        running = RunningConfig(self._rundir.path, config)
         self._actor: Final = context.spawn(
-            lambda: CheckpointActor(fragments, host, config, periodic=self.are_made), "checkpoints"
+            lambda: CheckpointActor(fragments, host, running, periodic=self.are_made), "checkpoints"
         )
 
     # ---- events
