@@ -63,6 +63,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=place)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave tests of the nightly run to it."""
+    marker = item.get_closest_marker("nightly")
+    if marker is not None and "DRIVETRAIN_SEEDS" not in os.environ:
+        pytest.skip(f"for the nightly run: {marker.args[0]}")
+
+
 def pytest_collection_finish() -> None:
     """Leave modules and tests out of collections of garbage, of which each simulation makes one per seed."""
     gc.collect()

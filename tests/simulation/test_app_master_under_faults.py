@@ -100,7 +100,7 @@ def check_the_end(world: World) -> None:
         assert records.cleared == 0
 
 
-@simulate(seeds=120)
+@simulate(seeds=50)
 async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulation) -> None:
     random = simulation.random
     world = World(
@@ -124,7 +124,7 @@ async def test_every_fragment_finishes_once_whatever_fails(simulation: Simulatio
     )
 
 
-@simulate(seeds=40)
+@simulate(seeds=20)
 async def test_an_application_master_that_is_asked_to_end_hands_over_without_an_end(
     simulation: Simulation,
 ) -> None:
@@ -150,7 +150,7 @@ async def test_an_application_master_that_is_asked_to_end_hands_over_without_an_
     check_the_end(world)
 
 
-@simulate(seeds=40)
+@simulate(seeds=20)
 async def test_fresh_is_obeyed_until_the_registry_knows_and_never_again(simulation: Simulation) -> None:
     begins = simulation.random.choice([{"fresh": True}, {"replay_from_ms": 5}])
     world = World(simulation, failures=0, refusals=0, **begins)
@@ -174,7 +174,7 @@ async def test_fresh_is_obeyed_until_the_registry_knows_and_never_again(simulati
     assert not world.records.violations
 
 
-@simulate(seeds=40)
+@simulate(seeds=20)
 async def test_a_stopped_application_is_canceled_and_leaves_nothing(simulation: Simulation) -> None:
     random = simulation.random
     world = World(simulation, failures=random.choice([0, 3]), refusals=0)

@@ -27,7 +27,7 @@ def run(seed: int, deaths: Sequence[CrashPoint] | None = None, *, is_growing: bo
 
 def test_every_message_is_shown_once_however_often_the_process_is_killed() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed)), chosen_seeds(40, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed)), chosen_seeds(16, at_most=1000))
     if len(worlds) > 1:
         published = [world for world in worlds if world.published_midway]
         assert len(published) > len(worlds) / 10, "checkpoints are made only at the end"
@@ -35,7 +35,7 @@ def test_every_message_is_shown_once_however_often_the_process_is_killed() -> No
 
 def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once() -> None:
     worlds: list[World] = []
-    run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(30, at_most=1000))
+    run_seeds(lambda seed: worlds.append(run(seed, is_growing=True)), chosen_seeds(15, at_most=1000))
     if len(worlds) > 1:
         assert any(world.extra_rows for world in worlds), "no version with the fragment has had messages"
 
@@ -43,7 +43,7 @@ def test_a_fragment_that_comes_and_goes_takes_every_message_of_its_versions_once
 def test_versions_hand_over_exactly_though_the_process_dies_once_that_is_recorded() -> None:
     worlds: list[World] = []
     deaths = [CrashPoint.AFTER_VERSION] * 2
-    run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(20, at_most=500))
+    run_seeds(lambda seed: worlds.append(run(seed, deaths)), chosen_seeds(10, at_most=500))
     if len(worlds) > 1:
         assert any(world.handed_over for world in worlds), "no version was compared with its time"
 

@@ -24,7 +24,6 @@ from whole_cluster import APP_MASTER, EXECUTOR, WholeCluster, wait_for, whole_cl
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
 
-NIGHTLY = "DRIVETRAIN_SEEDS" in os.environ
 SEED = int(os.environ.get("DRIVETRAIN_SEED", "1"))
 KILLS = 20
 COUNT = 40_000
@@ -48,7 +47,7 @@ def kill(cluster: WholeCluster, way: str) -> None:
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.skipif(not NIGHTLY, reason="a whole cluster, killed again and again: for the nightly run")
+@pytest.mark.nightly("a whole cluster, killed again and again")
 def test_no_reader_sees_money_made_or_lost_whatever_is_killed_in_a_cluster(
     tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ def killed_and_finished(directory: Path, database: str, query: Query) -> None:
     assert query(WRONG) == []
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="the same with another database: for the nightly run")
+@pytest.mark.nightly("the same as with PostgreSQL")
 def test_a_reader_of_sqlite_sees_ledger_and_balances_agree_whatever_is_killed(
     tmp_path: Path, spark: SparkSession
 ) -> None:

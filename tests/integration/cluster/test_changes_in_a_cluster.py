@@ -212,6 +212,7 @@ def test_what_does_not_compile_changes_nothing(shop: Shop) -> None:
     assert not list((shop.place / "state").glob("*/versions/proposed-*"))
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_the_application_master_is_killed_during_a_trial(shop: Shop) -> None:
     number = shop.next_version()
     update = shop.update(shop.write(5))
@@ -227,6 +228,7 @@ def test_the_application_master_is_killed_during_a_trial(shop: Shop) -> None:
     shop.wait_shown()
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 def test_an_executor_is_killed_during_a_trial(shop: Shop) -> None:
     before, number = shop.attempts(), shop.next_version()
     update = shop.update(shop.write(6))

@@ -161,6 +161,7 @@ def write_events(directory: Path, count: int, parts: int) -> Counter[tuple[str, 
     return Counter((key, window, len(ns), sum(ns)) for (key, window), ns in groups.items())
 
 
+@pytest.mark.nightly("simulated by test_attempts_under_faults")
 @pytest.mark.timeout(600)
 def test_an_executor_that_is_killed_is_replaced_and_the_other_goes_on(tmp_path: Path) -> None:
     """The producer's executor dies; the consumer's reads on, drained and started again meanwhile.

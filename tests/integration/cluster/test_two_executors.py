@@ -93,6 +93,7 @@ def pressure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pressure]:
         yield Pressure(cluster, directory, json.loads(accepted.stdout)["app_id"])
 
 
+@pytest.mark.nightly("simulated by test_flow_under_faults and test_attempts_under_faults")
 def test_a_window_holds_between_two_executors(pressure: Pressure) -> None:
     fragments = wait_for(pressure.blocked, "the producer to wait for its subscriber")
     assert fragments["made"].executor != fragments["slowly"].executor
@@ -106,6 +107,7 @@ def test_a_window_holds_between_two_executors(pressure: Pressure) -> None:
     assert WINDOW <= pressure.most < WINDOW + BATCH
 
 
+@pytest.mark.nightly("simulated by test_flow_under_faults and test_attempts_under_faults")
 def test_what_is_damaged_between_two_executors_is_made_again_and_shown(pressure: Pressure) -> None:
     def unread() -> tuple[ChannelStore, list[int]] | None:
         for path in (pressure.directory / "state").glob("*/channels/left--slowly"):
@@ -131,6 +133,7 @@ def test_what_is_damaged_between_two_executors_is_made_again_and_shown(pressure:
     assert "3 losses, 3 replays" in pressure.cluster.command("show", pressure.app, expect=0).stdout
 
 
+@pytest.mark.nightly("simulated by test_flow_under_faults and test_attempts_under_faults")
 def test_behind_both_nothing_is_lost(pressure: Pressure) -> None:
     (pressure.directory / "slow").unlink()
     assert pressure.cluster.client.wait(pressure.app, "3 min").state is ApplicationState.SUCCEEDED

@@ -104,6 +104,7 @@ def ended(http: httpx.Client, answer: httpx.Response) -> dict[str, Any]:
     return cluster_module.wait_for(look, "the end of the operation")
 
 
+@pytest.mark.nightly("test_dashboard_of_a_cluster looks through a browser")
 def test_an_upload_runs_and_is_watched_through_the_death_of_its_master_and_the_leader(
     cluster: Any, http: httpx.Client
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_run_that_is_stopped_here_ends_in_order_and_its_end_stays(run: Run) ->
         assert http.post("applications/shop/kill").status_code == 409
 
 
+@pytest.mark.nightly("a start of Spark for one file that is missing")
 def test_a_run_that_was_killed_is_not_taken_for_one_that_ended(run: Run) -> None:
     run.process.kill()
     run.process.wait()

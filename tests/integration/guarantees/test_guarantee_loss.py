@@ -249,7 +249,7 @@ def have_it_read_again(state: Path, entry: int, made_of: int) -> None:
     assert harm_segment("deleted")(channel_of(state, "kept--short"), made_of)
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="three starts of Spark: for the nightly run")
+@pytest.mark.nightly("three starts of Spark")
 @pytest.mark.timeout(1500)
 def test_damage_found_after_a_kill_is_repaired_though_the_repair_is_killed_too(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(KILLED)

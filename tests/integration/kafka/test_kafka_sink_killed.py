@@ -94,7 +94,7 @@ def test_commits_killed_at_random_moments_happen_once(broker: Broker, topic: str
     assert found == Counter(range(batches * size)), f"seed {SEED}"
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="test_kafka_end_to_end with more kills: for the nightly run")
+@pytest.mark.nightly("test_kafka_end_to_end with more kills")
 @pytest.mark.timeout(3_600)
 def test_an_application_killed_again_and_again_publishes_each_result_once(
     broker: Broker, tmp_path: Path
