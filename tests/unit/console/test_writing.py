@@ -200,7 +200,7 @@ def test_an_upload_is_counted_while_it_comes(console: ConsoleInThread, announced
     assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
 
 
-@pytest.mark.parametrize("console", [{"console.planning-timeout": "2 s"}], indirect=True)
+@pytest.mark.parametrize("console", [{"console.planning-timeout": "6 s"}], indirect=True)
 def test_a_file_that_never_loads_is_ended_with_all_that_it_started(
     console: ConsoleInThread, tmp_path
 ) -> None:
