@@ -49,6 +49,7 @@ sums.sink(sinks.kafka(kafka, "e2e-least", key="key", guarantee="at least once"))
 """
 
 
+@pytest.mark.nightly("random applications and test_kafka_sink_once stay in every run")
 @pytest.mark.timeout(900)
 def test_windows_from_kafka_to_kafka_are_published_once_whatever_is_killed(
     spark: SparkSession, broker: Broker, tmp_path: Path
