@@ -46,7 +46,7 @@ REFUSALS = (
     "another change of the application is under way",
     "the application is stopping",
     "fragments of these names are still leaving the application",
-    "what a version that was rolled back gave to a sink is being removed",
+    "the output of a rolled-back version is still being removed from this sink",
     "messages of that time and later are processed already",
     "a fragment starts and goes with the next batch, not at a time of the messages",
 )

@@ -105,8 +105,8 @@ def replaced(graph: Graph, id: str, replace: Attach) -> Graph:
     node = _known(graph, id)
     if not node.inputs:
         raise UserError(
-            f"{id} reads nothing that a replacement could read",
-            expected="a processor that is no source",
+            f"{id} is a source, so it cannot be replaced",
+            expected="an operator or a sink",
             remedy="change the source in the application's file, and update the application",
         )
     followers = _with_followers(graph, id)

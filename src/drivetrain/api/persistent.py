@@ -125,7 +125,7 @@ class State:
         if self.step_ms is not None and not 0 < self.step_ms <= self.keep_ms:
             raise GraphError(
                 "as_of= or keep= is not possible",
-                expected="a step as_of of more than 0, and at most keep",
+                expected="as_of greater than 0 and no longer than keep",
                 got=f"as_of={as_of!r}, keep={keep!r}",
             )
 

@@ -197,10 +197,10 @@ def _give_up(
 def _ask() -> None:
     if not sys.stdin.isatty():
         raise UserError(
-            "nobody can be asked whether to change the application",
+            "cannot ask for confirmation",
             expected="a terminal",
-            got="an input that is none",
-            remedy="say --yes",
+            got="input that is not a terminal",
+            remedy="pass --yes",
         )
     typer.confirm("Change the running application?", abort=True)
 

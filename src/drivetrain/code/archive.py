@@ -142,7 +142,7 @@ def unpack_upload(file: Path, target: Path, *, largest_bytes: int = LARGEST_BYTE
                 _require_plain(info.filename, "the zip")
                 if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
                     raise ArchiveError(
-                        "the zip holds something else than files and folders",
+                        "the zip holds something other than files and folders",
                         where=repr(info.filename),
                         remedy="pack copies in place of links",
                     )
@@ -324,7 +324,7 @@ def _tar_entries(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(PurePosixPath(info.name)), content.read()
             elif not info.isdir():
                 raise ArchiveError(
-                    "the archive holds something else than files and folders",
+                    "the archive holds something other than files and folders",
                     where=f"{path}:{info.name}",
                     remedy="pack copies in place of links",
                 )
@@ -359,7 +359,7 @@ def _extract(archive: zipfile.ZipFile, target: Path, largest_bytes: int) -> None
         except ArchiveError as error:
             raise BadArchiveError(error.what, got=error.got) from error
         if info.is_dir() or not stat.S_ISREG(info.external_attr >> 16):
-            raise BadArchiveError("the archive holds something else than files", got=repr(info.filename))
+            raise BadArchiveError("the archive holds something other than files", got=repr(info.filename))
         written += _write_member(archive, info, target, largest_bytes - written)
 
 

@@ -10,7 +10,7 @@ Invariants:
 1. At most `MOST_RUNNING` run, and at most `MOST_KEPT` are kept; one that runs is never forgotten.
 2. An operation ends once: as succeeded with a result, or as failed with a problem.
 
-Called by `console.handlers.writes` and `console.server`.
+Called by `console.services`, which handlers and the server use.
 """
 
 from __future__ import annotations

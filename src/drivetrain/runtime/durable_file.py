@@ -11,7 +11,7 @@ Invariants:
 1. `read` returns the content of the last completed `write`, or of a later one; a damaged file raises, and so
    does an empty one.
 
-Called by `run_directory`, `clock_file` and `checkpoints`.
+Called by `clock_file`, `graph_versions`, `checkpoints` and other modules that keep records.
 """
 
 from __future__ import annotations

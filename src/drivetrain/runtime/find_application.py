@@ -53,7 +53,7 @@ def _found(name: str, config: Config) -> RunDirectory:
             remedy="run it, or pass its --state-dir or configuration",
         )
     raise UserError(
-        f"there are several applications {name!r}, with other settings",
+        f"several applications are called {name!r}, with different settings",
         where=str(state_dir),
         expected=f"one of {', '.join(ids)}",
         got=name,

@@ -16,7 +16,7 @@ Invariants:
 
 1. No number of a batch is used twice by fragments of one name.
 
-Called by `run_directory`, `branches` and `spark.run.fragment_changes`.
+Called by `run_directory`, from which others get it.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ Invariants:
 2. The version in force is the one that ran last, or was about to run.
 3. A version that was rolled back never comes into force again: its graph does, with another number.
 
-Called by `run_directory`, `spark.run.live_changes` and application masters, and by the commands that show and
-compare versions.
+Called by `run_directory`, `spark.run.change_history` and application masters, and by the commands that show
+and compare versions.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class GraphVersions:
         return None
 
     def code(self, number: int) -> bytes | None:
-        """The graph of a version, as `keep_code` was given it; None when it was not kept."""
+        """The pickled graph of a version; None when it was not kept."""
         try:
             return self._code_file(number).read_bytes()
         except FileNotFoundError:

@@ -27,7 +27,7 @@ LOW_WATER_BYTES: Final = 1 << 18
 
 
 class SimulatedConnection:
-    """One end, at `host`, of the connection `number` to the node `peer_host`."""
+    """One end, at `host`, of the connection `number` to the node of `peer`."""
 
     def __init__(
         self,

@@ -119,7 +119,7 @@ def test_nobody_is_asked_where_there_is_no_terminal(
 ) -> None:
     result = command("update", "shop", "new.py")
     assert result.exit_code == 2
-    assert "say --yes" in result.stderr
+    assert "pass --yes" in result.stderr
 
 
 def test_the_end_of_the_change_is_told_and_is_the_exit_code(

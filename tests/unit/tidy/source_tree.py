@@ -11,6 +11,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "drivetrain"
 
+PROGRAMS = {
+    "drivetrain.spark.run.warm_up_application",
+    "drivetrain.spark.session.fork_client",
+    "drivetrain.spark.session.fork_server",
+    "drivetrain.cluster.worker.orphans",
+    "drivetrain.cli.state_process",
+    "drivetrain.cli.change_process",
+    "drivetrain.console.planning.program",
+}
+"""Modules that are run, not imported."""
+
 
 @dataclass(frozen=True)
 class Module:

@@ -8,15 +8,14 @@ regular expression, with what to write instead. The glossary (`docs/glossary.md`
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from prose import prose_of
 from source_tree import ROOT, Module, modules
 
 from drivetrain.cli.main import app as command_line
@@ -77,6 +76,8 @@ meaning."""
 ALLOWED_IN_CODE = frozenset((r"\b(?:is|it is) none\b(?! of)", r"\bby itself\b"))
 """Phrases of `BANNED` that are right in docstrings: "None if there is none", "what a sink does by itself"."""
 
+IN_CODE = {rx: instead for rx, instead in BANNED.items() if rx not in ALLOWED_IN_CODE} | BANNED_IN_CODE
+
 BANNED_NAMES = frozenset(("told", "heard", "said"))
 """Words that are no part of a name: a name is for what it holds (`rendered`, `parsed`, `report`)."""
 
@@ -92,6 +93,10 @@ PAGES = [
 ]
 
 
+TRANSCRIPTS = sorted((ROOT / "tests" / "unit" / "transcripts").glob("*.txt"))
+"""What cores do, as text: the comments are for readers."""
+
+
 def found_in(text: str, banned: Mapping[str, str] = BANNED) -> list[str]:
     """The banned phrases of a text, each with its replacement."""
     flat = re.sub(r"\s+", " ", text)
@@ -105,13 +110,20 @@ def test_pages_for_users_have_no_banned_phrase(page: Path) -> None:
     assert found_in(prose) == []
 
 
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda file: file.name)
+def test_comments_of_transcripts_have_no_banned_phrase(transcript: Path) -> None:
+    comments = re.findall(r"^#(.*)", transcript.read_text(encoding="utf-8"), re.MULTILINE)
+    assert comments
+    assert found_in(" ".join(comments), IN_CODE) == []
+
+
 def _errors(module: Module) -> Iterator[str]:
     """The texts of what a module raises: of calls of an error's class, and of remedies."""
     for call in module.nodes:
         if not isinstance(call, ast.Call):
             continue
         keywords = {k.arg: k.value for k in call.keywords}
-        texts = [keywords[name] for name in ("remedy", "expected") if name in keywords]
+        texts = [keywords[name] for name in ("remedy", "expected", "got") if name in keywords]
         if ast.unparse(call.func).endswith("Error"):
             texts += call.args
         for text in texts:
@@ -151,31 +163,6 @@ def test_every_banned_phrase_is_recognised() -> None:
     assert [text for text in examples if not found_in(text)] == []
 
 
-def _prose(text: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Docstrings, strings after attributes, and comments of a module's text, each with its line.
-
-    Neighbouring comment lines are one comment.
-    """
-    for node in nodes:
-        match node:
-            case ast.Expr(value=ast.Constant(value=str(string))):
-                yield node.lineno, string
-    comments: list[tuple[int, str]] = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            line, comment = token.start[0], token.string.lstrip("#").strip()
-            if comments and token.line.strip().startswith("#") and _follows(comments[-1], line):
-                first, before = comments.pop()
-                comments.append((first, f"{before}\n{comment}"))
-            else:
-                comments.append((line, comment))
-    yield from comments
-
-
-def _follows(comment: tuple[int, str], line: int) -> bool:
-    return comment[0] + comment[1].count("\n") + 1 == line
-
-
 def _names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """The names that a module defines or uses, each with its line."""
     for node in nodes:
@@ -200,12 +187,11 @@ def _clean_modules() -> list[Module]:
 
 
 def test_docstrings_and_comments_have_no_banned_phrase() -> None:
-    banned = {rx: instead for rx, instead in BANNED.items() if rx not in ALLOWED_IN_CODE} | BANNED_IN_CODE
     found = [
         f"{module.name}:{line}: {phrase}"
         for module in _clean_modules()
-        for line, text in _prose(module.text, module.nodes)
-        for phrase in found_in(text, banned)
+        for line, text in prose_of(module.text, module.nodes)
+        for phrase in found_in(text, IN_CODE)
     ]
     assert found == []
 
@@ -235,7 +221,7 @@ LIMIT = 1  # nobody is told
 # on here.
 '''
     assert [
-        (line, found_in(prose, BANNED_IN_CODE)) for line, prose in _prose(text, ast.walk(ast.parse(text)))
+        (line, found_in(prose, BANNED_IN_CODE)) for line, prose in prose_of(text, ast.walk(ast.parse(text)))
     ] == [
         (1, []),
         (4, ["'everybody': write the process or user that is meant"]),

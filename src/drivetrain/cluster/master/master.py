@@ -9,7 +9,7 @@ Invariants:
 1. Nothing reaches an officer unless this master holds the lease in the officer's term at that moment.
 2. Every request for the leader that cannot be forwarded is answered.
 
-Called by all processes of the cluster; see `drivetrain.cluster.messages`.
+Called by `master_process`. All processes of the cluster send it messages (`drivetrain.cluster.messages`).
 """
 
 from __future__ import annotations

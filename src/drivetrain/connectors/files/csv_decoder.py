@@ -5,7 +5,7 @@ outside the schema are split but not converted. A block is accepted only if all 
 there is one row per line that is not blank: Arrow would take a lone carriage return, or a line break
 inside quotes, for a record border or not, depending on where the block happened to be cut.
 
-Temporal columns are read as text and converted by `temporal`.
+Temporal columns are read as text and converted by `to_temporal`.
 
 Called by the file reader. Source: RFC 4180.
 """

@@ -7,13 +7,13 @@ The design: the name of a file contains its batches. A batch that is not newer t
 published, and is skipped. Otherwise it is written to `_drivetrain/` (names that start with `_` are ignored by
 Spark, pyarrow and pandas), synced, and renamed into place in one step. A batch that must wait for its
 transaction is renamed to a hidden place; when the transaction is published, its batches are joined into one
-file (see `rolling`), and the manifest records how far that has come (see `manifest`). A sink that rolls its
+file (see `rolling`), and a manifest records the progress (see `publication_manifest`). A sink that rolls its
 files lets batches wait there without transactions too.
 
     <dir>/part-<sink id>-<batch>.<extension>      visible to readers: only batches that had rows
     <dir>/part-<sink id>-<batch>-to<batch>.…      several batches, joined
     <dir>/part-<sink id>-life<n>-<batch>.…        the same, of the n-th life (see `core.replay.replay`)
-    <dir>/_drivetrain/owner.json                  the directory's owner: see `ownership`
+    <dir>/_drivetrain/owner.json                  the directory's owner: see `output_ownership`
     <dir>/_drivetrain/staging/…                   files being written
     <dir>/_drivetrain/prepared/…                  batches of a transaction that was not committed yet
     <dir>/_drivetrain/rolling/…                   batches that count, and wait to be joined: see `rolling`

@@ -6,7 +6,7 @@ lines, does not check the encoding, and crashes the process on a top-level `null
 a block is accepted only if all its bytes are UTF-8, every line that is not blank starts with `{`, and
 there is exactly one row per such line.
 
-Temporal columns are read as text and converted by `temporal`, which is faster and accepts more forms.
+Temporal columns are read as text and converted by `to_temporal`, which is faster and accepts more forms.
 Temporal fields inside structs and arrays are converted by Arrow, which requires a zone for instants.
 
 Called by the file reader.

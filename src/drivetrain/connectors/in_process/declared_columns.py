@@ -1,6 +1,6 @@
 """The columns that a source declares, without opening it.
 
-Called by `drivetrain.testing.rewiring`, which puts a test's messages in the place of a source.
+Called by `drivetrain.testing.scripted_run`, which replaces sources by a test's messages.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class BatchesSinkWriter(NoTarget):
                     operator=self.context.sink_id,
                     message=f"batch {batch_id} of {batch.num_rows} rows",
                     user_traceback=user_traceback(error),
-                    remedy="correct the function and run the same command again: the batch comes again",
+                    remedy="correct the function and run the same command again: the batch is run again",
                 ) from error
         return int(batch.num_rows)
 

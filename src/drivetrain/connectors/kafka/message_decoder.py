@@ -3,12 +3,11 @@
 The problem: a value that does not parse must not become a null without notice, and an error must name
 the message: its topic, partition and offset.
 
-The design: the connector's columns get hidden names (`__k_value`, …), so that the schema may use any. A
-format has its columns, and a reason, which is null for a valid message. Text and JSON are Spark's
-own expressions; its JSON parser marks messages that do not fit the schema in the column for corrupt
-records. Under the policy `fail` each column raises the reason, marked, in place of a value; `bad_message`
-finds the mark in Spark's report. Under `dead_letter` the reason goes to `BAD_COLUMN`, and the columns are
-null.
+The design: the connector's columns get hidden names (they begin with `__k_`), so that the schema may use any.
+A format has its columns, and a reason, which is null for a valid message. Text and JSON are Spark's own
+expressions; its JSON parser marks messages that do not fit the schema in the column for corrupt records.
+Under the policy `fail` each column raises the reason, marked, in place of a value; `bad_message` finds the
+mark in Spark's report. Under `dead_letter` the reason goes to `BAD_COLUMN`, and the columns are null.
 
 Invariants:
 

@@ -7,7 +7,7 @@ before the write is done, so there is none without a line; what could not be not
 is JSON, so a name cannot begin a line of its own. The file grows by a line for each write; at `LARGEST_BYTES`
 it becomes `audit.log.1`, and the one before that goes.
 
-Called by `console.endpoints`.
+Called by `console.services`, which endpoints use.
 """
 
 from __future__ import annotations

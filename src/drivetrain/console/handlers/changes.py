@@ -1,6 +1,6 @@
 """Requests that change the graph of a run while it runs: to an upload, or back to a version.
 
-Called by `console.routes.table`; `roll_back_run` by `console.handlers.versions`.
+Called by `console.routes.writes`; `roll_back_run` by `console.handlers.versions`.
 """
 
 from __future__ import annotations

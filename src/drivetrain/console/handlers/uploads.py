@@ -4,7 +4,7 @@ The body is the application's file, or a zip of a directory with the file in it.
 checked first. Then it is written to disk while it comes, and counted; the file runs in a process of its own
 (see `planning`), never in the console.
 
-Called by `console.routes.table`.
+Called by `console.routes.writes` and `console.handlers.changes`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The table of all routes: those that read are here, those that write in `writes`.
 
-Called by `console.endpoints` and `console.openapi`.
+Called by `console.endpoints` and `console.server`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Invariants:
 1. On every path from a source to a processor that differs there is exactly one place.
 2. No window of a result contains both a time before T and T.
 
-Called by `spark.run.handovers` and, for the places, by `spark.batch.handover_frames`.
+Called by `spark.run.handover_times` and, for the places, by `spark.batch.handover_frames`.
 """
 
 from __future__ import annotations

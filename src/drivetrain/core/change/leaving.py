@@ -12,9 +12,9 @@ gone. A fragment that is discarded is stopped and deleted instead.
 
 | stage | event | effects | next stage |
 |---|---|---|---|
-| held | `ProducersWentOver`, drains | `EndChannels` | draining |
-| held | `ProducersWentOver`, is discarded | `NoteFinished`, `Delete` | gone |
-| draining | `FragmentFinished` | `NoteFinished`, `Delete` | gone |
+| held | `went_over`, drains | `EndChannels` | draining |
+| held | `went_over`, is discarded | `NoteFinished`, `Delete` | gone |
+| draining | `finished` | `NoteFinished`, `Delete` | gone |
 
 A fragment that was noted as finished by an earlier process is deleted before anything runs.
 

@@ -16,7 +16,7 @@ Invariants:
 2. A tail that a crash may have left (cut off within a frame, header included, or with zeros where the file
    was extended and a sector not written) is left out; any other damage raises `CorruptLogError`.
 
-Called by `drivetrain.cluster.master.registry.replica` and, for term and vote, by `.election`.
+Called by `registry.replica` and, for term and vote, by `registry.election_actor`.
 Source: record framing as in LevelDB's and Kafka's logs.
 """
 

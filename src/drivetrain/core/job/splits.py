@@ -16,7 +16,7 @@ count and dropped when it comes up.
 Invariants, checked by `check()`:
 1. Every split is in the pool, held by one attempt, or done; never in two of these.
 2. A split goes to one attempt at a time; it is handed out again only after that attempt failed.
-3. An unknown attempt (never begun, failed, finished) gets `UnknownAttempt`, never a split and never "no
+3. An unknown attempt (never begun, failed, finished) gets `UNKNOWN_ATTEMPT`, never a split and never "no
    more": it must stop, rather than treat its part of the input as finished.
 4. "No more" is answered only when the pool is empty. A running attempt may yet fail, so an attempt that got
    this answer may be needed again.

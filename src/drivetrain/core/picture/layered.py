@@ -36,7 +36,8 @@ _HARDLY: Final = 0.01
 class Link(Generic[K]):
     """A line from a box to one in the next row.
 
-    `_dx` is its attachment point relative to the box's centre; the larger its `weight`, the straighter it is.
+    `upper_dx` and `lower_dx` are its attachment points relative to the centres of the boxes; the larger its
+    `weight`, the straighter it is.
     """
 
     upper: K

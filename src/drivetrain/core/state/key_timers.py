@@ -8,7 +8,7 @@ Invariants:
 1. Timers are taken in the order of their times, and of their keys at one time.
 2. A timer that was set is taken once, unless it was cancelled before.
 
-Called by `core.state.two_state`, which keeps them, and `spark.compile.persistent_buckets`.
+Called by `core.state.two_state`, which keeps them.
 """
 
 from __future__ import annotations

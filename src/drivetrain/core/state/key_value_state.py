@@ -5,15 +5,15 @@ transaction of these changes is committed. Until then it needs both the state to
 continue from. And the decision may arrive twice, or again after a crash.
 
 Design: three layers. `committed` is the state after the last committed transaction. `prepared` holds the
-changes of a prepared transaction. `working` holds the later puts and deletes. A read looks from the newest
-layer down. Only changes are kept in the two upper layers, so that the cost of a transaction follows what it
-touches.
+changes of a prepared transaction. A third layer, the working one, holds the later puts and deletes. A read
+looks from the newest layer down. Only changes are kept in the two upper layers, so that the cost of a
+transaction follows what it touches.
 
 | event | allowed when | effect |
 |---|---|---|
-| `prepare_commit(tx)` | nothing is prepared, or `tx` is; above the committed one | working joins prepared |
-| `commit(tx)` | `tx` is prepared | prepared joins committed |
-| `commit(tx)` | `tx` is the committed one, and no other is prepared | nothing: a repetition |
+| `prepare_commit(t)` | nothing is prepared, or t is; t is above the committed one | working joins prepared |
+| `commit(t)` | t is prepared | prepared joins committed |
+| `commit(t)` | t is the committed one, and no other is prepared | nothing: a repetition |
 | `rollback()` | always | prepared and working are dropped |
 
 Preparing the prepared transaction again replaces it: it then includes later puts, too.

@@ -5,7 +5,7 @@ compare two Tasks one needs a time for which both have a picture.
 
 Design: the times of one are a range of multiples of its step (`PictureTimes`). The times of all are the
 multiples of the steps' least common multiple that lie in every range, again a `PictureTimes`. The newest of
-these is the application time `Tc` of a checkpoint (`CheckpointRecord.as_of_ms`).
+these is the application time of a checkpoint (`CheckpointRecord.as_of_ms`).
 
 Invariants:
 

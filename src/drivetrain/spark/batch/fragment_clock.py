@@ -22,7 +22,8 @@ Invariants:
 
 1. A fragment has no clock until each of its inputs has one.
 
-Called by `query`: in the thread that runs batches, and in the one that polls, never at the same time.
+Called by `fragment_query`: in the thread that runs batches, and in the one that polls, never at the same
+time.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ sources and on the fragment's clock is the same.
 Design: each step takes the end offsets of the batch, which come from Spark's offset log, so a repeated
 batch has the same effect as the first time.
 
-Called by `pipeline` and `realtime_query`: in the thread that runs batches, and in the one that polls, never
+Called by `pipeline` and `fragment_query`: in the thread that runs batches, and in the one that polls, never
 at the same time.
 """
 

@@ -6,7 +6,7 @@ Invariants:
 2. The fragment is finished only when its inputs are, every batch is committed, and its last entry has the
    final clock.
 
-Called by `execution`; see `fragment_query` for the parts shared with real-time mode.
+Called by `execution`. The parts shared with real-time mode are in `fragment_query`.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class MicroBatchQuery(FragmentQuery):
                 self.flow.adds(self._id_of(store), store)
 
     def go_over(self, chosen: BranchSet) -> list[ChannelStore]:
-        """Have other branches behind the trunk from the next batch on; none runs meanwhile.
+        """Switch to other branches from the next batch on. No batch may be running.
 
         Returns the channels that the fragment did not write before; they have to begin.
         """
@@ -286,7 +286,7 @@ class MicroBatchQuery(FragmentQuery):
             self.turn.release()
 
     def advance_clock(self, clock_ms: int) -> None:
-        """Move the clock to `clock_ms` though no message comes: whoever feeds the sources has none older.
+        """Move the clock to `clock_ms` without messages: the caller guarantees that no older message follows.
 
         A fragment without sources, or one that has ended, is left as it is. Called between batches.
         """

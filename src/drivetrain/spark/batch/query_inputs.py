@@ -2,7 +2,7 @@
 
 Spark identifies inputs by their place in the plan, Drivetrain by their ids; this module translates.
 
-Called by `query`, and by other modules through it.
+Called by `fragment_query`, and by other modules through it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Problem: Spark's progress counts rows of its inputs, including punctuations, row
 rows that mark an end; and it reports a batch a moment after the batch. Spark does not know what waits in
 channels, nor how far the clock is behind the messages that were read.
 
-Design: each of Spark's reports is taken once; `channel_watch` looks at channels. Other parts add what
+Design: each of Spark's reports is taken once; `backlog` looks at channels. Other parts add what
 only they know of a channel (unacknowledged messages, losses) by `notes`.
 
 Invariants:
@@ -12,7 +12,7 @@ Invariants:
 1. Every batch is counted once.
 2. A message is a row from a source or a producer; no other rows are counted.
 
-Called by `query`, from the polling thread.
+Called by `fragment_query`, from the polling thread.
 """
 
 from __future__ import annotations

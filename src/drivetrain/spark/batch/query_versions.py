@@ -82,7 +82,7 @@ class QueryVersions:
         return None
 
     def newest_since(self) -> Since | None:
-        """What the newest batch ran with, as it is noted; None: nothing is. Raises InputError."""
+        """The versions of the newest batch as recorded, or None. Raises InputError."""
         return self._record.newest_since()
 
     def note_next(self, batch_id: int) -> None:
@@ -90,7 +90,7 @@ class QueryVersions:
         self._record.note(batch_id, self.wanted.number, self.wanted.before)
 
     def began(self, number: int) -> int | None:
-        """The first batch that began with a version since it was last asked for; None: none yet."""
+        """The first batch that began with a version since the last call, or None."""
         return self._began.get(number)
 
     def can_still_run(self, number: int, last: int) -> bool:

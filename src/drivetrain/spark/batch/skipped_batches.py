@@ -17,7 +17,7 @@ Invariants:
 1. A batch that may have written anything to an output never runs for outputs again.
 2. A batch that is left out is counted once.
 
-Called by `query`; batches are left out only in applications that run at most once.
+Called by `micro_batch_query`; batches are left out only in applications that run at most once.
 """
 
 from __future__ import annotations

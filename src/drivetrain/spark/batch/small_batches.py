@@ -18,7 +18,7 @@ Invariants:
 2. No partition delivers more than the limit, unless rows shrink by orders of magnitude on the way.
 3. With a table or without, observations are of all rows of the batch.
 
-Called by sinks that write from the driver, and by the writer of channels; `query` sets the input's size.
+Called by sinks that write from the driver, and by the writer of channels; `pipeline` sets the input's size.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Problem and design: see `query_engine`. This module has the calls that are specific to Spark.
 
-Called by `execution`; `realtime_query` wraps the query that it starts itself.
+Called by `spark.run.host`; `realtime_query` wraps the query that it starts itself.
 """
 
 from __future__ import annotations

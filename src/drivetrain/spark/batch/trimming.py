@@ -9,7 +9,7 @@ has it repaired.
 Invariants: those of `core.channel.channel_log` on trimming. What if we die here: trimming runs again; it
 changes nothing that a crash would repeat.
 
-Called by `query`.
+Called by `micro_batch_query`.
 """
 
 from __future__ import annotations

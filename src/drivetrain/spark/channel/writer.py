@@ -14,7 +14,7 @@ Invariants:
 1. A partition without rows makes no file.
 2. Columns have the Arrow types that the channel reader will declare, so reading converts nothing.
 
-Called by: the engine, in `foreachBatch`, before `ChannelStore.append`.
+Called by `spark_branches`, before the entry is appended.
 """
 
 from __future__ import annotations

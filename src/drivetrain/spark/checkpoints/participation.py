@@ -35,7 +35,7 @@ Invariants:
 1. A snapshot is of one boundary: batch, channels, sources and sinks agree.
 2. Nothing is published before the coordinator has decided it.
 
-Called by `participation_thread`, `fragment_query` and `execution`; commands come from `book`.
+Called by `participation_thread`, `fragment_driver` and `execution`. Commands come from `participants`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Invariants:
 
 1. After `close` no step runs.
 
-Called by `execution`.
+Called by `spark.run.host`.
 """
 
 from __future__ import annotations

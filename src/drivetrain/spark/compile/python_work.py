@@ -1,18 +1,18 @@
 """How long Python code takes in Spark's workers: measured there, brought back without a job or a call.
 
-Problem: Spark says how long a job took, not how much of that was the user's Python. Its own metrics of Python
-are in the plan, and to read them takes many calls.
+Problem: Spark reports how long a job took, not how much of that was the user's Python. Its own metrics of
+Python are in the plan, and reading them takes many calls.
 
-Design: what is sent to the workers is wrapped. The wrapper reads a clock once for each Arrow batch that comes
-in and goes out, leaves out the time in which it waits for its input, and adds what is left to the accumulator
+Design: every function sent to the workers is wrapped. The wrapper reads a clock once for each Arrow batch
+that comes in and goes out, subtracts the time spent waiting for input, and adds the rest to the accumulator
 that the functions carry anyway (`user_counters`), once for each task.
 
 Invariants:
 
-1. The wrapper changes neither what comes out nor what is raised.
-2. What is measured of a task that fails is not counted.
+1. The wrapper changes neither results nor errors.
+2. Measurements of failed tasks are discarded.
 
-Called by `frame`, `tasks`, `keyed` and `persistent`; `user_counters` reads what was measured.
+Called by `frame`, `tasks`, `keyed` and `persistent`; `user_counters` reads the measurements.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ opens them. `connectors.registry` finds the connector of a declaration by its cl
 A connector that only reads leaves `sinks` empty and does not override `open_sink`; one that only writes does
 the opposite. Creating a connector opens nothing: each process creates it once.
 
-Called by `connectors.opening`.
+Called by `connectors.registry` and the connectors, which implement it.
 """
 
 from __future__ import annotations

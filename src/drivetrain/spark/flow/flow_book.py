@@ -16,7 +16,7 @@ Invariants:
 2. A waiting thread returns as soon as it is asked to give up.
 3. An end of a channel is that of the fragment's newest attempt: it is replaced when a query starts.
 
-Called by: `query` (both ends), `flow_actor` (messages and time).
+Called by: `query_flow` (both ends), `flow_actor` (messages and time).
 """
 
 from __future__ import annotations

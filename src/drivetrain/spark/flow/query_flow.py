@@ -13,7 +13,7 @@ Invariants:
    committed, which can be repaired; as `UntakenError` when a batch was committed without messages that it
    should have taken, which only the user can resolve.
 
-Called by `query`.
+Called by `fragment_query`.
 """
 
 from __future__ import annotations

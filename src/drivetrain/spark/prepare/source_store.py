@@ -21,7 +21,7 @@ Invariants:
 1. A replay begins at or before the first entry that can hold a message of T or later, or is refused.
 2. Deleted entries were read by every subscriber.
 
-Called by: `stored_sources` (index, start), `query` (trim).
+Called by: `stored_sources` (index, start), `spark.prepare.fragment` (trim).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Which windows of a fragment are whole that was added while the application ran.
+"""Finds the windows that a fragment added at run time has seen completely.
 
 Problem: a fragment that starts in the middle of a stream has only a part of the messages of the windows that
-have begun by then. Their results would be wrong, and look like others.
+have begun by then. Their results would be wrong, and nothing would show it.
 
 Design: a channel that was added notes the largest timestamp that its producer's messages may have had before
-(`runtime.channel.beginning`). A window that starts at or before it is not whole. Results of such windows are
-left out of what the fragment gives; they can be recognised by their timestamp, a window's last instant. Where
-a new fragment reads another new one, a window is not whole either if a window that is left out belongs to it.
+(`runtime.channel.beginning`). A window that starts at or before it is not whole. The fragment discards the
+results of such windows; their timestamp, a window's last instant, identifies them. Where a new fragment reads
+another new one, a window is not whole either if it contains a discarded one.
 
-Only tumbling and sliding windows are left out: a session's beginning is not in its result, and other state
-has no windows. Nothing is known of timestamps that are assigned after the channel.
+Only results of tumbling and sliding windows are discarded: a session's result does not contain its beginning,
+and other state has no windows. Timestamps that are assigned after the channel are unknown here.
 
 Called by `branch_frames` and `spark.run.fragment_changes`.
 """

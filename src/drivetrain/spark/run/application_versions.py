@@ -9,7 +9,7 @@ Design: a version is loaded once, from a given graph or from the code in the sta
 and tables that are the same with the version in force. Its channels must keep their schemas, because their
 readers are compiled for them.
 
-Called by `embedded`, which creates it, and by `execution`, `live_changes` and `spark.repair.recovery`.
+Called by `embedded`, which creates it, and by `execution` and `live_changes`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ApplicationVersions:
         return LoadedVersion(record, context, open_sinks(plan, own.rundir, own.config, known))
 
     def recorded(self, loaded: LoadedVersion, record: GraphVersion) -> LoadedVersion:
-        """A loaded version was recorded, and has its number now."""
+        """Assign its number to a loaded version that has just been recorded."""
         self._loaded[record.number] = dataclasses.replace(loaded, record=record)
         return self._loaded[record.number]
 
@@ -283,11 +283,11 @@ class ApplicationVersions:
                 version.context.schemas.setdefault(id, schema)
                 if carried is not None and schema != carried:
                     raise UserError(
-                        f"the messages of channel {id} would have other columns",
+                        f"the change alters the columns of channel {id}",
                         where=f"fragment {fragment.id}",
                         expected=carried.simpleString(),
                         got=schema.simpleString(),
-                        remedy="whoever reads the channel has compiled the columns that it had: stop the "
+                        remedy="its readers were compiled for the old columns: stop the "
                         "application and run it with this graph",
                     )
         return BranchSet(version.record.number, version.plan, fragment, branches)

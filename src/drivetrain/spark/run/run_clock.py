@@ -111,7 +111,7 @@ class RunClock:
         self._thread.tell(self._actor, ClockEvent(FragmentRestarted(fragment, attempt)))
 
     def stall(self, fragment: str) -> tuple[int, str | None]:
-        """For how many ms the fragment's clock has stalled, and what it waits for; (0, None): it moves."""
+        """How long the fragment's clock has stalled, in ms, and why; (0, None) while it moves."""
         stall, reported_s = self._stalls.get(fragment, (None, 0.0))
         if stall is None:
             return 0, None

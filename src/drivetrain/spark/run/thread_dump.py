@@ -6,7 +6,7 @@ Spark, is waiting.
 Design: Python's frames are read from the interpreter; Spark dumps the threads of its Java process. Functions
 that run in Spark's Python workers are in other processes; the thread of Spark that waits for them is seen.
 
-Called by `control_answers`.
+Called by `run_reporter`, whose answers include it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small application that uses what applications use, run so that Java writes an archive of its classes.
+"""A small application that exercises common features, so that Java can archive the classes it loads.
 
 Called by `spark.session.class_archive`, as a program: its arguments are the archive's path and a scratch
 directory.

@@ -39,7 +39,7 @@ def refuse_withdrawn(waiting: Set[str], sinks: Mapping[str, object]) -> None:
     found = sorted(waiting & sinks.keys())
     if found:
         raise UserError(
-            "what a version that was rolled back gave to a sink is being removed",
+            "the output of a rolled-back version is still being removed from this sink",
             where=", ".join(found),
             remedy="try again in a moment",
         )

@@ -1,7 +1,7 @@
-"""Has the executors of an application compile a change, before anything of it takes effect.
+"""Asks the executors of an application to compile a change before it takes effect.
 
-Problem: the new code comes from a client by way of the masters; it must compile behind the running queries,
-and those are spread over several executors, any of which may die or lose a fragment meanwhile.
+Problem: the new code comes from a client by way of the masters. It must compile with the running queries,
+which are spread over several executors, and any of these may die or lose a fragment meanwhile.
 
 Design: this process fetches the archive, as a worker does for an application that it starts, and writes it
 into the state directory, which all executors reach. The first executor makes the graph of it, in a process of
@@ -11,7 +11,7 @@ changed fragment compiles that, too. If one of them refuses, or is lost, the cha
 Invariants:
 
 1. Every changed fragment that runs was compiled by the executor that runs it.
-2. Whatever is wrong is raised, and nothing but files of the proposal was written.
+2. On failure it raises, and only the proposal's own files have been written.
 
 Called by `application_changes`. Imports neither pyspark nor pyarrow.
 """
