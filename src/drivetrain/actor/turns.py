@@ -219,7 +219,7 @@ class ActorCell(Cell):
         try:
             return self._run(hook())
         except _FAILURES:
-            _log.exception("%s failed in its last hook; it goes on %s", self.path, self.phase.value)
+            _log.exception("%s failed in its last hook; it continues %s", self.path, self.phase.value)
             return True
 
 

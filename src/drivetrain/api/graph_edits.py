@@ -29,7 +29,7 @@ Attach: TypeAlias = Callable[..., Any]
 
 
 def attached(graph: Graph, to: str, attach: Attach) -> Graph:
-    """The graph with what `attach` adds behind processor `to`.
+    """The graph with what `attach` adds after processor `to`.
 
     Raises UserError for an unknown processor, a sink, or when nothing is added, and what `attach` raises.
 
@@ -58,7 +58,7 @@ def attached(graph: Graph, to: str, attach: Attach) -> Graph:
 
 
 def removed(graph: Graph, id: str) -> Graph:
-    """The graph without processor `id`, what hangs behind it, and what leads nowhere without these.
+    """The graph without processor `id`, everything that reads from it, and what then leads nowhere.
 
     Raises UserError for an unknown processor, and when no sink would be left.
 

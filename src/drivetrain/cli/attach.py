@@ -1,4 +1,4 @@
-"""`drivetrain attach`: adds processors behind one of an application that runs here.
+"""`drivetrain attach`: adds processors after one of an application that runs here.
 
 Called by `cli.main`. Needs no Java.
 """
@@ -39,7 +39,7 @@ def attach_command(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add processors to an application that runs here, behind PROCESSOR, as the function in FILE says."""
+    """Add the processors of the function in FILE to an application that runs here, after PROCESSOR."""
     config = load_config(config_file, parse_sets(sets, state_dir))
     manner = Manner(yes, dry_run, timeout, as_json)
     perform_edit(app, lambda graph: attached(graph, to, load_function(file, "attach")), config, manner)

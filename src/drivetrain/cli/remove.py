@@ -1,4 +1,5 @@
-"""`drivetrain remove`: removes a processor of an application that runs here, and what hangs behind it.
+"""`drivetrain remove`: removes a processor of an application that runs here, and everything that reads from
+it.
 
 Called by `cli.main`. Needs no Java.
 """

@@ -87,7 +87,7 @@ def versions_command(
             console.print(f"version {number}: {in_words(one.stages)}")
         if one.is_in_force and one.trial is Trial.INTERRUPTED:
             console.print(
-                f"the run ended during the trial of version {number}, which is in force; the trial goes on "
+                f"the run ended during the trial of version {number}, which is in force; the trial continues "
                 "when the application runs again with the same graph, and another graph replaces the version"
             )
 

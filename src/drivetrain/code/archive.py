@@ -149,7 +149,7 @@ def unpack_upload(file: Path, target: Path, *, largest_bytes: int = LARGEST_BYTE
                 left -= _write_member(archive, info, target, left)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
         # The last two: it is encrypted, or compressed in a way that Python does not know.
-        raise ArchiveError("the zip cannot be unpacked", got=str(error), remedy="make it anew") from error
+        raise ArchiveError("the zip cannot be unpacked", got=str(error), remedy="create it again") from error
     except BadArchiveError as error:
         raise ArchiveError(error.what, expected=f"at most {largest_bytes} bytes") from error
 

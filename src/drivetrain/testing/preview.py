@@ -5,7 +5,7 @@ filter, a join, a window. A run would write sinks, keep state and take all of th
 
 Design: two runs, both in a directory in memory that is deleted. The first has nothing but the sources that
 lead to the stream, takes one small batch of each, and stops. The second (`scripted_run`) has those
-messages as its input, ends it so that windows fire, and nothing behind the stream. So every connector and
+messages as its input, ends it so that windows fire, and nothing after the stream. So every connector and
 every operator is the real one, and no sink of the application is part of either.
 
 Invariants:
@@ -141,7 +141,7 @@ def preview(
 
 
 def leading_to(graph: Graph, id: str) -> Graph:
-    """The part of a graph that leads to a processor, with nothing behind it."""
+    """The part of a graph that leads to a processor, with nothing after it."""
     wanted: set[str] = set()
     stack = [id]
     while stack:

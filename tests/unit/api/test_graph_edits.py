@@ -80,7 +80,7 @@ def test_a_replacement_keeps_the_name_and_the_readers() -> None:
 
 
 def test_what_cannot_replace_says_why() -> None:
-    with pytest.raises(UserError, match="reads nothing"):
+    with pytest.raises(UserError, match="cannot be replaced"):
         replaced(shop(), "read", lambda stream: stream)
     with pytest.raises(UserError, match="returns no stream"):
         replaced(shop(), "big", lambda read: read)

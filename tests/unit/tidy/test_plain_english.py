@@ -22,8 +22,6 @@ from drivetrain.cli.main import app as command_line
 from drivetrain.config import ALL_KEYS
 
 BANNED = {
-    r"\b(?:go|goes) on where\b": "continue(s) where",
-    r"\b(?:go|goes) on (?:behind|without)\b": "continue(s) after, keep(s) running without",
     r"\b(?:is|are) made again\b": "is repaired; is computed again",
     r"\b(?:can be|cannot be|is|are) told\b": "is announced, is reported, can be distinguished",
     r"\b(?:of now|of then)\b": "current; of that time",
@@ -41,6 +39,10 @@ BANNED = {
     r"\bnever to both\b": "either ... or",
     r"\bwritten out\b": "a literal secret",
     r"\bbehind (?:the|a) (?:channel|fragment|operator|barrier|union|savepoint)\b": "after the ...",
+    r"\bbehind (?:the (?:state|sources|trunk)|sources|processors|tumbling|other|one|it)\b": "after the ...",
+    r"\b(?:go|goes|going|went) on\b(?! top)": "continue(s), keep(s) running",
+    r"\bthat (?:go|goes)(?= (?:away|with it)\b|[.,:;)])": "that is removed",
+    r"\banew\b": "again",
     r"\bset aside\b": "put into the dead letters",
     r"(?:^|[.:;] )(?:Who|Whoever) [a-z]+s\b": "a noun: the reader, a process that ...",
 }
@@ -52,9 +54,7 @@ BANNED_IN_CODE = {
     r"\bhears? of\b": "receives, learns of",
     r"\b(?:is|are|was|were|has|have|as) said\b": "sent, reported, recorded, stated",
     r"\bsays (?:true|false|True|False)\b": "is true, returns True",
-    r"\b(?:go|goes|going) on\b(?! top)": "continue(s), keep(s) running",
     r"\bmade (?:again|anew)\b": "repaired, created again",
-    r"\banew\b": "again",
     r"\b(?:anybody|everybody)\b": "the process or user that is meant",
     r"\bin the making\b": "under construction",
     r"\bat the door\b": "immediately, on arrival",
@@ -86,6 +86,7 @@ NOT_CLEAN_YET: tuple[str, ...] = ()
 
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "docs" / "architecture.md",
     ROOT / "docs" / "glossary.md",
     ROOT / "docs" / "security.md",

@@ -219,7 +219,7 @@ class Association:
             raise HandshakeError(f"{dialer} is an earlier life of that system", reason="stale")
         me = self._remote.system.address
         if self.state is State.DIALING and _order(me) < _order(dialer):
-            raise HandshakeError("both sides dial, and the other goes on", reason="crossed")
+            raise HandshakeError("both sides dial, and the other connection is kept", reason="crossed")
         return self.session.number if dialer == self.session.peer else 0
 
     # ---- the link

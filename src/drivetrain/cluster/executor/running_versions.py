@@ -1,19 +1,19 @@
-"""The versions of the application's graph in one executor: checked, put in force, and run by its attempts.
+"""Checks versions of the graph in one executor, puts them in force, and has its attempts run them.
 
 Problem: a change concerns several executors, each of which runs some of the fragments, and any of which may
-be replaced in the middle. A message about a version may be lost, or come late.
+be replaced in the middle. A message about a version may be lost or late.
 
 Design: the files in the state directory decide which version is in force, and whether it is on trial; no
-message repeats it. `look_again` makes every attempt read them: an attempt that starts does that first, and
-one that runs has its query go over between two batches (`spark.run.fragment_versions`).
-What an attempt has seen, and done with it, is sent to the application master, which decides how a trial ends.
-An attempt that fails by a version on trial stays, and waits for that decision.
+message repeats this. `look_again` makes every attempt read them: a new attempt does that first, and a running
+one switches its query between two batches (`spark.run.fragment_versions`). Attempts report what they have
+read and done to the application master, which decides how a trial ends. An attempt that fails because of a
+version on trial waits for that decision.
 
 Invariants:
 
 1. No attempt begins a batch with a version that it has not read to be in force.
-2. A fragment that a change does not touch keeps the branches that it has.
-3. An attempt goes back only from a version whose rollback is recorded.
+2. A fragment that a change does not affect keeps its branches.
+3. An attempt leaves a version on trial only after its rollback is recorded.
 
 Called by `spark_work`, and by `fragment_attempt` for each attempt.
 """
@@ -53,14 +53,14 @@ _LONGEST_REASON: Final = 8_000
 
 
 class RunningVersions:
-    """What the attempts of one executor share; `compiling` is held while something is compiled."""
+    """The state that the attempts of one executor share; `compiling` is held during a compilation."""
 
     def __init__(self, versions: ApplicationVersions, compiling: threading.Lock) -> None:
         self.versions: Final = versions
         self.stored: Final = versions.rundir.versions
         self.compiling: Final = compiling
         self.mark = 0
-        """Changes when attempts are to look at the state directory again."""
+        """Changes when attempts must read the state directory again."""
         self._proposal: Proposal | None = None
 
     @property
@@ -69,7 +69,7 @@ class RunningVersions:
         return self.versions.in_force.plan
 
     def look_again(self) -> None:
-        """Have every attempt look which version is in force. From any thread."""
+        """Have every attempt read which version is in force. From any thread."""
         self.mark += 1
 
     def check(
@@ -83,7 +83,7 @@ class RunningVersions:
     ) -> Proposal:
         """Check a proposed version, and compile it for the fragments of `drivers`; nothing changes.
 
-        Raises what is wrong with it, as `LiveChanges.propose`.
+        Raises the errors of `LiveChanges.propose`.
         """
         with self.compiling:
             self.put_in_force()
@@ -111,7 +111,7 @@ class RunningVersions:
             )
 
     def put_in_force(self) -> GraphVersion:
-        """Have what is compiled from now on be of the version in force; `compiling` is held.
+        """Compile the version in force from now on; `compiling` is held.
 
         Raises InputError when the version cannot be read or loaded.
         """
@@ -129,7 +129,7 @@ class RunningVersions:
         return record.number == proposed.number and record.is_same_graph(proposed)
 
     def branches(self, number: int, query: MicroBatchQuery, at_hand: BranchSet | None) -> BranchSet:
-        """A version's branches for a query: at hand, compiled for the proposal, or compiled now."""
+        """A version's branches for a query: cached, compiled for the proposal, or compiled now."""
         version, proposal = self.versions.of_number(number), self._proposal
         if at_hand is None and proposal is not None and proposal.loaded.context is version.context:
             at_hand = proposal.sets.get(query.fragment.id)
@@ -150,7 +150,7 @@ class AttemptVersions:
         self._failed: tuple[int, str] | None = None  # the version that has failed, and why
 
     def look(self) -> SeenVersion:
-        """Look after the version that the fragment runs: returns what there is to say of it."""
+        """Advance the fragment to the version in force; returns what to report."""
         now = (self._shared.mark, self._driver.query)
         if now != self._looked and not self._driver.is_recovering:
             try:
@@ -184,7 +184,7 @@ class AttemptVersions:
         return self._driver.fragment in touched(self._shared.versions.of_number(runs).record, record)
 
     def seen(self) -> SeenVersion:
-        """What there is to say of the version that the fragment runs."""
+        """What to report of the version that the fragment runs."""
         began, has_committed = None, False
         first = first_batch(self._driver, self._number)
         if first is not None:
@@ -199,9 +199,9 @@ class AttemptVersions:
     # -- failures ----------------------------------------------------------------------------------------
 
     def is_by_trial(self, error: Exception) -> bool:
-        """Whether the fragment has failed by a version that is on trial, or that was rolled back.
+        """Whether the fragment failed because of a version that is on trial or was rolled back.
 
-        The fragment then waits while `is_undecided`, and afterwards goes back if it `was_rolled_back`.
+        The fragment then waits while `is_undecided`, and afterwards switches back if it `was_rolled_back`.
         """
         versions = self._driver.query.versions
         if versions is None or isinstance(error, RestoreNeededError):
@@ -233,7 +233,7 @@ class AttemptVersions:
         return self._number == self._failed[0] and self._is_trial
 
     def was_rolled_back(self) -> bool:
-        """Whether the version that has failed was rolled back; then what is compiled is of the one before."""
+        """Whether the failed version was rolled back; the previous version is compiled from then on."""
         assert self._failed is not None
         number, self._failed = self._failed[0], None
         self._looked = None

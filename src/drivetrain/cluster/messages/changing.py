@@ -99,7 +99,7 @@ class Versions(Message, frozen=True, tag="cluster.versions"):
 
 
 class CheckVersion(Message, frozen=True, tag="cluster.check-version"):
-    """Compile the proposed version `id` behind the fragments that run here, and check it; nothing changes.
+    """Compile the proposed version `id` for the fragments that run here, and check it; nothing changes.
 
     Without `number`, the state directory has the archive of the proposal, or, from another executor, its
     graph; `number` is the version to go back to. `against` is the version in force. Asked; answered with

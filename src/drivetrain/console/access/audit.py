@@ -5,7 +5,7 @@ Problem: when something was killed, one wants to know by whom, from where, and w
 Design: a line of JSON in the file `audit.log` in the directory of the console, and in its log. It is written
 before the write is done, so there is none without a line; what could not be noted is refused. Text of users
 is JSON, so a name cannot begin a line of its own. The file grows by a line for each write; at `LARGEST_BYTES`
-it becomes `audit.log.1`, and the one before that goes.
+it becomes `audit.log.1`, and the previous `audit.log.1` is deleted.
 
 Called by `console.services`, which endpoints use.
 """

@@ -1,9 +1,9 @@
 """The history of a change: which stages it went through, when, and how long each took.
 
-Design: a stage is noted when it is reached. It took the time since the stage before it, whichever fragment
-that was of; the last one took as long as the change lasts after it, so it has no duration of its own.
+Design: a stage is recorded when it is reached. Its duration is the time since the stage before it, of any
+fragment.
 
-Called by `runtime.graph_versions`, which keeps them, `spark.run.live_changes`, which notes them, and by
+Called by `runtime.graph_versions`, which keeps them, `spark.run.live_changes`, which records them, and by
 `runtime.known_versions` and `core.change.change_state`, which show them.
 """
 
@@ -18,13 +18,13 @@ from drivetrain.core.figures import show_span
 
 
 class Reached(StrEnum):
-    """What a change has reached; a stage with which it ends is the text of its outcome."""
+    """A stage of a change; its last stage is the text of its outcome."""
 
     PROPOSED = "proposed"
     COMPILED = "compiled"
     IN_FORCE = "in force"
     RESUMED = "resumed"
-    """Another process has found it on trial."""
+    """Another process has resumed the trial."""
     BEGUN = "begun"
     """A fragment has begun its first batch with the version."""
     SHOWN = "committed"

@@ -20,7 +20,7 @@ class ChangeUnderwayError(UserError):
 
 
 class RolledBackError(UserError):
-    """The new version has failed, and the application went back to the one before."""
+    """The new version has failed, and the application has rolled back."""
 
     code = "rolled-back"
     exit_code = 3
@@ -28,12 +28,12 @@ class RolledBackError(UserError):
 
 
 class ChangeState(msgspec.Struct, frozen=True):
-    """The version in force, and the change that is under way or was the last of this run.
+    """The version in force, and the current or last change of this run.
 
-    `stage` is how far the change is, `outcome` how it has ended; `awaited` are the fragments whose first
-    batch with the version is waited for; `fragment` and `why` say what made it go back. `at_ms` is the time
-    of the messages at which the version before hands over, `both` are the fragments that run both versions
-    until then, and `clock_ms` is their smallest clock. `stages` is the change's history.
+    `stage` is the stage of the change, `outcome` how it has ended; `awaited` are the fragments that still owe
+    their first batch with the version; `fragment` and `why` give the reason of a rollback. `at_ms` is the
+    time of the messages at which the previous version hands over, `both` are the fragments that run both
+    versions until then, and `clock_ms` is their smallest clock. `stages` is the change's history.
     """
 
     version: int
@@ -51,7 +51,7 @@ class ChangeState(msgspec.Struct, frozen=True):
 
     @property
     def handing_over(self) -> str | None:
-        """How far a handover is, in words; None without one."""
+        """The progress of a handover, in words; None without one."""
         if self.at_ms is None or not self.both:
             return None
         clock = "not known yet" if self.clock_ms is None else f"at {moment_text(self.clock_ms)}"
@@ -70,7 +70,7 @@ def underway(state: ChangeState) -> ChangeUnderwayError:
 
 
 def not_kept(number: int, application: str) -> UserError:
-    """The error of going back to a version whose code is not in the state directory."""
+    """The error of a rollback to a version whose code is not in the state directory."""
     return UserError(
         f"the code of version {number} was not kept",
         where=application,

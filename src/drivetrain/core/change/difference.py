@@ -14,13 +14,13 @@ a checkpoint depends only on its being there.
 | swapped | it continues with its new definition, from the next batch on; its state, if it has any, stays |
 | started | it is new, and gets messages from the next batch on; with others, in a fragment of its own |
 | stopped | it is no longer in the graph; what it has written stays |
-| drained | its fragment goes: it processes what it has, then its state goes; what it has written stays |
+| drained | its fragment is removed after it has processed its input; what it has written stays |
 | after a stop | it continues with its new definition when the application was stopped and is run again |
 | refused | it does not fit the existing state |
 
-A running application takes the first five between two batches. A fragment starts or goes only while the
-application runs: `Change.fragment` names it. A trunk is compiled into the running query, so
-new code in it has to wait for the next one.
+A running application takes the first five between two batches. A fragment is added or removed only while the
+application runs: `Change.fragment` names it. A trunk is compiled into the running query, so new code in it
+has to wait for the next one.
 
 Invariants:
 
@@ -56,9 +56,9 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to processor `id`, and why; `before` and `after` describe it (None: it is not there).
+    """What happens to processor `id`, and why; `before` and `after` describe it (None if it is missing).
 
-    `fragment` is the fragment that starts or goes with it.
+    `fragment` is the fragment that is added or removed with it.
     """
 
     id: str
@@ -82,12 +82,12 @@ class Difference:
 
     @property
     def after_stop(self) -> tuple[Change, ...]:
-        """The changes that the state allows, and that a running application cannot take."""
+        """The changes that the state allows but a running application cannot take."""
         return tuple(change for change in self.changes if change.fate is Fate.AFTER_STOP)
 
     @property
     def while_it_runs(self) -> tuple[Change, ...]:
-        """The changes that only a running application can take: fragments that start or go."""
+        """The changes that only a running application can take: added and removed fragments."""
         return tuple(change for change in self.changes if change.fragment is not None)
 
     @property
@@ -106,16 +106,15 @@ def difference(
 ) -> Difference:
     """What happens to each processor when the application continues as `new` with the state of `old`.
 
-    `has_checkpoints`: the application that runs makes checkpoints, with which sinks publish. `discards`: a
-    fragment that goes is not to process what it has. `in_cluster`: a cluster runs the application.
+    `has_checkpoints`: the running application makes checkpoints, with which sinks publish. `discards`: a
+    removed fragment does not process the rest of its input. `in_cluster`: a cluster runs the application.
     """
     moves = refused_moves(old, new, has_checkpoints=has_checkpoints, discards=discards, in_cluster=in_cluster)
     return Difference(tuple(_changes(old, new, has_checkpoints, discards, moves)))
 
 
 def touched(old: GraphVersion, new: GraphVersion) -> frozenset[str]:
-    """The fragments of both versions in which something differs, or in a table that they read, or who reads
-    from them."""
+    """The fragments of both versions that differ, also in a table that they read or in their readers."""
     both = old.fragments.keys() & new.fragments.keys()
     read_before, read_now = _readers(old), _readers(new)
     return frozenset(
@@ -164,7 +163,7 @@ def _changes(
 
 
 def _own_fragment(old: GraphVersion, new: GraphVersion, id: str) -> str | None:
-    """The fragment that starts or goes with a processor, if one does."""
+    """The fragment that is added or removed with a processor, if any."""
     here, there = (new, old) if id in new.processors else (old, new)
     fragment = here.fragment_of(id)
     return None if fragment in there.fragments else fragment
@@ -229,7 +228,7 @@ def _is_same(before: ProcessorRecord, after: ProcessorRecord | None) -> bool:
 
 
 def _definition(record: ProcessorRecord) -> tuple[object, ...]:
-    """All of a processor but the line in which it was written."""
+    """A processor without the line in which it was written."""
     return record.kind, record.described, record.fingerprint, record.inputs
 
 
@@ -285,7 +284,7 @@ def _culprits(
 
 
 def _why_apart(new: GraphVersion, id: str) -> str:
-    """What separates a processor from the state that was made with it, if another reader does."""
+    """The reason why another reader separates a processor from its state, if one does."""
     if id not in new.processors or new.fragment_of(id) is None:
         return ""
     return ", in one query: another processor that keeps state needs a source of its own"

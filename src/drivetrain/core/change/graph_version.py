@@ -1,4 +1,4 @@
-"""One version of an application's graph, as it is recorded where the application has its state.
+"""One version of an application's graph, as recorded in the state directory.
 
 Problem: whether a changed application can continue with its existing state depends on the graph that wrote
 that state. That graph was Python code, which is gone by then.
@@ -59,8 +59,8 @@ class GraphVersion(msgspec.Struct, frozen=True):
     `number` counts from 1 (0: not recorded yet), `made_at_ms` is when it was recorded, in ms since 1970,
     `made_by` is the user, `made_how` is how it came into force, and `follows` is the version that was in
     force before it (0: none). `exactly_once` are the sinks that publish with checkpoints, if there are any.
-    `new_sinks` are those that no version before had, of a version that came while the application ran.
-    `discards`: fragments of the version before that it lacks do not process what they have. `schemas` are
+    `new_sinks` are those that no earlier version had, if it came while the application ran. `discards`:
+    fragments of the previous version that it lacks do not process the rest of their input. `schemas` are
     Spark's, as JSON, of the channels that these read. At `at_ms`, a time of the messages, the version that it
     follows hands over to it (None: with the next batch).
     """
@@ -144,7 +144,7 @@ def state_shape(plan: Plan) -> dict[str, list[str]]:
 
 
 def version_of(plan: Plan, fingerprint: Callable[[Operation], str]) -> GraphVersion:
-    """The version that a plan is, not numbered yet."""
+    """The version that a plan describes, without a number yet."""
     return GraphVersion(
         plan.application,
         {

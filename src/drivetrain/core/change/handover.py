@@ -1,13 +1,13 @@
 """The handover of messages from one version to the next, at a time T of the messages.
 
-Problem: a change may take effect at a time of the messages, and not at the next batch. Messages come in any
-order within the declared disorder, so for a while a fragment gets messages from both sides of T. Each
-fragment is at another place in time, and the process may be killed between any two steps.
+Problem: a change may take effect at a time of the messages rather than with the next batch. Messages come in
+any order within the declared disorder, so for a while a fragment gets messages from both sides of T.
+Fragments reach T at different moments, and the process may be killed between any two steps.
 
-Design: the version of the change is recorded with T while no touched fragment runs a batch. From its next
-batch on, a touched fragment runs both versions: the old one with the messages before T, the new one with the
-others. Once the clock of its newest committed batch has reached T, no message before T is expected any more,
-and the fragment runs the new version alone. The handover is over when every touched fragment does.
+Design: the version of the change is recorded with T while no affected fragment runs a batch. From its next
+batch on, an affected fragment runs both versions: the old one with the messages before T, the new one with
+the others. Once the clock of its newest committed batch has reached T, no message before T is expected any
+more, and the fragment runs the new version alone. The handover is over when every affected fragment does.
 
 | stage of a fragment | event | effects | next stage |
 |---|---|---|---|
@@ -16,15 +16,15 @@ and the fragment runs the new version alone. The handover is over when every tou
 | both | `Committed` with messages of the new version | `Prove` | both |
 | both | `Ended` | `Prove` | alone |
 
-`TellOver` comes with the last fragment that gets to "alone". `Prove` means that the fragment has shown that
-the new version works, or that it has nothing to show: the trial of the change waits for that.
+`TellOver` comes with the last fragment that reaches "alone". `Prove` means that the fragment has shown that
+the new version works, or cannot show it any more: the trial of the change waits for that.
 
 Invariants:
 
 1. A fragment runs alone only if its clock has reached T, or it has ended, or it ran alone before.
 2. A fragment that runs alone never runs both again.
-3. Each fragment proves the change at most once, and does before it runs alone.
-4. The handover is over exactly when every touched fragment runs alone.
+3. Each fragment proves the change at most once, and before it runs alone.
+4. The handover is over exactly when every affected fragment runs alone.
 
 Called by `spark.run.handovers`, and for `time_given` by the command `update` and by `running_application`.
 """
@@ -78,8 +78,8 @@ class HandoverBegun:
 
 @dataclass(frozen=True)
 class Committed:
-    """How far a fragment is with its newest committed batch: its clock, and whether the new version got a
-    message in a batch up to that one."""
+    """The progress of a fragment with its newest committed batch: its clock, and whether the new version got
+    a message in a batch up to that one."""
 
     fragment: str
     clock_ms: int | None
@@ -88,7 +88,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Ended:
-    """A fragment has come to the end of its input."""
+    """A fragment has read all its input."""
 
     fragment: str
 
@@ -114,7 +114,7 @@ class RunAlone:
 
 @dataclass(frozen=True)
 class Prove:
-    """For the trial of the change, a fragment has shown what there is to show."""
+    """A fragment has proved the change, for its trial."""
 
     fragment: str
 
@@ -154,13 +154,13 @@ class HandoverStages:
         return tuple(sorted(self._both))
 
     def step(self, event: Event) -> list[Effect]:
-        """Take an event; the effects are to be done in order. Raises InternalError if it is illegal."""
+        """Take an event; returns its effects, in order. Raises InternalError if it is illegal."""
         effects = self._begun(event) if isinstance(event, HandoverBegun) else self._progressed(event)
         self.check()
         return effects
 
     def withdraw(self) -> None:
-        """Another version takes the place of both: there is nothing to hand over any more."""
+        """Another version replaces both: the handover ends."""
         self.handover = None
         self._both, self._proven, self._reached = set(), set(), set()
 
@@ -174,7 +174,7 @@ class HandoverStages:
         if not self._both <= touched or not self._proven <= touched:
             raise InternalError(f"fragments that it does not touch take part in a handover: {self._both}")
         if not self._both:
-            raise InternalError("a handover goes on though every fragment runs the new version alone")
+            raise InternalError("a handover continues though every fragment runs the new version alone")
         if not (alone := touched - self._both) <= self._reached:
             raise InternalError(f"the old version has ended too early in one of {', '.join(sorted(alone))}")
         if not alone <= self._proven:

@@ -1,14 +1,14 @@
-"""Where a fragment divides its messages by time when a version hands over at a time T, and which times work.
+"""Where a fragment divides its messages when a version hands over at a time T, and which times are valid.
 
 Problem: messages before T are for the old version and the others for the new one. That is exact only if every
 message has one time where the versions differ, if both versions give it that time, and if nothing of T or
 later was processed before. A result of a window has one time, but stands for all messages of its window.
 
 Design: messages are divided where they get their event time: at the root of the branches if they arrive with
-it, and behind the processors `event_time` of the branches if they do not. What comes before that place runs
+it, and after the processors `event_time` of the branches if they do not. Everything before that place runs
 once, for both versions, and must not differ.
 
-| messages of the branches | time of a message | which T works |
+| messages of the branches | time of a message | valid T |
 |---|---|---|
 | from sources | its event time | any after the newest message so far |
 | results of tumbling windows | the window's last millisecond | a boundary of the windows after the clock |
@@ -48,7 +48,7 @@ class HandoverError(UserError):
 
 @dataclass(frozen=True)
 class Places:
-    """Where messages are divided: behind the processors `at`. `shared` are the branches' processors that run
+    """Where messages are divided: after the processors `at`. `shared` are the branches' processors that run
     once for both versions: those of `at`, and what comes before them or reads messages without time."""
 
     at: frozenset[str]
@@ -80,8 +80,8 @@ def places(plan: Plan, fragment: Fragment) -> Places:
 def require_same_places(old: Plan, new: Plan, versions: tuple[GraphVersion, GraphVersion], id: str) -> Places:
     """Where fragment `id` of both versions divides its messages.
 
-    Raises HandoverError if something that both versions share differs, and for a sink that both have and
-    that differs: it would have to write in two ways in one batch.
+    Raises HandoverError if a shared processor differs, or a sink of both versions: it would have to write in
+    two ways in one batch.
     """
     before, after = (next(f for f in plan.fragments if f.id == id) for plan in (old, new))
     found, of_old = places(new, after), places(old, before)
@@ -111,7 +111,7 @@ def require_same_places(old: Plan, new: Plan, versions: tuple[GraphVersion, Grap
 def window_sizes(plan: Plan, fragment: Fragment) -> frozenset[int]:
     """The sizes in ms of the windows whose results reach the branches of a fragment without other state.
 
-    Raises HandoverError if results of something else do, whose time T could cut in two.
+    Raises HandoverError if results of another operation do, which T could cut in two.
     """
     sizes: set[int] = set()
     stack = list(_roots(plan, fragment))
@@ -142,7 +142,7 @@ def _size_of(node: Node) -> int:
 
 
 def earliest_ms(newest_ms: int | None, sizes: Iterable[int]) -> int:
-    """The first time that works after the newest processed message; raises HandoverError if there is none.
+    """The first valid time after the newest processed message; raises HandoverError if there is none.
 
     >>> earliest_ms(5_000, ()), earliest_ms(5_000, (2_000, 3_000))
     (5001, 6000)
@@ -157,7 +157,7 @@ def earliest_ms(newest_ms: int | None, sizes: Iterable[int]) -> int:
 
 
 def require_time(at_ms: int, newest_ms: int | None, sizes: Iterable[int]) -> None:
-    """Raise HandoverError unless a change can take effect at a time, with the next times that can be used."""
+    """Raise HandoverError, with the next valid times, unless a change can take effect at a time."""
     sizes = sorted(sizes)
     if not NO_CLOCK_MS < at_ms < FINAL_CLOCK_MS:
         raise HandoverError(

@@ -1,14 +1,14 @@
 """How fragments leave a running application: the stages of each, and their order.
 
-Problem: a version in force lacks a fragment that runs. What the fragment has read and what waits in its
-channels has to be processed, its windows have to fire, and then the fragment, its channels and its state
-have to go. The process may be killed between any two of these steps, and a channel must not be ended, or
-deleted, while its producer may still write to it.
+Problem: a version in force lacks a fragment that runs. The messages that the fragment has read, and those in
+its channels, have to be processed, its windows have to fire, and then the fragment, its channels and its
+state have to be deleted. The process may be killed between any two of these steps, and a channel must not be
+ended, or deleted, while its producer may still write to it.
 
-Design: a fragment stays as it is until its producers have gone over to a version without it. Then its
-channels end: it reads them to the end and finishes, as at the end of a bounded input, which fires its
-windows. Once it has finished, a durable step says that it is only to be deleted; another one that it is
-gone. A fragment that is discarded is stopped and deleted instead.
+Design: a fragment keeps running until its producers have switched to a version without it. Then its channels
+end: it reads them to the end and finishes, as at the end of a bounded input, which fires its windows. Once it
+has finished, a durable step marks it for deletion, and another one records that it is gone. A discarded
+fragment is stopped and deleted instead.
 
 | stage | event | effects | next stage |
 |---|---|---|---|
@@ -16,12 +16,12 @@ gone. A fragment that is discarded is stopped and deleted instead.
 | held | `went_over`, is discarded | `NoteFinished`, `Delete` | gone |
 | draining | `finished` | `NoteFinished`, `Delete` | gone |
 
-A fragment that was noted as finished by an earlier process is deleted before anything runs.
+A fragment that an earlier process marked for deletion is deleted before anything runs.
 
 Invariants, checked by `check`:
 
-1. Channels end, and are deleted, only after their producers have gone over.
-2. State is deleted only after it is noted that the fragment has finished.
+1. Channels end, and are deleted, only after their producers have switched.
+2. State is deleted only after the fragment is marked for deletion.
 3. A fragment is deleted only after those that leave with it and write what it reads.
 
 Called by `spark.run.fragment_changes`.
@@ -53,14 +53,14 @@ class EndChannels:
 
 @dataclass(frozen=True)
 class NoteFinished:
-    """Stop the fragment's query, and make durable that the fragment is only to be deleted."""
+    """Stop the fragment's query, and durably mark the fragment for deletion."""
 
     fragment: str
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete the fragment's state and the channels that it reads, then make durable that it is gone."""
+    """Delete the fragment's state and the channels that it reads, then record durably that it is gone."""
 
     fragment: str
 
@@ -95,7 +95,7 @@ class Leaving:
         return {id: leaving.stage for id, leaving in self._fragments.items()}
 
     def drains(self, fragment: str) -> bool:
-        """Whether a fragment that leaves processes what it has."""
+        """Whether a fragment that leaves processes the rest of its input."""
         return self._of(fragment).drains
 
     def add(self, fragment: str, upstreams: frozenset[str], *, drains: bool) -> None:
@@ -105,7 +105,7 @@ class Leaving:
         self._fragments[fragment] = _Leaving(upstreams, drains)
 
     def went_over(self, fragment: str) -> list[LeavingEffect]:
-        """The producers of a fragment write nothing to it any more; [] while others have to leave first."""
+        """The producers of a fragment have stopped writing to it; [] while others have to leave first."""
         leaving = self._of(fragment)
         if leaving.stage is not LeavingStage.HELD:
             raise InternalError(f"fragment {fragment} is {leaving.stage} already")
@@ -117,7 +117,7 @@ class Leaving:
         return [EndChannels(fragment)]
 
     def finished(self, fragment: str) -> list[LeavingEffect]:
-        """A fragment that drains has processed all that it had."""
+        """A draining fragment has processed all its input."""
         if self._of(fragment).stage is not LeavingStage.DRAINING:
             raise InternalError(f"fragment {fragment} has finished before its channels have ended")
         return self._leave(fragment)

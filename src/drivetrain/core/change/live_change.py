@@ -9,9 +9,9 @@ every touched fragment switches to it before its next batch. The change is on tr
 committed a batch with it. If one fails before that, a second durable step puts the old version in force
 again, and the fragments switch back. A process that starts during the trial resumes it.
 
-Fragments that only the new version has start when it is in force, and go when it is rolled back. Fragments
-that only the old version has run until the trial is over, because the application may go back to them; then
-they leave (`core.change.leaving`).
+Fragments that only the new version has start when it is in force, and are removed when it is rolled back.
+Fragments that only the old version has run until the trial is over, because the application may return to
+them; then they leave (`core.change.leaving`).
 
 | stage | event | effects | next stage |
 |---|---|---|---|
@@ -92,7 +92,7 @@ class ChangeProposed:
 
 @dataclass(frozen=True)
 class ChangeResumed:
-    """A process has started that finds the change recorded, and not ended."""
+    """A process has started and found the change recorded but not ended."""
 
     change: Change
 
@@ -129,7 +129,7 @@ class BatchCommitted:
 
 @dataclass(frozen=True)
 class FragmentEnded:
-    """A fragment has nothing to show any more: its input has ended, or its clock has reached the time at
+    """A fragment cannot prove the change any more: its input has ended, or its clock has reached the time at
     which the change takes effect."""
 
     fragment: str
@@ -152,7 +152,7 @@ class ChangeGivenUp:
 
 @dataclass(frozen=True)
 class OutcomeRecorded:
-    """How the change has ended is durable."""
+    """The outcome of the change is durable."""
 
 
 Event: TypeAlias = (
@@ -195,7 +195,7 @@ class StartFragment:
 
 @dataclass(frozen=True)
 class LetLeave:
-    """Let a fragment leave that the version in force does not have: `goes_back` if it was new."""
+    """Remove a fragment that the version in force lacks; `goes_back` if it was new."""
 
     fragment: str
     goes_back: bool
@@ -203,7 +203,7 @@ class LetLeave:
 
 @dataclass(frozen=True)
 class RecordOutcome:
-    """Make durable how the change has ended; of one that is rolled back, `fragment` has failed, if any."""
+    """Make the outcome of the change durable; `fragment` is the one that failed, in a rollback."""
 
     change: Change
     outcome: Outcome
@@ -213,7 +213,7 @@ class RecordOutcome:
 
 @dataclass(frozen=True)
 class TellEnd:
-    """Tell whoever asked for the change how it has ended."""
+    """Report the outcome to the process that asked for the change."""
 
     change: Change
     outcome: Outcome
@@ -226,7 +226,7 @@ Effect: TypeAlias = RecordVersion | UseVersion | StartFragment | LetLeave | Reco
 
 @dataclass
 class _Trial:
-    """What is known of the change that is under way."""
+    """The state of the change that is under way."""
 
     change: Change
     began: dict[str, int] = field(default_factory=dict)
@@ -262,7 +262,7 @@ class LiveChange:
         return () if trial is None else tuple(sorted(trial.change.touched - trial.committed))
 
     def step(self, event: Event) -> list[Effect]:
-        """Take an event; the effects are to be done in order. Raises InternalError if it is illegal."""
+        """Take an event; returns its effects, in order. Raises InternalError if it is illegal."""
         take = _TABLE.get((self.stage, type(event)))
         if take is None:
             raise InternalError(f"{type(event).__name__} while a change is {self.stage}")

@@ -1,19 +1,19 @@
 """Which fragments cannot start in, or leave, a running application, and why.
 
 Problem: a fragment that starts begins with an empty state. A source that moves into it would be read from its
-beginning again; a sink that moves into it would take its first batches for batches that it has. And a
-fragment that leaves cannot come to the end of a source that has none.
+beginning again; a sink that moves into it would mistake its first batches for old ones. And a fragment that
+leaves cannot read an unbounded source to its end.
 
-| a fragment that starts or goes | is refused because of |
+| an added or removed fragment | is refused because of |
 |---|---|
 | with a source that another fragment reads, in the other version | the source |
 | with a sink that another fragment writes to, in the other version | the sink |
-| that goes, keeps state, and reads a source itself, unless it is discarded | the source |
+| that is removed, keeps state, and reads a source itself, unless it is discarded | the source |
 | in an application that makes checkpoints | everything in it |
 | in a cluster | everything in it |
 
-Neither can a channel get another producer or another subscriber: its entries, and who has read them, belong
-to these fragments.
+Neither can a channel get another producer or another subscriber: its entries, and the acknowledgements of
+them, belong to these fragments.
 
 Called by `core.change.difference`.
 """
@@ -62,7 +62,7 @@ def _moved(old: GraphVersion, new: GraphVersion) -> Iterator[tuple[str, str]]:
         if before == after or before is None or after is None:
             continue
         if before in new.fragments and after in old.fragments:
-            continue  # neither starts or goes: their trunks say whether it fits
+            continue  # neither is added or removed: their trunks decide whether it fits
         if id in new.sources(after):
             yield (
                 id,

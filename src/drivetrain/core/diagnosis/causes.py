@@ -53,7 +53,7 @@ class Cause:
 
     @property
     def what(self) -> str:
-        """The part in words that fit behind "for".
+        """The part in words that fit after "for".
 
         >>> Cause(Part.SINK, 800, 1000, "to-db").what
         'writing to to-db'

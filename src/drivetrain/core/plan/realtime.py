@@ -108,7 +108,7 @@ def _source(source: Source, *, sets_aside: bool) -> str | None:
     if not isinstance(source, Kafka):
         return "is not a Kafka source"
     if source.bounded:
-        return "has an end, and real-time mode goes on for ever: leave out end="
+        return "has an end, and real-time mode never ends: leave out end="
     if source.format in ("avro", "protobuf"):
         return f"reads {source.format} in Python, which takes its messages in batches"
     if sets_aside:

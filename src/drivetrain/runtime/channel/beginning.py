@@ -79,7 +79,7 @@ class ChannelBeginning:
         self._file.write(msgspec.json.encode(Begins()))
 
     def is_open(self, store: ChannelStore, newest: int) -> bool:
-        """Whether batches up to `newest`, the last committed one, need no entry: it begins behind them."""
+        """Whether batches up to `newest`, the last committed one, need no entry: it begins after them."""
         if not self.is_late or store.length():
             return False
         begins = self.read()

@@ -359,7 +359,7 @@ class ChannelStore(SubscriberPositions):
         return entry
 
     def _hole(self, number: int) -> MessageLossError:
-        return _damaged(number, f"{self.uri}/{_entry_path(number)}", "no such file, but one behind it")
+        return _damaged(number, f"{self.uri}/{_entry_path(number)}", "no such file, but a later one exists")
 
 
 def _damaged(number: int, where: str, got: str) -> MessageLossError:

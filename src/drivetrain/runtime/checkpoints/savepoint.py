@@ -126,7 +126,7 @@ def newest_record(rundir: RunDirectory) -> CheckpointRecord:
         behind = [id for id, s in record.fragments.items() if _committed(rundir, id) > s.batch_id]
         if behind:
             raise _only_running(
-                rundir, f"it makes checkpoints only on demand, and {', '.join(behind)} went on after the last"
+                rundir, f"checkpoints are on demand, and {', '.join(behind)} continued after the last"
             )
     return record
 

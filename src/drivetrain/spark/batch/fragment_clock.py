@@ -100,7 +100,7 @@ class FragmentClock:
         return [f"{id}/{number}" for id, parted in dict(self._parted).items() for number in parted.silent]
 
     def go_over(self, plan: Plan, fragment: Fragment) -> None:
-        """Another version of what is behind the trunk runs from now on; what is known of its inputs stays."""
+        """Another version of the branches runs from now on; the state of the inputs stays."""
         before, parted = self._event_times(), self._parted
         self.plan, self.fragment = plan, fragment
         self.__dict__.pop("_is_recorded", None)

@@ -44,7 +44,7 @@ class InputSteps:
         self._trunk = trunk
 
     def go_over(self, plan: Plan, fragment: Fragment) -> None:
-        """Another version of what is behind the trunk runs from now on."""
+        """Another version of the branches runs from now on."""
         self._plan, self._fragment = plan, fragment
 
     def check_partitions(self) -> None:

@@ -167,7 +167,7 @@ class QueryEngine(Protocol):
         ...
 
     def branches(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> CompiledBranches:
-        """Other branches behind a trunk that was compiled before, of a version with the same trunk.
+        """Other branches after a trunk that was compiled before, of a version with the same trunk.
 
         If the context names a version that hands over, they are the branches of both.
         """

@@ -91,7 +91,7 @@ class SparkEngine:
         return trunk, self.branches(context, fragment, trunk)
 
     def branches(self, context: CompileContext, fragment: Fragment, trunk: Trunk) -> CompiledBranches:
-        """Other branches behind a trunk that was compiled before; of two versions while one hands over."""
+        """Other branches after a trunk that was compiled before; of two versions while one hands over."""
         if context.handing_over is not None:
             return HandoverBranches(context, fragment, trunk)
         return SparkBranches(context, fragment, trunk)

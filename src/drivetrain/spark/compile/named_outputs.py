@@ -1,4 +1,4 @@
-"""Named outputs of Tasks: results of different types in one DataFrame, divided again behind the Task.
+"""Named outputs of Tasks: results of different types in one DataFrame, divided again after the Task.
 
 The problem: a Task runs once for each message, but some of its results go to other processors than the main
 ones, with other columns. The design: the Task's DataFrame has the columns of its main output, and one more,

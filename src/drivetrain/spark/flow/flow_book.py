@@ -3,7 +3,7 @@
 Problem: the unacknowledged messages decide whether a query may begin its next batch. Spark's thread needs the
 answer at once, but the other end of the channel reports through actors, perhaps from another process.
 
-Design: one book per process, behind one lock. It has a sender (`core.flow.flow`) and an account of the kept
+Design: one book per process, guarded by a lock. It has a sender (`core.flow.flow`) and an account of the kept
 entries (`core.channel.retention`) for each channel that a fragment here writes, and a receiver for each that
 one reads. Queries report their progress to it. It sends flow messages with `send` and takes incoming ones in
 `receive`. Messages before `send` is set are lost, which the protocol allows for. Time comes from a monotonic
@@ -84,7 +84,7 @@ class _Producing:
     """Whether the producer never waits: the log contains the final clock, or nobody reads it any more."""
     blocked_s: float | None = None
     blocked_before_s: float = 0.0
-    """How long it was blocked until it went on the last time."""
+    """How long it was blocked the last time."""
 
     def go_on(self, now_s: float) -> None:
         """A batch does not have to wait for it any more."""

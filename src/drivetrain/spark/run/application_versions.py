@@ -260,7 +260,7 @@ class ApplicationVersions:
         return dataclasses.replace(made, before=before.record.number, alone=alone)
 
     def branch_set(self, version: LoadedVersion, query: MicroBatchQuery) -> BranchSet:
-        """What a version makes of a query's fragment behind its trunk, checked by Spark on no messages.
+        """A version's branches after the trunk of a query, checked by Spark without messages.
 
         Raises the error of the operator that Spark refuses, UserError when a channel would carry something
         else.

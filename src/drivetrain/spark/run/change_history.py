@@ -1,11 +1,11 @@
-"""The history of the change that is under way, or was the last, kept beside its version.
+"""The history of the current or last change, stored beside its version.
 
-Problem: a change may take long, and may continue in another process. Users want to see where its time went.
+Problem: a change may take long, and another process may finish it. Users want to see where the time went.
 
 Design: a stage is added when it is first reached, and written once the version is recorded. The history
 decides nothing, so an error in writing it is a notice.
 
-What if we die here: the last stage is missing, and the next process adds that it has taken the change up.
+What if we die here: the last stage is missing, and the next process records that it resumed the change.
 
 Called by `live_changes`.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ChangeHistory:
-    """The stages of a change, of an application whose versions are `stored`."""
+    """The stages of a change of an application whose versions are `stored`."""
 
     def __init__(self, stored: GraphVersions, notices: deque[str]) -> None:
         self.stages: tuple[ChangeStage, ...] = ()  # replaced whole: threads read it
@@ -36,7 +36,7 @@ class ChangeHistory:
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """A change is proposed; if it is refused within, the one before it is the last again."""
+        """Begin the history of a proposed change; if the body raises, restore the previous history."""
         before = self.stages, self._number
         self.stages, self._number = (), 0
         self.reach(Reached.PROPOSED)
@@ -47,7 +47,7 @@ class ChangeHistory:
             raise
 
     def recorded(self, number: int) -> None:
-        """The version of the change is recorded, and in force."""
+        """Record that the version of the change is in force."""
         self._number = number
         self.reach(Reached.IN_FORCE)
 
@@ -61,7 +61,7 @@ class ChangeHistory:
         self._add(Reached.RESUMED, "")
 
     def reach(self, stage: str, fragment: str = "") -> None:
-        """A stage is reached; one that was reached before is left as it is."""
+        """Record a stage when it is first reached."""
         if not any((one.stage, one.fragment) == (stage, fragment) for one in self.stages):
             self._add(stage, fragment)
 

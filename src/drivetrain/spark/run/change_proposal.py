@@ -1,8 +1,8 @@
-"""A change of a running application is checked and compiled before anything takes effect.
+"""Checks and compiles a change of a running application before it takes effect.
 
 Invariants:
 
-1. Whatever is wrong with a change is raised here, and nothing has changed.
+1. A change with an error raises it here and changes nothing.
 
 Called by `live_changes`, and by executors.
 """
@@ -48,9 +48,9 @@ Start: TypeAlias = "Callable[[LoadedVersion, Fragment], FragmentQuery]"
 class Proposal:
     """A change that was checked and compiled.
 
-    `sets` are the branches of fragments that go over, `queries` the fragments that start, by id. `at` is when
-    it is to take effect. `taken` is set when the version is in force for every fragment, or could not be
-    recorded; `refused` is why its time does not work any more.
+    `sets` are the branches of fragments that switch, `queries` the fragments that start, by id. `at` is when
+    it takes effect. `taken` is set when the version is in force for every fragment or could not be recorded;
+    `refused` is the reason why its time is no longer valid.
     """
 
     loaded: LoadedVersion
@@ -77,10 +77,10 @@ def checked(
     start: Start | None = None,
     discards: bool = False,
 ) -> Proposal:
-    """A change to a graph, checked, and compiled for the fragments that `drivers` drive, by id.
+    """Check a change to a graph, and compile it for the fragments that `drivers` drive, by id.
 
-    `start` makes the first query of a fragment that starts; without it none can start or go, as in a cluster.
-    Raises what is wrong with it, see `LiveChanges.propose`.
+    `start` makes the first query of a new fragment; without it no fragment can be added or removed, as in a
+    cluster. Raises the errors of `LiveChanges.propose`.
     """
     before = versions.in_force
     if before.record.number != against:
@@ -128,7 +128,7 @@ def _compiled(
     change: Change,
     start: Start | None,
 ) -> tuple[dict[str, BranchSet], dict[str, FragmentQuery]]:
-    """The branches of the fragments that go over, and the queries of those that start."""
+    """The branches of the fragments that switch, and the queries of those that start."""
     sets: dict[str, BranchSet] = {}
     queries: dict[str, FragmentQuery] = {}
     for fragment in loaded.plan.fragments:  # in this order: a channel's columns are those of its producer
@@ -148,7 +148,7 @@ def _at_a_time(
     code: bytes | None,
     at: int | Literal["next-window"],
 ) -> Proposal:
-    """A change at a time of the messages: until then the fragments that it touches run both versions."""
+    """A change at a time of the messages; until then, the affected fragments run both versions."""
     moving = (*change.starts, *change.leaves)
     if moving:
         raise UserError(
@@ -168,7 +168,7 @@ def _at_a_time(
 
 
 def begun_notices(record: GraphVersion, change: Change, context: CompileContext) -> list[str]:
-    """What the user is to know when a version has come into force."""
+    """The notices for the user when a version has come into force."""
     waits = ", ".join(sorted(change.touched))
     notice = f"version {record.number} is in force, and on trial until a batch of {waits}"
     if record.at_ms is not None:
@@ -198,7 +198,7 @@ def _new_sinks(versions: ApplicationVersions, loaded: LoadedVersion) -> tuple[st
 
 
 def _refuse_taken_places(before: LoadedVersion, loaded: LoadedVersion) -> None:
-    """Raise UserError when a sink is to write where another one writes until the change takes effect."""
+    """Raise UserError when a new sink would share its target with one that still writes until the change."""
     taken = _places(before)
     for place, id in _places(loaded).items():
         if taken.get(place, id) != id:
@@ -218,7 +218,7 @@ def _places(version: LoadedVersion) -> dict[str, str]:
 
 
 def _refuse_other_application(before: LoadedVersion, graph: Graph) -> None:
-    """Raise UserError when a graph is not another version of the application, but another application."""
+    """Raise UserError when a graph belongs to another application."""
     own = before.plan.graph
     for what, was, now in (
         ("name", own.name, graph.name),
@@ -235,9 +235,9 @@ def _refuse_other_application(before: LoadedVersion, graph: Graph) -> None:
 
 
 def _refuse_joint_publication(loaded: LoadedVersion) -> None:
-    """Raise UserError for files that are to be shown together, in an application that makes no checkpoints.
+    """Raise UserError for files that should be published together, in an application without checkpoints.
 
-    A table gets each batch in a transaction, and can do without until the application is started again.
+    A table gets each batch in a transaction, and needs no checkpoints until the application restarts.
     """
     for node in loaded.plan.graph.nodes.values():
         target = node.operation.target

@@ -1,16 +1,16 @@
 """Fragments that start and leave while an application runs embedded: the shell around `core.change.leaving`.
 
 Problem: a version that comes into force may have fragments that do not run, and lack fragments that do. They
-begin and end while the others keep running, and a process that starts after a kill has to continue with them.
+begin and end while the others keep running, and a process that starts after a kill has to continue this.
 
 Design: a new fragment is compiled with the change, and its query starts once the version is in force. A
-fragment that the version lacks runs on with the version before, until the trial is over; then it leaves in
-the steps of the core. The outcome of the change names the fragments that have to leave (`graph_versions`),
-so the next process finds them there, and those of a trial in the version itself.
+fragment that the version lacks keeps running with the previous version until the trial is over; then it
+leaves in the steps of the core. The outcome of the change names the fragments that have to leave
+(`graph_versions`), so the next process finds them there, and those of a trial in the version itself.
 
-What if we die here: before a version is recorded, the files of its new fragments are nobody's, and the next
-fragment of that name deletes them. After it, they are fragments like others. A fragment that leaves is
-started again and drained, or deleted, as its outcome says.
+What if we die here: before a version is recorded, the files of its new fragments belong to no version, and
+the next fragment of that name deletes them. After that, they are ordinary fragments. A fragment that leaves
+is restarted and drained, or deleted, depending on its outcome.
 
 Invariants:
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 class FragmentChanges:
     """The fragments of `execution` that start and leave; `drivers` drive all that run, by id.
 
-    `drive` makes the driver of a query. The clock and the checkpoints hear which fragments there are.
+    `drive` makes the driver of a query. The clock and the checkpoints are informed of every change.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class FragmentChanges:
         self._left_by: Final[dict[str, tuple[int, GraphVersion]]] = {}
         """The version by whose change a fragment leaves, or may leave, and the one that has it."""
         self._unbegun: Final[set[tuple[str, str]]] = set()
-        """Channels that were added and have not begun, each with the fragment that reads it."""
+        """Added channels that have not begun, each with the fragment that reads it."""
         self._lacking: Final[dict[str, int]] = {}
-        """Until which time (ms) windows may fire that are not whole, by fragment."""
+        """The time (ms) until which windows that are not whole may fire, by fragment."""
 
     @property
     def is_busy(self) -> bool:
@@ -99,7 +99,7 @@ class FragmentChanges:
     # -- starting --------------------------------------------------------------------------------------
 
     def start(self, query: FragmentQuery) -> None:
-        """Start a fragment that is new with the version in force."""
+        """Start a new fragment of the version in force."""
         id = query.fragment.id
         self._versions.attach(query)
         self._drivers[id] = self._drive(query)
@@ -108,20 +108,20 @@ class FragmentChanges:
         self._drivers[id].start()
 
     def hold(self, change: Change) -> None:
-        """Let the fragments that a change takes away run on: the version on trial may be rolled back."""
+        """Keep the fragments that a change removes running: the version on trial may be rolled back."""
         before = self._versions.of_number(change.before)
         for id in change.leaves:
             self._left_by[id] = change.number, before.record
             self._execution.leaving[id] = before.context
 
     def go_back(self) -> None:
-        """The version before is in force again, and has its fragments."""
+        """The previous version is in force again, with its fragments."""
         for id in self._execution.leaving.keys() - self._leaving.stages.keys():
             del self._execution.leaving[id], self._left_by[id]
         self._tell_changed()
 
     def resume(self, change: Change | None) -> None:
-        """Go on where an earlier process was killed, before any query starts; `change` is on trial."""
+        """Continue where an earlier process was killed, before any query starts; `change` is on trial."""
         self._note_interrupted()
         for number, id, how in self._stored.leaving():
             self._left_by[id] = number, self._record_with(number, id)
@@ -129,7 +129,7 @@ class FragmentChanges:
                 self._add_driver(id)
                 self._leave(id, drains=True)
             else:
-                self._delete(id)  # nothing of it runs
+                self._delete(id)  # it does not run
         if change is not None:
             for id in change.leaves:
                 self._left_by[id] = change.number, self._stored.version(change.before)
@@ -139,7 +139,7 @@ class FragmentChanges:
         self._tell_changed()
 
     def _note_interrupted(self) -> None:
-        """Let fragments leave that a version took away whose trial another version has ended by a run."""
+        """Remove the fragments of a version whose trial was ended by a run with another version."""
         in_force = self._versions.in_force.record
         for number in self._stored.numbers():
             record = self._stored.version(number)
@@ -171,12 +171,12 @@ class FragmentChanges:
     # -- leaving ---------------------------------------------------------------------------------------
 
     def note_done(self, change: Change) -> None:
-        """Record that a change is done, and which fragments have to leave since."""
+        """Record that a change is done, and which fragments now have to leave."""
         how: HowItLeaves = "is discarded" if self._stored.version(change.number).discards else "drains"
         self._stored.note_ending(change.number, Outcome.DONE, leaving=dict.fromkeys(change.leaves, how))
 
     def let_leave(self, id: str, change: Change, *, goes_back: bool) -> None:
-        """Let a fragment leave; one that `goes_back` was new with a version that was rolled back."""
+        """Begin to remove a fragment; `goes_back` if it was new with a version that was rolled back."""
         owner = change.number if goes_back else change.before
         self._left_by[id] = change.number, self._stored.version(owner)
         drains = not goes_back and not self._stored.version(change.number).discards
@@ -186,7 +186,7 @@ class FragmentChanges:
         self._tell_changed()
 
     def look(self) -> None:
-        """Take the next steps of whatever leaves, and end new channels whose producers have ended."""
+        """Take the next steps of fragments that leave; end new channels whose producers have ended."""
         for id, stage in list(self._leaving.stages.items()):
             if stage is LeavingStage.HELD:
                 if self._went_over(id):
@@ -203,14 +203,14 @@ class FragmentChanges:
         self._leaving.add(id, frozenset(record.producers(id)), drains=drains)
 
     def _has_drained(self, driver: FragmentDriver) -> bool:
-        """Whether a fragment has processed what it had; a source of its own ends with the running batch."""
+        """Whether a fragment has processed its messages; a source of its own ends with the running batch."""
         if driver.is_finished or driver.is_recovering or not driver.query.trunk.sources:
             return driver.is_finished
         driver.drain()
         return not driver.is_draining
 
     def _went_over(self, id: str) -> bool:
-        """Whether no producer of a fragment writes to it any more, or will."""
+        """Whether the producers of a fragment have stopped writing to it for good."""
         return all(self._has_let_go(channel, producer) for channel, producer in self._channels(id))
 
     def _has_let_go(self, channel: str, producer: str) -> bool:
@@ -252,7 +252,7 @@ class FragmentChanges:
         store.append_clock(FINAL_CLOCK_MS)
 
     def _stop(self, id: str) -> None:
-        """Stop what runs of a fragment; its producers do not wait for it any more."""
+        """Stop a fragment; its producers no longer wait for it."""
         for channel, _ in self._channels(id):
             self._execution.flow.is_left(channel)
             self._unbegun.discard((id, channel))
@@ -275,7 +275,7 @@ class FragmentChanges:
                 self._unbegun.add((id, channel))
 
     def _look_at_beginning(self, id: str, channel: str) -> None:
-        """Say where a new channel begins; end one whose producer ended before it went over."""
+        """Record where a new channel begins; end one whose producer ended before it switched."""
         uri = self._execution.rundir.channel(channel)
         begins = ChannelBeginning(uri).read()
         producer = dict(self._channels(id)).get(channel)
@@ -309,7 +309,7 @@ class FragmentChanges:
             )
 
     def _look_at_windows(self, id: str, until_ms: int) -> None:
-        """Say how many results were left out, once no more can follow."""
+        """Report how many results were discarded, once no more can follow."""
         driver = self._drivers.get(id)
         if driver is None:
             del self._lacking[id]
@@ -343,7 +343,7 @@ class FragmentChanges:
     # -- who has to know -------------------------------------------------------------------------------
 
     def _tell_changed(self) -> None:
-        """Tell the clock and the checkpoints which fragments the application consists of."""
+        """Inform the clock and the checkpoints of the application's fragments."""
         known = {f.id: f for f in clocked_fragments(self._versions.in_force.plan) if f.id in self._drivers}
         self._checkpoints.changed({id: self._drivers[id].query for id in known})
         for id in self._drivers:

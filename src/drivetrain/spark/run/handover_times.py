@@ -1,17 +1,17 @@
-"""The time at which a change can take effect, in an application that runs.
+"""The time at which a change can take effect in a running application.
 
-Problem: a change at a time T is exact only if the version before has processed no message of T or later in
-any fragment that the change touches. How far the messages have come differs from fragment to fragment.
+Problem: a change at a time T is exact only if the previous version has processed no message of T or later in
+any affected fragment. Fragments differ in how far they have come.
 
-Design: places and windows follow from both plans (`core.change.handover_places`); how far the messages have
-come is asked of the queries:
+Design: places and windows follow from both plans (`core.change.handover_places`); the
+progress of a fragment comes from its query:
 
-| how far the messages of a fragment have come | |
+| fragment | its progress |
 |---|---|
 | without state | the newest message of its sources, and how far those of its channels have come |
-| behind windows | the clock: windows that end later have emitted nothing |
+| after windows | the clock: windows that end later have emitted nothing |
 
-While batches run, the answer is only a first one: `handovers` asks again when none does.
+While batches run, the answer is preliminary: `handovers` repeats the question when none runs.
 
 Called by `change_proposal` and `handovers`.
 """
@@ -42,7 +42,7 @@ def checked(
     code: bytes | None,
     at: int | Literal["next-window"],
 ) -> int:
-    """The time at which a change takes effect in the fragments `of`, as things stand.
+    """The time at which a change currently takes effect in the fragments `of`.
 
     Raises HandoverError when it cannot, also because the code of one of the versions is not kept: after a
     crash both are needed.
@@ -81,7 +81,7 @@ def time_of(
         return at
     if not sizes:
         raise HandoverError(
-            "nothing that changes is behind a window, so there is no next one",
+            "no changed processor follows a window, so there is no next one",
             remedy="give a time, or say --at now",
         )
     return earliest_ms(newest_ms, sizes)

@@ -1,21 +1,21 @@
 """Handovers in an embedded run: the shell around `core.change.handover`.
 
-Problem: a change takes effect at a time T of the messages. It is exact only if the version before has
-processed no message of T or later in any touched fragment when the version is recorded, and no touched
-fragment may process one with it after that, whatever dies when.
+Problem: a change takes effect at a time T of the messages. It is exact only if, in every affected
+fragment, the previous version has processed no message of T or later when the new version is recorded, and
+processes none afterwards, even if processes die.
 
-Design: `handover_times` refuses what cannot be divided by time. `paused` holds the
-touched fragments between two batches: no batch begins, and those that run end and are committed. Then it
-compares T with how far the messages have come, and the version is recorded. So a batch that is not committed
-when the record is there has not begun before, and runs both versions (`ApplicationVersions.attach`). `look`
-tells the core how far each fragment is.
+Design: `handover_times` refuses changes that cannot be divided by time. `paused` holds the affected fragments
+between two batches: no batch begins, and running ones end and are committed. Then it compares T with the
+progress of the messages, and the version is recorded. So a batch without a commit at that moment begins after
+it, and runs both versions (`ApplicationVersions.attach`). `look` reports the progress of each fragment to the
+core.
 
 What if we die here: before the record nothing has changed. After it, a fragment's own record of its batches
 says whether it runs the new version alone; if it does not, it runs both.
 
 Invariants:
 
-1. No message at T or later was processed by the version before, in a fragment that the change touches.
+1. In affected fragments, the previous version has processed no message at T or later.
 
 Called by `live_changes`.
 """
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from drivetrain.spark.run.fragment_driver import FragmentDriver
 
 _MOST_PAUSE_S: Final = 120.0
-"""How long the touched fragments may take to end their batches."""
+"""How long the affected fragments may take to end their batches."""
 
 
 class Handovers:
@@ -61,11 +61,11 @@ class Handovers:
 
     def __init__(self, versions: ApplicationVersions, drivers: Mapping[str, FragmentDriver]) -> None:
         self.proven: Final[set[str]] = set()
-        """The fragments that have shown for the trial what there is to show."""
+        """The fragments that have proved the change, for its trial."""
         self._versions: Final = versions
         self._drivers: Final = drivers
         self._stages: Final = HandoverStages()
-        self._unsettled: set[str] = set()  # run the new version alone, and it is not noted yet
+        self._unsettled: set[str] = set()  # run the new version alone; this is not recorded yet
         self._paused_since_s: float | None = None
 
     @property
@@ -80,7 +80,7 @@ class Handovers:
 
     @property
     def clock_ms(self) -> int | None:
-        """The smallest clock of the fragments that run both versions; None: one of them has none yet."""
+        """The smallest clock of the fragments that run both versions; None while one of them has no clock."""
         clocks = [self._drivers[id].query.settled_clock_ms for id in self.both]
         known = [ms for ms in clocks if ms is not None]
         return min(known) if known and len(known) == len(clocks) else None
@@ -95,7 +95,7 @@ class Handovers:
     # -- for any thread --------------------------------------------------------------------------------
 
     def refuse_change(self, record: GraphVersion) -> None:
-        """Raise UserError while a handover is under way, but for going back to the version before it."""
+        """Raise UserError during a handover, unless the change returns to the version before it."""
         handover = self._stages.handover
         if handover is None:
             return
@@ -112,9 +112,9 @@ class Handovers:
 
     @contextmanager
     def paused(self, proposal: Proposal) -> Iterator[Proposal | None]:
-        """The proposal with its time, while no touched fragment runs a batch; None: not yet, ask again.
+        """The proposal with its time, once no affected fragment runs a batch; None before that: call again.
 
-        Raises HandoverError when the messages have come too far, UnavailableError when batches do not end.
+        Raises HandoverError when the messages are past the time, UnavailableError when batches do not end.
         """
         if proposal.at is None:
             yield proposal
@@ -144,7 +144,7 @@ class Handovers:
         return [query for query in queries if isinstance(query, MicroBatchQuery)]
 
     def _hold(self, queries: list[MicroBatchQuery], held: ExitStack) -> bool:
-        """Keep batches from beginning; whether none runs, and none is to run again."""
+        """Keep batches from beginning. Returns whether none runs and none has to run again."""
         if any(query.batch_id < query.replay_until for query in queries):
             return False  # a batch from before this process comes first, with its own version
         for query in queries:
@@ -210,7 +210,7 @@ class Handovers:
         self._begin(Handover(record.number, record.follows, record.at_ms, of), frozenset(alone))
 
     def _notice_broken_off(self, record: GraphVersion) -> None:
-        """Tell that the version in force, which was run and not updated to, replaces two that hand over."""
+        """Report that the version in force, which came by a run, replaces two that hand over."""
         for id, driver in self._drivers.items():
             versions = driver.query.versions
             noted = None if versions is None else versions.newest_since()
@@ -231,13 +231,13 @@ class Handovers:
         self._perform(self._stages.step(HandoverBegun(handover, alone)))
 
     def withdraw(self) -> None:
-        """Another version takes the place of both."""
+        """Another version replaces both."""
         self._stages.withdraw()
         self.proven.clear()
         self._unsettled.clear()
 
     def look(self) -> None:
-        """Look once how far each fragment is."""
+        """Check the progress of each fragment once."""
         handover = self._stages.handover
         for id in self._stages.both if handover is not None else ():
             driver, query = self._drivers[id], self._drivers[id].query
@@ -253,7 +253,7 @@ class Handovers:
             self._note_alone(self._drivers[id], id)
 
     def _note_alone(self, driver: FragmentDriver, id: str) -> None:
-        """Note that the next batch runs the new version alone: none may come for long."""
+        """Record that the next batch runs the new version alone: it may be long before one comes."""
         query = driver.query
         if driver.is_finished:
             self._unsettled.discard(id)

@@ -1,12 +1,12 @@
 """Changes of an application while it runs embedded: the shell around `core.change.live_change`.
 
 Problem: a change is asked for in one thread, must be compiled before anything takes effect, takes effect
-between two batches of each fragment in threads of Spark, and is looked after by the thread that polls.
+between two batches of each fragment in threads of Spark, and is monitored by the polling thread.
 
-Design: `propose` checks and compiles the change in the thread of whoever asks for it; if anything is wrong it
-raises, and nothing has changed. What is compiled waits for `step`, which the loop calls: it steps the core,
-does its effects in order, and sees to it that every fragment is to run the version that it should; a fragment
-that was restarted meanwhile is compiled again. `goes_back` is asked when a fragment fails.
+Design: `propose` checks and compiles the change in its caller's thread; if it raises, nothing has changed.
+The compiled change waits for `step`, which the loop calls: it steps the core, performs its effects in order,
+and ensures that every fragment switches to the right version; a fragment that was restarted meanwhile is
+compiled again. When a fragment fails, its driver calls `goes_back`.
 
 What if we die here: before `RecordVersion` the change is forgotten; after it the next process begins with the
 new version and resumes the trial; after `RecordOutcome` the trial is over.
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 
 _LOOK_S: Final = 0.1
-"""How often one who waits for the loop looks whether the run has ended."""
+"""How often a thread that waits for the loop checks whether the run has ended."""
 
 
 class LiveChanges:
@@ -97,7 +97,7 @@ class LiveChanges:
         self._proposal: Proposal | None = None  # of the change that is under way, unless it was resumed
         self._state = ChangeState(self.versions.in_force.record.number)  # replaced whole: threads read it
         self._reserved = threading.Lock()  # held from the first look at a change until it has ended
-        self._rolled_back: set[int] = set()  # others may be in a batch with it yet, and fail too
+        self._rolled_back: set[int] = set()  # others may still run a batch with it, and fail too
         self._withdrawn: Final = WithdrawnSinks(self.versions, drivers)
         self._handovers: Final = Handovers(self.versions, drivers)
         self._history: Final = ChangeHistory(execution.rundir.versions, self.versions.notices)
@@ -109,7 +109,7 @@ class LiveChanges:
 
     @property
     def state(self) -> ChangeState:
-        """How things stand; may be a step old."""
+        """The state of the change; may be one step old."""
         state, handover = self._state, self._handovers.handover
         state = msgspec.structs.replace(state, stages=self._history.stages)
         if handover is None or handover.number != state.version:
@@ -128,11 +128,11 @@ class LiveChanges:
         *,
         discards: bool = False,
     ) -> int:
-        """Check and compile a change; the number that its version gets when the loop takes it up.
+        """Check and compile a change; returns the number that its version will get.
 
-        `against` is the version that it was compared with, `at` is when it is to take effect. With `discards`
-        fragments that it takes away do not process what they have. Raises ChangeUnderwayError, what keeps
-        the application from changing (UserError), and whatever does not compile.
+        `against` is the version that it was compared with, `at` is when it takes effect. With `discards`,
+        removed fragments do not process the rest of their input. Raises ChangeUnderwayError, UserError if the
+        application cannot change this way, and compilation errors.
         """
         if self._is_over:
             remedy = "run it with the new graph once it has stopped"
@@ -154,9 +154,9 @@ class LiveChanges:
         return made.change.number
 
     def wait_taken(self, number: int) -> None:
-        """Wait until the loop has taken up a proposed change: then no batch begins with the version before.
+        """Wait until the loop has adopted a proposed change: then no batch begins with the previous version.
 
-        Raises UnavailableError when the run ends first, and HandoverError when its time works no more.
+        Raises UnavailableError when the run ends first, and HandoverError when its time is no longer valid.
         """
         proposal = self._proposal
         if proposal is None or proposal.change.number != number:
@@ -171,14 +171,14 @@ class LiveChanges:
             raise refused
 
     def give_up(self, number: int) -> None:
-        """Have the application go back from a version that is on trial; raises UserError if none is."""
+        """Roll back a version that is on trial; raises UserError if none is."""
         require_on_trial(self.state, number)
         self._given_up = number
 
     # -- for the thread that polls -----------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Go on with the trial that an earlier process has left; before any query starts."""
+        """Resume the trial of an earlier process, before any query starts."""
         self._withdrawn.resume()
         self._handovers.resume()
         record = self.versions.in_force.record
@@ -195,7 +195,7 @@ class LiveChanges:
         self._see_to_versions()
 
     def step(self) -> None:
-        """Look once after the change that is under way; raises what it cannot record."""
+        """Advance the current change by one step; raises when it cannot be recorded."""
         if self._proposal is not None and self._core.stage is Stage.IDLE:
             self._take_up(self._proposal)
         self._look_whether_given_up()
@@ -217,7 +217,7 @@ class LiveChanges:
         try:
             with self._handovers.paused(proposal) as ready:
                 if ready is None:
-                    return  # batches of what it touches have not ended yet
+                    return  # batches of affected fragments have not ended yet
                 self._proposal = ready
                 self._take(ChangeProposed(ready.change))
                 self._see_to_versions()
@@ -229,14 +229,14 @@ class LiveChanges:
         proposal.taken.set()
 
     def close(self) -> None:
-        """The run ends: no change is taken any more."""
+        """The run ends: further changes are refused."""
         self._is_over = True
 
     def goes_back(self, driver: FragmentDriver, error: BaseException) -> bool:
-        """Whether a fragment failed by a version that is, or was, on trial, or that is not wanted any more.
+        """Whether a fragment failed because of a version that is or was on trial, or that was replaced.
 
-        It then runs the one that is in force. A version that is not wanted runs the batch that a crash
-        interrupted: that has failed now, so any version may run it.
+        It then runs the version in force. A replaced version only runs the batch that a crash interrupted: as
+        that has failed now, any version may run it.
         """
         versions = driver.query.versions
         if versions is None or not isinstance(error, Exception) or isinstance(error, RestoreNeededError):
@@ -252,7 +252,7 @@ class LiveChanges:
         return True
 
     def _end_trial(self, fragment: str, versions: QueryVersions, error: Exception) -> bool:
-        """Go back to the version before, if the fragment has failed by the version that is on trial."""
+        """Roll back if the fragment has failed because of the version on trial."""
         change, number = self._core.change, versions.running.number
         if change is None or self._core.stage is not Stage.ON_TRIAL or number != change.number:
             return False
@@ -305,7 +305,7 @@ class LiveChanges:
         return is_committed
 
     def _see_to_versions(self) -> None:
-        """Have every fragment go over to the version that it should run."""
+        """Switch every fragment to the version that it should run."""
         change = self._core.change
         for fragment, number in self._wanted.items():
             on_trial = change is not None and number == change.number

@@ -154,8 +154,8 @@ class RunningApplication:
         others; the change has then ended when the new version has processed a message. Raises UserError when
         it cannot change so, or nothing changes; ChangeUnderwayError while another change is under way;
         `RolledBackError` when the new code has failed and the application went back; UnavailableError
-        when the change has not ended `timeout` after its compilation; the change then continues. A fragment
-        that goes processes what it has, unless with `discard`.
+        when the change has not ended `timeout` after its compilation; the change then continues. A removed
+        fragment processes the rest of its input, unless with `discard`.
 
         >>> def warmer(running: RunningApplication, changed: Application) -> int:
         ...     return running.update(changed, timeout="1 min")
@@ -166,7 +166,7 @@ class RunningApplication:
         )
 
     def attach(self, attach: Attach, to: str, timeout: str = DEFAULT_TIMEOUT) -> int:
-        """Add what `attach(stream)` adds behind processor `to`; waits and raises as `update`.
+        """Add what `attach(stream)` adds after processor `to`; waits and raises as `update`.
 
         >>> def watched(running: RunningApplication) -> int:
         ...     return running.attach(lambda sales: sales.sink(sinks.console()), to="sales")

@@ -40,7 +40,7 @@ def refuse_fragments(before: LoadedVersion, loaded: LoadedVersion, change: Chang
         raise UserError(
             "fragments of these names are still leaving the application",
             where=", ".join(again),
-            remedy="try again once they have left: a notice says so; they start anew then",
+            remedy="try again once they have left, as a notice reports; they then start with an empty state",
         )
 
 

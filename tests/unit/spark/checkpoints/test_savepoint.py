@@ -247,7 +247,7 @@ def test_of_an_application_that_stands_still_the_newest_checkpoint_is_taken(ran:
     make_savepoint(ran.rundir, tmp_path / "saved", 1_000)
     assert read_manifest(tmp_path / "saved").clock_ms == 500
     write(ran.rundir.fragment("again") / "checkpoint" / "commits" / "2", "v1")
-    with pytest.raises(UserError, match="again went on after the last"):
+    with pytest.raises(UserError, match="again continued after the last"):
         newest_record(ran.rundir)
     CheckpointFiles(ran.rundir.home).note_periodic(True)
     assert newest_record(ran.rundir) == ran.record
