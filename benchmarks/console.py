@@ -48,7 +48,7 @@ from drivetrain.cluster.messages.applications import (
 from drivetrain.config import Config
 from drivetrain.console import server
 from drivetrain.console.past.recorder import Recorder
-from drivetrain.console.watching.watch import Watch
+from drivetrain.console.watching.cluster_watch import Watch
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.job.history import History
 from drivetrain.core.job.job_status import FragmentView, JobState, JobStatus, moment_of

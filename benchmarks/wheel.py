@@ -38,8 +38,8 @@ from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from drivetrain.actor.purgatory import ThreadSafePurgatory
-from drivetrain.core.waiting.purgatory import DelayedOperation
 from drivetrain.core.waiting.timer import Timer
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 from drivetrain.core.waiting.wheel import TimerTask
 
 FLAT = 1.5

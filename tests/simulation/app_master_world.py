@@ -30,7 +30,7 @@ from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import guard_of
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
-from drivetrain.cluster.app_master.own_messages import Setup
+from drivetrain.cluster.app_master.app_master_messages import Setup
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationSpec, ApplicationState

@@ -27,7 +27,7 @@ from shell_disk import Killed, StandInSink, Target, watching
 from shell_engine import StandInQuery
 
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
-from drivetrain.cluster.app_master.own_messages import Setup
+from drivetrain.cluster.app_master.app_master_messages import Setup
 from drivetrain.cluster.app_master.stream.planned_application import Planned, vertices_of
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.executor import spark_work

@@ -16,9 +16,9 @@ from drivetrain import __version__
 from drivetrain.actor import Actor, ActorFailedError, ActorRef, ActorSystem, Message
 from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.actor.remote.remote_settings import DEFAULT_FRAME_LIMIT_BYTES
+from drivetrain.cluster.master.master_messages import LetOthersLead, Standing
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import LetOthersLead, Standing
 from drivetrain.cluster.messages.applications import (
     Accepted,
     Applications,

@@ -8,8 +8,8 @@ import pytest
 from app_master_world import BATCHES, GRAPH, World, succeeded
 
 from drivetrain.actor import ActorFailedError, ActorPath
+from drivetrain.cluster.app_master.app_master_messages import HandOver
 from drivetrain.cluster.app_master.followers import Followers
-from drivetrain.cluster.app_master.own_messages import HandOver
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import Follow, JobState, StopApplication

@@ -30,9 +30,9 @@ from drivetrain.cluster.client.open_client import open_client
 from drivetrain.cluster.executor.executor import Executor
 from drivetrain.cluster.executor.fragment_attempt import Attempt, AttemptChanged
 from drivetrain.cluster.launch_file import LaunchFile
+from drivetrain.cluster.master.master_messages import Standing
 from drivetrain.cluster.master.master_process import start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import Standing
 from drivetrain.cluster.messages.applications import ApplicationSpec
 from drivetrain.cluster.messages.changing import VersionChecked
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, CheckpointCommand

@@ -39,7 +39,7 @@ from drivetrain.actor.message import Message, require_message
 from drivetrain.actor.path import ASKS, ActorPath, Address
 from drivetrain.actor.purgatory import ThreadSafePurgatory
 from drivetrain.actor.reference import ActorRef
-from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 from drivetrain.errors import InternalError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The purgatory in a running program: for any thread, with a reaper on an event loop.
 
-Problem. The pure purgatory (`drivetrain.core.waiting.purgatory`) knows neither threads nor time. Conditions
+Problem. The pure purgatory (`core.waiting.waiting_operations`) knows neither threads nor time. Conditions
 become true on the event loop, in Spark's callback threads, in blocking user code; timeouts must take effect
 even if no thread calls.
 
@@ -31,7 +31,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Final, Generic
 
-from drivetrain.core.waiting.purgatory import OperationT, Purgatory
+from drivetrain.core.waiting.waiting_operations import OperationT, Purgatory
 from drivetrain.errors import ConfigError, InternalError
 
 DEFAULT_INTERVAL_MS: Final = 200
@@ -54,7 +54,7 @@ class ThreadSafePurgatory(Generic[OperationT]):
     """A purgatory that any number of threads may use at once.
 
     `now_ms` reads the time in ms and must be safe to call from all of them; the rest is as in
-    `drivetrain.core.waiting.purgatory.Purgatory`. `advance` must be called regularly: by a `Reaper`, or by a
+    `core.waiting.waiting_operations.Purgatory`. `advance` must be called regularly: by a `Reaper`, or by a
     thread of the caller's.
     """
 

@@ -26,7 +26,7 @@ from drivetrain.actor import inbound, lifecycle
 from drivetrain.actor.absent_references import MissingRef, RemoteRef
 from drivetrain.actor.actor_errors import ContextError, InvalidPathError, StuckActorsError, SystemStoppedError
 from drivetrain.actor.ask import Asks
-from drivetrain.actor.blocking import BlockingPool
+from drivetrain.actor.blocking_pool import BlockingPool
 from drivetrain.actor.carrier import Carriers
 from drivetrain.actor.cell import Cell, LocalRef
 from drivetrain.actor.codec import MessageCodec
@@ -50,7 +50,7 @@ from drivetrain.actor.witness import wait_stopped
 from drivetrain.config import Config
 from drivetrain.config.catalog import actor as keys
 from drivetrain.core.liveness.supervision import SupervisionPolicy
-from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 from drivetrain.errors import InternalError
 
 T = TypeVar("T")

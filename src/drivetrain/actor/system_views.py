@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from drivetrain.actor.reference import ActorRef
     from drivetrain.actor.remote_watches import RemoteWatches
     from drivetrain.config import Config
-    from drivetrain.core.waiting.purgatory import DelayedOperation
+    from drivetrain.core.waiting.waiting_operations import DelayedOperation
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from drivetrain.core.diagnosis.situation import Situation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivetrain.cluster.client.blocking import BlockingClient
+    from drivetrain.cluster.client.blocking_client import BlockingClient
     from drivetrain.cluster.messages.applications import ApplicationView, WorkerView
     from drivetrain.cluster.messages.following import JobStatus
 
@@ -33,7 +33,7 @@ class Seen:
 
 def look_at(client: BlockingClient, app: str) -> Seen:
     """Ask for everything; raises what `Client.status` raises."""
-    from drivetrain.cluster.client.situation import situation_of
+    from drivetrain.cluster.client.cluster_situation import situation_of
 
     view, status = client.status(app)
     workers = client.workers()
@@ -44,6 +44,6 @@ def look_at(client: BlockingClient, app: str) -> Seen:
 
 def without_leader(client: BlockingClient, app: str) -> Situation:
     """What can be said of an application while no master leads; raises NoMasterError when none answers."""
-    from drivetrain.cluster.client.situation import masters_of
+    from drivetrain.cluster.client.cluster_situation import masters_of
 
     return Situation(app, masters=masters_of(client.masters()))

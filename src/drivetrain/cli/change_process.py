@@ -19,7 +19,7 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.console.answers.changes import PlannedChange, ProcessorChange
-from drivetrain.console.embedded.changes import compared, in_force_of, verdict_of
+from drivetrain.console.embedded.run_changes import compared, in_force_of, verdict_of
 from drivetrain.console.planning.processes import serve
 from drivetrain.console.planning.requests import (
     CODE,

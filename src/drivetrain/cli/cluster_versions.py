@@ -22,7 +22,7 @@ from drivetrain.runtime.known_versions import KnownVersion, known_among
 
 if TYPE_CHECKING:
     from drivetrain.cluster.client import BlockingClient
-    from drivetrain.cluster.client.changes import GraphHistory
+    from drivetrain.cluster.client.version_requests import GraphHistory
 
 
 @dataclass(frozen=True)

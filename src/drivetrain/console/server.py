@@ -37,7 +37,7 @@ from drivetrain.console.planning.planning import Planning
 from drivetrain.console.routes.table import ROUTES
 from drivetrain.console.services import Services
 from drivetrain.console.state_reading import StateReading
-from drivetrain.console.watching.watch import Watch
+from drivetrain.console.watching.cluster_watch import Watch
 from drivetrain.errors import ConfigError, UserError
 
 LOOK_MS: Final = 4_000

@@ -17,14 +17,14 @@ from drivetrain.config import Config
 from drivetrain.console.access.access import Access
 from drivetrain.console.access.audit import Audit
 from drivetrain.console.embedded.runs import EmbeddedRuns, only_in_cluster
-from drivetrain.console.kept_state import state_of
 from drivetrain.console.metrics.collector import Metrics
 from drivetrain.console.operations import OperationBook
 from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.planning.planning import Planning
+from drivetrain.console.state_directories import state_of
 from drivetrain.console.state_reading import StateReading
 from drivetrain.console.submissions import Submissions
-from drivetrain.console.watching.watch import Watch
+from drivetrain.console.watching.cluster_watch import Watch
 from drivetrain.core.picture.placed_graph import Graph
 from drivetrain.runtime.run_directory import RunDirectory
 

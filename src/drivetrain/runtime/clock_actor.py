@@ -35,7 +35,7 @@ from drivetrain.core.clock.clock_service import (
     TellClock,
     TimePassed,
 )
-from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 
 if TYPE_CHECKING:
     from drivetrain.config import Config

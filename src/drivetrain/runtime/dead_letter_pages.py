@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from drivetrain.errors import InputError, UnavailableError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.dead_letters import SCHEMA, STORED, DeadLetterStore
+from drivetrain.runtime.dead_letter_store import SCHEMA, STORED, DeadLetterStore
 
 _TRIES: Final = 5
 

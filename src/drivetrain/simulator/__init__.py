@@ -1,11 +1,12 @@
 """The deterministic simulator of actors and their protocols, shipped to users."""
 
-from drivetrain.simulator.disk import SimulatedDisk
 from drivetrain.simulator.faults import DiskFaults, NetworkFaults
 from drivetrain.simulator.loop import SimulatedLoop
 from drivetrain.simulator.network import SimulatedNetwork
 from drivetrain.simulator.node import Node
 from drivetrain.simulator.simulate import simulate
+from drivetrain.simulator.simulated_disk import SimulatedDisk
+from drivetrain.simulator.simulated_transport import SimulatedTransport
 from drivetrain.simulator.simulation import Simulation
 from drivetrain.simulator.simulation_errors import (
     BackgroundFailureError,
@@ -17,7 +18,6 @@ from drivetrain.simulator.simulation_errors import (
     SimulationError,
 )
 from drivetrain.simulator.trace import Trace
-from drivetrain.simulator.transport import SimulatedTransport
 
 __all__ = [
     "BackgroundFailureError",

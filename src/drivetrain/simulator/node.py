@@ -20,13 +20,13 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from drivetrain.simulator.disk import SimulatedDisk
 from drivetrain.simulator.loop import START_S, SimulatedLoop
 from drivetrain.simulator.network import SimulatedNetwork
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.simulator.simulated_disk import SimulatedDisk
+from drivetrain.simulator.simulated_transport import SimulatedTransport
 from drivetrain.simulator.simulation_errors import ProcessEndedError, SimulationError
 from drivetrain.simulator.trace import Trace
-from drivetrain.simulator.transport import SimulatedTransport
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from drivetrain.connectors.in_process.memory_sink import collected, forget
 from drivetrain.core.plan.planner import plan as make_plan
 from drivetrain.errors import UserError
 from drivetrain.runtime.dead_letter_pages import stores_below
-from drivetrain.runtime.dead_letters import SCHEMA
+from drivetrain.runtime.dead_letter_store import SCHEMA
 from drivetrain.runtime.temporary_folders import make_temporary_folder
 from drivetrain.spark.session.spark_session import session
 from drivetrain.testing.driven_run import DrivenRun

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drivetrain.actor.purgatory import Reaper, ThreadSafePurgatory, loop_clock, monotonic_ms
-from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 from drivetrain.errors import ConfigError, InternalError
 from drivetrain.simulator import SimulatedLoop
 

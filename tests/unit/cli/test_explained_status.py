@@ -13,7 +13,7 @@ import msgspec
 from scripted_cluster import world
 
 from drivetrain.cli.explain import show_findings
-from drivetrain.cluster.client.situation import situation_of
+from drivetrain.cluster.client.cluster_situation import situation_of
 from drivetrain.cluster.messages.applications import ApplicationState, MasterView, WorkerView
 from drivetrain.cluster.messages.following import FragmentView
 from drivetrain.core.channel.channel_progress import ChannelProgress

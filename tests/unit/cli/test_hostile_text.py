@@ -33,7 +33,7 @@ from drivetrain.cli.channel_view import channels_of
 from drivetrain.cli.finding import Finding, Verdict
 from drivetrain.cli.run_view import LineView, LiveView
 from drivetrain.cluster.client import Piece
-from drivetrain.cluster.client.situation import situation_of
+from drivetrain.cluster.client.cluster_situation import situation_of
 from drivetrain.cluster.messages.applications import ApplicationLine, ApplicationState, WorkerView
 from drivetrain.cluster.messages.following import ErrorView, ExecutorView, FragmentView, OutputView
 from drivetrain.config import Config

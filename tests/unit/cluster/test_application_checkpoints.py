@@ -12,7 +12,7 @@ import pytest
 
 from drivetrain.actor import Actor, ActorRef, ActorSystem, Message, PoisonPill
 from drivetrain.api import Application, agg, sinks, sources
-from drivetrain.cluster.app_master.own_messages import Call, Setup
+from drivetrain.cluster.app_master.app_master_messages import Call, Setup
 from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
     CheckpointNews,

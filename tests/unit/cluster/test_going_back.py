@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.cluster.app_master.own_messages import Answered, Setup
+from drivetrain.cluster.app_master.app_master_messages import Answered, Setup
 from drivetrain.cluster.app_master.stream.restore_request import GO_BACK, GoingBack
 from drivetrain.cluster.messages.applications import ApplicationSpec, FoundApplication, Restart
 from drivetrain.config import Config

@@ -13,9 +13,9 @@ from drivetrain.actor import ActorSystem
 from drivetrain.actor.remote import RemoteSettings, attach_remote
 from drivetrain.cluster.access.keyring import Keyring
 from drivetrain.cluster.access.permissions import guard_of
+from drivetrain.cluster.master.master_messages import Standing
 from drivetrain.cluster.master.master_process import serve_master, start_master
 from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import Standing
 from drivetrain.cluster.master.registry.master_list import SAME_TIME_MS
 from drivetrain.config import Config
 from drivetrain.errors import ConfigError

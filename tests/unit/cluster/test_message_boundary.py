@@ -10,8 +10,8 @@ import pytest
 
 from drivetrain.actor import ActorPath, Failure, Message
 from drivetrain.cluster.access.system_names import app_master_name, executor_name
+from drivetrain.cluster.app_master.app_master_messages import Answered, Beat
 from drivetrain.cluster.app_master.message_boundary import MessageBoundary
-from drivetrain.cluster.app_master.own_messages import Answered, Beat
 from drivetrain.cluster.messages.executing import Prepared
 from drivetrain.cluster.messages.following import ErrorView, GetStatus
 from drivetrain.errors import InternalError, PeerViolationError

@@ -10,7 +10,7 @@ from console_in_thread import ConsoleInThread, scripted
 
 from drivetrain.console.access import access_file
 from drivetrain.console.handlers import events
-from drivetrain.console.watching.watch import Watch
+from drivetrain.console.watching.cluster_watch import Watch
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,7 +12,7 @@ from console_in_thread import ConsoleInThread, scripted
 
 from drivetrain.actor import ActorRef
 from drivetrain.cli.application_seen import look_at
-from drivetrain.cluster.client.blocking import BlockingClient
+from drivetrain.cluster.client.blocking_client import BlockingClient
 from drivetrain.cluster.messages.applications import ApplicationState
 from drivetrain.cluster.messages.following import ErrorView, FragmentView, HistoryReport, JobState
 from drivetrain.core.channel.channel_progress import ChannelProgress

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from source_tree import PROGRAMS, circles, imports, modules
 
 MOST_LINES = 400
@@ -41,6 +43,32 @@ def test_every_module_is_imported_or_run() -> None:
         if not module.is_package and not name.endswith("__main__") and name not in used | PROGRAMS | FOR_USERS
     ]
     assert unused == []
+
+
+MIRRORED = (
+    "config.catalog",
+    "console.answers",
+    "console.handlers",
+    "console.routes",
+    "cluster.messages",
+    "api",
+    "cli",
+)
+"""Packages whose modules are named after what they declare, answer or start; other packages have its parts."""
+SEVERAL = {"source", "connector"}
+"""Base names that several modules still have. The list only gets shorter."""
+
+
+def test_base_names_are_unique() -> None:
+    """A stack trace shows base names first: each says where one is."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, module in modules().items():
+        place = name.removeprefix("drivetrain.")
+        if not module.is_package and not place.startswith(tuple(f"{package}." for package in MIRRORED)):
+            found[place.rpartition(".")[2]].append(place)
+    several = {base: places for base, places in found.items() if len(places) > 1 and base != "__main__"}
+    assert {base: places for base, places in several.items() if base not in SEVERAL} == {}
+    assert several.keys() >= SEVERAL, "take them off the list"
 
 
 def test_no_base_name_says_nothing() -> None:

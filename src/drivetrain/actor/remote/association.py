@@ -38,9 +38,9 @@ from drivetrain.actor.remote.association_owner import Owner
 from drivetrain.actor.remote.backoff import Backoff
 from drivetrain.actor.remote.handshake import Agreement
 from drivetrain.actor.remote.link import Link
-from drivetrain.actor.remote.outbox import Outgoing
 from drivetrain.actor.remote.remote_errors import ConnectError, HandshakeError, ProtocolViolationError
 from drivetrain.actor.remote.session import Session
+from drivetrain.actor.remote.unsent_messages import Outgoing
 from drivetrain.actor.remote.wire import (
     AnyFrame,
     Batch,

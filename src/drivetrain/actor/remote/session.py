@@ -27,10 +27,10 @@ from drivetrain.actor.message import Message
 from drivetrain.actor.path import ANY_INCARNATION, ActorPath, Address
 from drivetrain.actor.provider import Envelope
 from drivetrain.actor.remote.handshake import Agreement
-from drivetrain.actor.remote.outbox import BATCH_BYTES, Outbox, Outgoing
 from drivetrain.actor.remote.paths import PathReader, PathWriter
 from drivetrain.actor.remote.reliable import ReliableReceiver, ReliableSender, Verdict
 from drivetrain.actor.remote.remote_errors import MessageTooLargeError
+from drivetrain.actor.remote.unsent_messages import BATCH_BYTES, Outbox, Outgoing
 from drivetrain.actor.remote.wire import Batch, Item, System
 
 _ITEM_OVERHEAD_BYTES: Final = 20

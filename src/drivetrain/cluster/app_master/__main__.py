@@ -24,8 +24,8 @@ from typing import Final
 from drivetrain.actor import Actor, ActorSystem
 from drivetrain.actor.remote import attach_remote
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
+from drivetrain.cluster.app_master.app_master_messages import HandOver, Setup
 from drivetrain.cluster.app_master.custom.custom_file import load_app_master
-from drivetrain.cluster.app_master.own_messages import HandOver, Setup
 from drivetrain.cluster.app_master.stream.planned_application import load
 from drivetrain.cluster.app_master.stream.restart_policy import policies
 from drivetrain.cluster.app_master.stream.stream_app_master import StreamAppMaster

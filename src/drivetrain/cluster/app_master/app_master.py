@@ -34,13 +34,13 @@ from typing import ClassVar, Final
 
 from drivetrain.actor import Actor, ActorRef, Message, Terminated
 from drivetrain.cluster.app_master import waiting_reasons
+from drivetrain.cluster.app_master.app_master_messages import Answered, Beat, Call, Setup, Wake
 from drivetrain.cluster.app_master.ask_failures import code_of
 from drivetrain.cluster.app_master.executors.executor_pool import ExecutorPool, Member
 from drivetrain.cluster.app_master.executors.executor_requests import Executors
 from drivetrain.cluster.app_master.followers import Followers
 from drivetrain.cluster.app_master.last_status import encode_within
 from drivetrain.cluster.app_master.message_boundary import MessageBoundary
-from drivetrain.cluster.app_master.own_messages import Answered, Beat, Call, Setup, Wake
 from drivetrain.cluster.app_master.registrar import Registrar
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.applications import ApplicationState

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Message
 from drivetrain.cluster.access.system_names import Role, read_name
-from drivetrain.cluster.app_master.own_messages import Answered
+from drivetrain.cluster.app_master.app_master_messages import Answered
 from drivetrain.cluster.guarded import Mishaps, is_defect, is_own, refuse
 from drivetrain.cluster.messages.following import ErrorView
 from drivetrain.runtime.error_views import defect_view

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Message
-from drivetrain.cluster.app_master.own_messages import Answered, Setup, Wake
+from drivetrain.cluster.app_master.app_master_messages import Answered, Setup, Wake
 from drivetrain.cluster.leader import LeaderLink
 from drivetrain.cluster.messages.registration import (
     AppMasterRegistered,

@@ -1,7 +1,7 @@
 """Clients of a cluster: submit applications, watch, end and restart them."""
 
 from drivetrain.cluster.client.attachment import End, Say, Show
-from drivetrain.cluster.client.blocking import BlockingClient, connect
+from drivetrain.cluster.client.blocking_client import BlockingClient, connect
 from drivetrain.cluster.client.client import Client
 from drivetrain.cluster.client.client_errors import (
     AlreadyOverError,

@@ -41,7 +41,6 @@ from drivetrain.cluster.client.attachment import (
     Show,
     ViewSeen,
 )
-from drivetrain.cluster.client.changes import ChangingClient
 from drivetrain.cluster.client.client_errors import ApplicationOverError, StillUnderWayError
 from drivetrain.cluster.client.follower import Follower, FollowThis
 from drivetrain.cluster.client.leader_asks import LeaderLine
@@ -54,6 +53,7 @@ from drivetrain.cluster.client.refusals import (
     require_small,
 )
 from drivetrain.cluster.client.submission import Submission
+from drivetrain.cluster.client.version_requests import ChangingClient
 from drivetrain.cluster.code_transfer import NO_CODE, upload
 from drivetrain.cluster.leader import NoLeaderError, NoMasterError
 from drivetrain.cluster.messages.applications import (

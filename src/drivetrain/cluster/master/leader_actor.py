@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 
 from drivetrain.actor import Message
 from drivetrain.cluster.guarded import GuardedActor
-from drivetrain.cluster.master.own_messages import OfficeFailed
+from drivetrain.cluster.master.master_messages import OfficeFailed
 
 
 class Officer(GuardedActor):

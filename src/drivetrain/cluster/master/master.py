@@ -23,8 +23,7 @@ from drivetrain.actor.disk import Disk
 from drivetrain.cluster.guarded import GuardedActor
 from drivetrain.cluster.master.applications.application_manager import AppManager
 from drivetrain.cluster.master.applications.code_store import CodeStore
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     LeadershipBegan,
     LeadershipEnded,
     LetOthersLead,
@@ -33,9 +32,10 @@ from drivetrain.cluster.master.own_messages import (
     Standing,
     TakenOver,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
+from drivetrain.cluster.master.registry.application_registry import RegistryActor
 from drivetrain.cluster.master.registry.election_actor import ElectionActor, VoteStore
 from drivetrain.cluster.master.registry.master_list import Agreement
-from drivetrain.cluster.master.registry.registry import RegistryActor
 from drivetrain.cluster.master.registry.replica import Replica, ReplicaStore
 from drivetrain.cluster.master.workers.scheduler import Scheduler
 from drivetrain.cluster.master.workers.worker_manager import WorkerManager

@@ -26,8 +26,8 @@ from drivetrain.cluster.access.system_names import MASTER
 from drivetrain.cluster.connection import remote_settings
 from drivetrain.cluster.health import Readiness, health_server
 from drivetrain.cluster.master.master import Master
+from drivetrain.cluster.master.master_messages import LetOthersLead, Standing
 from drivetrain.cluster.master.master_settings import MasterSettings, split_place
-from drivetrain.cluster.master.own_messages import LetOthersLead, Standing
 from drivetrain.cluster.master.registry.election_actor import VoteStore
 from drivetrain.cluster.master.registry.replica import ReplicaStore
 from drivetrain.config import Config

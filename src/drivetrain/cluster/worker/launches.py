@@ -36,7 +36,7 @@ from drivetrain.cluster.messages.launching import (
 )
 from drivetrain.cluster.messages.registration import HeldSlots
 from drivetrain.cluster.worker.launch_requests import Launcher, LaunchError, Surroundings
-from drivetrain.cluster.worker.own_messages import Done, Ended, NotStarted, Ownerless, Started
+from drivetrain.cluster.worker.worker_messages import Done, Ended, NotStarted, Ownerless, Started
 from drivetrain.errors import InternalError
 
 log: Final = logging.getLogger("drivetrain.worker")

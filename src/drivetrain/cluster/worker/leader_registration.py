@@ -30,7 +30,7 @@ from drivetrain.cluster.messages.registration import (
     WorkerReport,
 )
 from drivetrain.cluster.worker.machine_load import Load
-from drivetrain.cluster.worker.own_messages import Answered, Report, WakeRegistration
+from drivetrain.cluster.worker.worker_messages import Answered, Report, WakeRegistration
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.core.cluster.registration import (
     Accepted,

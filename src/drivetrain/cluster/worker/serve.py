@@ -20,8 +20,8 @@ from drivetrain.cluster.leader import require_secret
 from drivetrain.cluster.messages.launching import ProcessKind
 from drivetrain.cluster.worker.launcher import COMMANDS, ProcessLauncher
 from drivetrain.cluster.worker.machine_load import Machine
-from drivetrain.cluster.worker.own_messages import Leave
 from drivetrain.cluster.worker.worker import Worker
+from drivetrain.cluster.worker.worker_messages import Leave
 from drivetrain.cluster.worker.worker_settings import WorkerSettings
 from drivetrain.config import Config
 from drivetrain.core.liveness.supervision import Directive, SupervisionPolicy

@@ -29,7 +29,7 @@ from drivetrain.cluster.messages.registration import HeldSlots
 from drivetrain.cluster.worker.launch_requests import Launcher, Surroundings
 from drivetrain.cluster.worker.launches import Launches
 from drivetrain.cluster.worker.leader_registration import LeaderRegistration, LeaderTimeoutError, MachineLoad
-from drivetrain.cluster.worker.own_messages import (
+from drivetrain.cluster.worker.worker_messages import (
     Done,
     DrainOver,
     Ended,

@@ -1,6 +1,6 @@
 """Applications: in a list, and one as it is now.
 
-Called by `console.handlers.applications` and `console.watching.snapshots`.
+Called by `console.handlers.applications` and `console.watching.status_answers`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The cluster: masters, workers, and how much there is of everything.
 
-Called by `console.handlers.cluster` and `console.watching.watch`.
+Called by `console.handlers.cluster` and `console.watching.cluster_watch`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is wrong with an application, why, and what to do: the findings of `core.diagnosis`, as data.
 
-Called by `console.watching.snapshots`.
+Called by `console.watching.status_answers`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the stream of events carries: the type of an event, and its data.
 
-Called by `console.watching.watch` and `console.handlers.events`.
+Called by `console.watching.cluster_watch` and `console.handlers.events`.
 """
 
 from __future__ import annotations

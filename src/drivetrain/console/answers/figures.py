@@ -1,6 +1,6 @@
 """The figures of a fragment, and those of an application over time.
 
-Called by `console.answers.progress` and `console.watching.figures`.
+Called by `console.answers.progress` and `console.watching.figure_answers`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The progress of an application: its job with fragments, channels, processors, checkpoints and errors.
 
-Called by `console.watching.snapshots`, which makes these from what an application master reported.
+Called by `console.watching.status_answers`, which makes these from what an application master reported.
 """
 
 from __future__ import annotations

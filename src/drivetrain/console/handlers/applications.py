@@ -25,9 +25,9 @@ from drivetrain.console.answers.progress import (
     Job,
 )
 from drivetrain.console.routes.route import Call
-from drivetrain.console.watching.figures import history_of
+from drivetrain.console.watching.figure_answers import history_of
 from drivetrain.console.watching.guests import without_texts
-from drivetrain.console.watching.snapshots import line_of
+from drivetrain.console.watching.status_answers import line_of
 from drivetrain.core.job.history import SPAN_MS
 
 _Moment = Annotated[int, Meta(ge=0, le=2**53)]

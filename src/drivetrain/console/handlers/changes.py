@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.changes import PlannedChange
-from drivetrain.console.embedded import changes
+from drivetrain.console.embedded import run_changes
 from drivetrain.console.embedded.runs import EmbeddedRuns
 from drivetrain.console.handlers.uploads import require_file, take_upload
 from drivetrain.console.handlers.writes import begun
@@ -63,7 +63,7 @@ async def make(call: Call) -> Reply:
         )
     record, code = version
     against = planned.against if query.against is None else query.against
-    doing = runs.in_thread(lambda: changes.change(rundir, record, code, against))
+    doing = runs.in_thread(lambda: run_changes.change(rundir, record, code, against))
     return begun(call, "change", view, doing)
 
 
@@ -71,7 +71,7 @@ async def roll_back_run(call: Call, runs: EmbeddedRuns, view: ApplicationView, n
     """Change a run back to a version that is kept."""
     call.services.operations.require_room()
     rundir = await runs.rundir(view)
-    doing: Awaitable[Mapping[str, str]] = runs.in_thread(lambda: changes.roll_back(rundir, number))
+    doing: Awaitable[Mapping[str, str]] = runs.in_thread(lambda: run_changes.roll_back(rundir, number))
     return begun(call, "rollback", view, doing)
 
 

@@ -21,7 +21,7 @@ from drivetrain.console.answers.cluster import (
     Workers,
 )
 from drivetrain.console.routes.route import Call
-from drivetrain.console.watching.snapshots import cluster_of, master_of, worker_of
+from drivetrain.console.watching.status_answers import cluster_of, master_of, worker_of
 
 NO_CLUSTER: Final = "look at the applications: their processes have neither masters nor workers"
 

@@ -17,7 +17,7 @@ from drivetrain.console import cursors
 from drivetrain.console.answers.dead_letters import DeadLetter, DeadLetters
 from drivetrain.console.routes.route import Call
 from drivetrain.runtime.dead_letter_pages import LetterPage, page_of, stores_below
-from drivetrain.runtime.dead_letters import STORED
+from drivetrain.runtime.dead_letter_store import STORED
 
 LONGEST: Final = 4_000
 """Most characters of a message, and of an error, in an answer."""

@@ -38,7 +38,7 @@ from drivetrain.console.answers.events import BeginEvent, EndEvent, TickEvent
 from drivetrain.console.event_stream import EventStream, as_event, require_place
 from drivetrain.console.routes.route import Call
 from drivetrain.console.watching.board import Topic
-from drivetrain.console.watching.watch import SNAPSHOT, Watch
+from drivetrain.console.watching.cluster_watch import SNAPSHOT, Watch
 
 TICK_S: Final = 5.0
 MOST_APPLICATIONS: Final = 20

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from drivetrain.cluster.client.changes import over
+from drivetrain.cluster.client.version_requests import over
 from drivetrain.cluster.messages.applications import ApplicationView
 from drivetrain.console.answers.versions import Version, VersionGraph, VersionProcessor, Versions
 from drivetrain.console.embedded.runs import EmbeddedRuns

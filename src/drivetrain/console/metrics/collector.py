@@ -28,7 +28,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, genera
 from prometheus_client.registry import Collector
 
 from drivetrain.cluster.client import Client
-from drivetrain.cluster.client.situation import situation_of
+from drivetrain.cluster.client.cluster_situation import situation_of
 from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import FragmentView, JobStatus
 from drivetrain.console.embedded.runs import EmbeddedRuns

@@ -11,7 +11,7 @@ Invariants:
 1. No error of an application, or of the file, ends the recording.
 2. At most `MOST_ASKED` applications are asked at once.
 
-Called by `console.server`, `console.watching.watch` and `console.services`.
+Called by `console.server`, `console.watching.cluster_watch` and `console.services`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ the cluster has is kept: its code and settings never change under one id and ver
 
 Invariant: at most `MOST_PROCESSES` planning processes run; who comes beyond `MOST_WAITING` is refused.
 
-Called by `console.services`, `console.kept_state`, `console.server` and the handlers of uploads and changes.
+Called by `console.services`, `console.state_directories`, `console.server` and the handlers of uploads and
+changes.
 """
 
 from __future__ import annotations

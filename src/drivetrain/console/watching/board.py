@@ -13,7 +13,7 @@ Invariants:
 2. Notes are in the order of their numbers.
 3. There is at most one note for each topic, and at most `MOST_GONE` for applications that are gone.
 
-Called by `console.watching.watch`.
+Called by `console.watching.cluster_watch`.
 """
 
 from __future__ import annotations

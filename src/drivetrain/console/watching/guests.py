@@ -20,12 +20,12 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from drivetrain.cluster.client.situation import situation_of
+from drivetrain.cluster.client.cluster_situation import situation_of
 from drivetrain.cluster.messages import applications as messages
 from drivetrain.cluster.messages.following import ErrorView, JobStatus
 from drivetrain.console.answers.applications import ApplicationSnapshot
 from drivetrain.console.watching.rates import Rates
-from drivetrain.console.watching.snapshots import snapshot_of
+from drivetrain.console.watching.status_answers import snapshot_of
 from drivetrain.core.job.history import History
 
 WITHHELD: Final = "only users may read why"

@@ -10,7 +10,7 @@ Invariants:
 1. Readings are of one epoch and their times grow.
 2. There are at most `MOST_READINGS`, and one that is older than `SPAN_MS` only if it is the first.
 
-Called by `console.watching.watch`.
+Called by `console.watching.cluster_watch`.
 """
 
 from __future__ import annotations

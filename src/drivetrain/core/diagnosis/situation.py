@@ -5,7 +5,7 @@ the same in all of them, and must be testable without any of them.
 
 Design: frozen records of plain values, in the user's terms. Unknown values are None.
 
-Made by `cluster.client.situation` and `status_situation`; read by `diagnosis` and its rules.
+Made by `cluster.client.cluster_situation` and `status_situation`; read by `diagnosis` and its rules.
 """
 
 from __future__ import annotations

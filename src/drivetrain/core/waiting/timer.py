@@ -16,7 +16,7 @@ Invariants:
    no pending task whose rounded-down expiration is at or before `now_ms`.
 3. `size` counts pending tasks only: not those due at once, not those returned.
 
-Called by `drivetrain.core.waiting.purgatory` and the actor kernel. Not safe for threads: callers serialize.
+Called by `core.waiting.waiting_operations` and the actor kernel. Not safe for threads: callers serialize.
 Source: Apache Kafka's SystemTimer.
 """
 

@@ -50,7 +50,7 @@ from drivetrain.core.checkpoint.transaction import (
     Phase,
     Transaction,
 )
-from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 from drivetrain.errors import DiskFullError, OutputError, PeerViolationError, UnavailableError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from drivetrain.runtime.channel.beginning import ChannelBeginning
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
+from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending

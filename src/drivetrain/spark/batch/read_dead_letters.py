@@ -13,7 +13,7 @@ from drivetrain.config import Config
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.private_files import Writers
 from drivetrain.runtime.dead_letter_pages import stores_below
-from drivetrain.runtime.dead_letters import SCHEMA, DeadLetterStore
+from drivetrain.runtime.dead_letter_store import SCHEMA, DeadLetterStore
 from drivetrain.runtime.run_directory import RunDirectory
 
 

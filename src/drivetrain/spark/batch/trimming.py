@@ -21,7 +21,7 @@ from pathlib import Path
 
 from drivetrain.runtime.channel.segments import MessageLossError
 from drivetrain.runtime.channel.store import ChannelStore
-from drivetrain.runtime.dead_letters import DeadLetterStore
+from drivetrain.runtime.dead_letter_store import DeadLetterStore
 from drivetrain.spark.batch.offset_log import needed_input
 from drivetrain.spark.prepare.trunk import Trunk
 

@@ -12,11 +12,11 @@ from drivetrain.actor import ActorPath, Address, Envelope, Message
 from drivetrain.actor.path import ANY_INCARNATION
 from drivetrain.actor.remote.handshake import Agreement
 from drivetrain.actor.remote.link import FRAME_OVERHEAD_BYTES
-from drivetrain.actor.remote.outbox import BATCH_BYTES, Outbox, Outgoing
 from drivetrain.actor.remote.paths import PathReader, PathWriter
 from drivetrain.actor.remote.reliable import ReliableReceiver, ReliableSender, Verdict
 from drivetrain.actor.remote.remote_errors import MessageTooLargeError, ProtocolViolationError
 from drivetrain.actor.remote.session import Session
+from drivetrain.actor.remote.unsent_messages import BATCH_BYTES, Outbox, Outgoing
 from drivetrain.actor.remote.wire import (
     Batch,
     Goodbye,

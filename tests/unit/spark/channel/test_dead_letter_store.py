@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 from drivetrain.errors import DiskFullError
-from drivetrain.runtime import dead_letters as module
+from drivetrain.runtime import dead_letter_store as module
 from drivetrain.runtime.channel.columns import TS
 from drivetrain.runtime.channel.segments import write_segment
 from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.dead_letter_pages import LetterPage, newest_of, page_of
-from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
+from drivetrain.runtime.dead_letter_store import DeadLetterStore, Keep
 from drivetrain.runtime.durable_file import DurableFile
 
 DAY_MS = 86_400_000

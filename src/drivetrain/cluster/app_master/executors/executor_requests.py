@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from drivetrain.actor import ActorRef, Context, Failure, Message, Terminated
 from drivetrain.cluster.access.system_names import request_prefix
+from drivetrain.cluster.app_master.app_master_messages import HandOver, Setup, Wake
 from drivetrain.cluster.app_master.executors.executor_pool import (
     AskForSlots,
     CancelSlots,
@@ -31,7 +32,6 @@ from drivetrain.cluster.app_master.executors.executor_pool import (
     StopExecutor,
     Unavailable,
 )
-from drivetrain.cluster.app_master.own_messages import HandOver, Setup, Wake
 from drivetrain.cluster.app_master.registrar import STALE_EPOCH, Registrar
 from drivetrain.cluster.messages.executing import EndExecutor, ExecutorRegistered, RegisterExecutor
 from drivetrain.cluster.messages.following import ErrorView, ExecutorView

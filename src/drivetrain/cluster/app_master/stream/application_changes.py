@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.cluster.app_master.own_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import Call
 from drivetrain.cluster.app_master.stream.proposed_change import ProposedChange, RefusedChangeError
 from drivetrain.cluster.app_master.stream.stored_versions import Compiled, StoredVersions
 from drivetrain.cluster.app_master.stream.stream_progress import Shown

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.actor import ActorRef, AskError, Context, Message
-from drivetrain.cluster.app_master.own_messages import Call
+from drivetrain.cluster.app_master.app_master_messages import Call
 from drivetrain.cluster.app_master.stream.planned_application import Planned
 from drivetrain.cluster.messages.checkpoints import CheckpointAnswered, MakeSavepoint, SavepointMade
 from drivetrain.config import Config

@@ -23,9 +23,9 @@ from collections.abc import Callable
 from typing import Final
 
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
-from drivetrain.cluster.app_master.own_messages import Answered
+from drivetrain.cluster.app_master.app_master_messages import Answered
 from drivetrain.cluster.app_master.stream.checkpoint_relay import CheckpointTraffic
-from drivetrain.cluster.app_master.stream.errands import Errands
+from drivetrain.cluster.app_master.stream.executor_errands import Errands
 from drivetrain.cluster.app_master.stream.running_job import RunningJob
 from drivetrain.cluster.app_master.stream.stream_progress import Shown
 from drivetrain.cluster.messages.applications import ApplicationState

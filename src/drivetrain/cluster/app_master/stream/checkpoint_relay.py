@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivetrain.actor import ActorRef, Context, Message
-from drivetrain.cluster.app_master.own_messages import Setup
+from drivetrain.cluster.app_master.app_master_messages import Setup
 from drivetrain.cluster.app_master.stream.application_checkpoints import (
     ApplicationCheckpoints,
     CheckpointNews,

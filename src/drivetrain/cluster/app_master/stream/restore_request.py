@@ -21,8 +21,8 @@ from collections.abc import Callable
 from typing import Final
 
 from drivetrain.actor import ActorRef
-from drivetrain.cluster.app_master.own_messages import Answered, Setup
-from drivetrain.cluster.app_master.stream.errands import Ask
+from drivetrain.cluster.app_master.app_master_messages import Answered, Setup
+from drivetrain.cluster.app_master.stream.executor_errands import Ask
 from drivetrain.cluster.messages.applications import Restart
 
 RESTORE_NEEDED: Final = "restore-needed"

@@ -26,8 +26,8 @@ import msgspec
 from drivetrain.actor import Failure, Message
 from drivetrain.cluster.app_master import waiting_reasons
 from drivetrain.cluster.app_master.app_master import ApplicationMaster
+from drivetrain.cluster.app_master.app_master_messages import Answered, Call, Setup
 from drivetrain.cluster.app_master.executors.executor_pool import Member
-from drivetrain.cluster.app_master.own_messages import Answered, Call, Setup
 from drivetrain.cluster.app_master.stream.application_changes import ApplicationChanges
 from drivetrain.cluster.app_master.stream.application_clock import ClockNews
 from drivetrain.cluster.app_master.stream.application_duties import PATIENCE, Duties

@@ -25,14 +25,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from drivetrain.actor import ActorRef, Context, Terminated
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     ReleaseApplication,
     Standing,
     WorkerDown,
     WorkerHolds,
     WorkerUp,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry import application_records
 from drivetrain.cluster.master.registry.write_queue import DurableQueue
 from drivetrain.cluster.messages.following import StopApplication

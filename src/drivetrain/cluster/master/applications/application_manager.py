@@ -22,8 +22,7 @@ from typing import Final
 from drivetrain.actor import ActorRef, Failure, Message, Terminated
 from drivetrain.cluster.master.applications.app_masters import AppMasters
 from drivetrain.cluster.master.leader_actor import Officer
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     CodeChecked,
     CodeThere,
     EnsureCode,
@@ -34,6 +33,7 @@ from drivetrain.cluster.master.own_messages import (
     WorkerHolds,
     WorkerUp,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry import application_records
 from drivetrain.cluster.master.registry.write_queue import DurableQueue
 from drivetrain.cluster.messages.applications import (

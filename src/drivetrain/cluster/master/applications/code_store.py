@@ -35,14 +35,14 @@ import msgspec
 from drivetrain.actor import ActorRef, Failure, Message
 from drivetrain.actor.disk import Disk
 from drivetrain.cluster.guarded import GuardedActor
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     CodeReplicated,
     CodeThere,
     EnsureCode,
     Standing,
     Tick,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry.application_records import codes_of
 from drivetrain.cluster.master.registry.replica import ReplicaStore
 from drivetrain.cluster.messages.code import CHUNK_BYTES, CodeChunk, CodeStored, GetCode, PutCode

@@ -18,8 +18,7 @@ from typing import Final
 from drivetrain.actor import ActorRef, Message
 from drivetrain.actor.disk import Disk
 from drivetrain.cluster.guarded import GuardedActor
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     CompareLists,
     LeadershipBegan,
     LeadershipEnded,
@@ -29,6 +28,7 @@ from drivetrain.cluster.master.own_messages import (
     Standing,
     Tick,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry.plausible_terms import is_plausible
 from drivetrain.cluster.messages.replication import AskLease, AskVote, Lease, ReleaseLease, Vote
 from drivetrain.core.cluster import election_events as core

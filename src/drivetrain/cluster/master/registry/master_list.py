@@ -24,8 +24,8 @@ from typing import Final
 from drivetrain.actor import ActorRef, Message
 from drivetrain.actor.path import Address
 from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.master.master_messages import CompareLists, ListCompared, Standing
 from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import CompareLists, ListCompared, Standing
 from drivetrain.cluster.messages.replication import GetMasterList, MasterList
 from drivetrain.config.catalog import cluster as cluster_keys
 from drivetrain.errors import ConfigError

@@ -20,8 +20,8 @@ from typing import Final
 from drivetrain.actor import Message
 from drivetrain.actor.disk import Disk
 from drivetrain.cluster.guarded import GuardedActor
+from drivetrain.cluster.master.master_messages import Standing, Tick
 from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import Standing, Tick
 from drivetrain.cluster.master.registry.plausible_terms import is_plausible
 from drivetrain.cluster.messages.replication import (
     Digest,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from drivetrain.actor import ActorRef, Message
-from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 
 _FIRST_PAUSE_MS: Final = 200
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.guarded import Mishaps, answer, attempt
-from drivetrain.cluster.master.own_messages import Put
+from drivetrain.cluster.master.master_messages import Put
 from drivetrain.cluster.master.registry import application_records
 from drivetrain.cluster.messages.leadership import Leader, NotLeader
 from drivetrain.core.cluster.application_record import ApplicationRecord

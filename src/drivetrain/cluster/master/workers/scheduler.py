@@ -18,8 +18,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.master.leader_actor import Officer
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     FreeSlots,
     GetFreeSlots,
     ReleaseApplication,
@@ -30,11 +29,12 @@ from drivetrain.cluster.master.own_messages import (
     WorkerHolds,
     WorkerUp,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import Priority
 from drivetrain.cluster.messages.registration import HeldSlots
 from drivetrain.cluster.messages.resources import CancelRequest, RequestSlots, SlotsAllocated, SlotsRefused
 from drivetrain.core.cluster.slots import Allocate, Holding, Refuse, SlotEffect, SlotRequest, SlotScheduler
-from drivetrain.core.waiting.purgatory import DelayedOperation
+from drivetrain.core.waiting.waiting_operations import DelayedOperation
 
 log = logging.getLogger("drivetrain.cluster")
 

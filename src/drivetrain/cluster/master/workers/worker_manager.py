@@ -18,8 +18,7 @@ from typing import Final
 from drivetrain.actor import ActorRef, Message, Terminated
 from drivetrain.cluster.guarded import answer
 from drivetrain.cluster.master.leader_actor import Officer
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     FreeSlots,
     GetFreeSlots,
     Standing,
@@ -27,6 +26,7 @@ from drivetrain.cluster.master.own_messages import (
     WorkerHolds,
     WorkerUp,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.messages.applications import GetWorkers, Workers, WorkerView
 from drivetrain.cluster.messages.leadership import Leader, NotLeader
 from drivetrain.cluster.messages.registration import (

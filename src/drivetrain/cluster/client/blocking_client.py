@@ -19,11 +19,11 @@ from typing import Any, Final, TypeVar
 
 from drivetrain.api.durations import DEFAULT_TIMEOUT
 from drivetrain.cluster.client.attachment import End, Say, Show
-from drivetrain.cluster.client.changes import GraphHistory
 from drivetrain.cluster.client.client import Client
 from drivetrain.cluster.client.open_client import open_client
 from drivetrain.cluster.client.process_logs import Piece
 from drivetrain.cluster.client.submission import Submission, prepare_submission
+from drivetrain.cluster.client.version_requests import GraphHistory
 from drivetrain.cluster.messages.applications import (
     ApplicationLine,
     ApplicationView,

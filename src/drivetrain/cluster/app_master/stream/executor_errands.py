@@ -18,8 +18,8 @@ from typing import Final, TypeAlias
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.app_master import waiting_reasons
+from drivetrain.cluster.app_master.app_master_messages import Answered
 from drivetrain.cluster.app_master.executors.executor_pool import Member
-from drivetrain.cluster.app_master.own_messages import Answered
 from drivetrain.cluster.messages.executing import Conclude, Concluded, Prepare, Prepared
 
 Ask: TypeAlias = Callable[[str, int, ActorRef, Message, int], None]

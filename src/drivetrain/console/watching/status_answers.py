@@ -1,6 +1,6 @@
 """Makes the console's answers from what the masters and an application master say.
 
-Called by `console.watching.watch`, `console.handlers.cluster` and `console.handlers.applications`.
+Called by `console.watching.cluster_watch`, `console.handlers.cluster` and `console.handlers.applications`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drivetrain.console.answers.progress import (
     Output,
     Processor,
 )
-from drivetrain.console.watching.figures import figures_of
+from drivetrain.console.watching.figure_answers import figures_of
 from drivetrain.console.watching.rates import Rates
 from drivetrain.core.channel.channel_progress import ChannelProgress
 from drivetrain.core.checkpoint.checkpoint_figures import CheckpointFigures

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drivetrain.core.waiting.purgatory import DelayedOperation, Purgatory
+from drivetrain.core.waiting.waiting_operations import DelayedOperation, Purgatory
 from drivetrain.errors import ConfigError, InternalError
 
 

@@ -1,6 +1,6 @@
 """Makes the console's answers from the figures of fragments, and from the history of an application.
 
-Called by `console.watching.snapshots` and `console.handlers.applications`.
+Called by `console.watching.status_answers` and `console.handlers.applications`.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from drivetrain.console.past.recorder import Recorder
 from drivetrain.console.watching.board import Board, Topic
 from drivetrain.console.watching.guests import Snapshots, snapshots_of, without_texts
 from drivetrain.console.watching.rates import Rates
-from drivetrain.console.watching.snapshots import cluster_of, line_of
+from drivetrain.console.watching.status_answers import cluster_of, line_of
 from drivetrain.core.job.history import NO_HISTORY, STEP_MS, History
 from drivetrain.errors import DrivetrainError
 

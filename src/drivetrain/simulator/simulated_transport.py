@@ -20,9 +20,9 @@ from typing import Final
 
 from drivetrain.actor.remote.remote_errors import AddressInUseError, ConnectError
 from drivetrain.actor.remote.transport import Connection, Opener
-from drivetrain.simulator.connection import SimulatedConnection
 from drivetrain.simulator.network import SimulatedNetwork
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
+from drivetrain.simulator.simulated_connection import SimulatedConnection
 
 
 class SimulatedListener:

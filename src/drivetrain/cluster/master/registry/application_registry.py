@@ -28,8 +28,7 @@ from typing import Final
 
 from drivetrain.actor import ActorRef, Message
 from drivetrain.cluster.master.leader_actor import Officer
-from drivetrain.cluster.master.master_settings import MasterSettings
-from drivetrain.cluster.master.own_messages import (
+from drivetrain.cluster.master.master_messages import (
     Put,
     PutDone,
     Resign,
@@ -38,6 +37,7 @@ from drivetrain.cluster.master.own_messages import (
     TakenOver,
     Tick,
 )
+from drivetrain.cluster.master.master_settings import MasterSettings
 from drivetrain.cluster.master.registry.plausible_terms import is_plausible
 from drivetrain.cluster.master.registry.replica import ReplicaStore
 from drivetrain.cluster.master.registry.rounds import Round, RoundExpired
