@@ -59,6 +59,7 @@ def test_figures_of_fragments_are_told_in_base_units(console: ConsoleInThread) -
     told = samples(console)
     hourly = ("wc-1", "hourly")
     assert told["drivetrain_fragment_state_rows", hourly] == 218_000
+    assert told["drivetrain_fragment_silent_partitions", hourly] == 2
     assert told["drivetrain_fragment_state_bytes", hourly] == 90_000_000
     assert told["drivetrain_fragment_latency_seconds", (*hourly, "99")] == 1.2
     assert told["drivetrain_fragment_batches_total", hourly] == 4

@@ -31,6 +31,7 @@ FIGURES = FragmentFigures(
     state_bytes=90_000_000,
     latency_p50_ms=400,
     latency_p99_ms=1_200,
+    silent_partitions=("numbers/3", "numbers/7"),
 )
 GROWING = History(
     tuple(
@@ -221,6 +222,7 @@ def test_clocks_name_the_fragment_that_holds_the_minimum(console: ConsoleInThrea
         "daily": True,
     }
     assert told["channels"] == {"hourly--daily": 7_000}
+    assert [each["silent_partitions"] for each in told["fragments"]] == [2, 0]
 
 
 def test_waiting_for_a_clock_that_is_reached_and_for_one_that_is_not(console: ConsoleInThread) -> None:

@@ -192,7 +192,7 @@ class _Writer(Collector):
         self._put(f.LAG, view.lag_rows, app, name)
         self._put(f.DELAY, _seconds(view.watermark_delay_ms), app, name)
         self._put(f.STALLED, _seconds(view.stalled_ms), app, name)
-        self._put(f.SILENT, view.left_out, app, name)
+        self._put(f.SILENT, len(view.figures.silent_partitions), app, name)
         self._figures(app, name, view.figures)
 
     def _figures(self, app: str, fragment: str, figures: FragmentFigures) -> None:

@@ -187,7 +187,7 @@ def _fragment(view: FragmentView) -> Fragment:
         stalled_ms=view.stalled_ms,
         waiting_for=view.waiting_for,
         blocked_by=view.blocked_by,
-        silent_partitions=view.left_out,
+        silent_partitions=len(view.figures.silent_partitions),
         error=error_of(view.error),
         figures=figures_of(view.figures),
     )
