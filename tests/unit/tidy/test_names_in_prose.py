@@ -155,3 +155,16 @@ SPARKS = {
     "dataSource",
 }
 """What of Spark's own settings is named in docstrings."""
+
+
+def test_the_picture_of_a_batch_has_the_steps_and_modules_of_the_architecture() -> None:
+    picture = (ROOT / "docs" / "images" / "batch.svg").read_text()
+    shown = re.findall(r">(\d)  ([a-z ]+)</text><text class=\"module\"[^>]*>([^<]+)<", picture)
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## One batch")[2]
+    rows = re.findall(r"^\| ([a-z ]+) \| (`.*?) \|", text.partition("\n## ")[0], re.MULTILINE)
+    assert [(int(number), step) for number, step, _ in shown] == list(
+        enumerate((s for s, _ in rows), start=1)
+    )
+    for (_, step, named), (_, described) in zip(shown, rows, strict=True):
+        for module in named.split(", "):
+            assert re.search(rf"[`.]{re.escape(module)}`", described), f"{step}: {module}"
