@@ -108,7 +108,7 @@ def test_a_snapshot_has_fragments_channels_and_the_diagnosis(console: ConsoleInT
     assert job["channels"][0]["lag_messages"] == 4
     counted = {each["processor"]: each for each in job["processors"]}
     assert (counted[HOSTILE]["late"], counted[HOSTILE]["dead_letters"]) == (1, 2)
-    assert {finding["subject"] for finding in told["diagnosis"]["findings"]} == {HOSTILE}
+    assert {finding["subject"] for finding in told["diagnosis"]["findings"]} == {HOSTILE, "hourly"}
     part = console.http.get("/api/v1/applications/wc-1/diagnosis").json()
     assert part["in_short"] == told["diagnosis"]["in_short"]
     assert console.http.get("/api/v1/applications/wc/channels").json()["channels"] == job["channels"]

@@ -27,7 +27,7 @@ LEASE: Final = Key(
     "master.lease",
     duration_ms(minimum_ms=100),
     "2 s",
-    "How long masters keep following a leader after its last message; about how long a failover takes.",
+    "How long masters keep following a leader after its last message, about the time of an election.",
 )
 
 QUORUM_TIMEOUT: Final = Key(
