@@ -238,7 +238,7 @@ def test_modules_that_are_left_out_exist() -> None:
 def test_phrases_and_names_in_code_are_recognised() -> None:
     text = '''"""A module."""
 
-LIMIT = 1  # nobody is told
+LIMIT = 1  # nobody told it
 """What everybody may take."""
 
 # A comment that goes
