@@ -69,6 +69,11 @@ class BatchPipeline:
         self._limit = limit
         self._is_lossy = plan.delivery == AT_MOST_ONCE
 
+    def go_over(self, plan: Plan, branches: Branches) -> None:
+        """Run the branches of another version from the next batch on."""
+        self._branches = branches
+        self._is_lossy = plan.delivery == AT_MOST_ONCE
+
     def run(
         self,
         df: DataFrame,

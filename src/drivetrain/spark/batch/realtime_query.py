@@ -25,7 +25,7 @@ Source: the real-time mode of Apache Spark 4.1 and later.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -41,6 +41,7 @@ from drivetrain.spark.batch.branch_frames import branch_nodes, data_of
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.offset_log import read_offsets
+from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.batch.spark_engine import SparkQuery
 from drivetrain.spark.compile.frame import Frame
@@ -60,8 +61,8 @@ class TooFewCoresError(UserError):
 class RealtimeQuery(FragmentQuery):
     """One fragment as a running query in real-time mode; `interval_ms` is its checkpoint interval."""
 
-    def __init__(self, *given: Any, interval_ms: int) -> None:
-        super().__init__(*given)
+    def __init__(self, parts: QueryParts, interval_ms: int) -> None:
+        super().__init__(parts)
         self._interval_ms = self.figures.trigger_ms = interval_ms
         self._sink_id = next(n.id for n in self.branches.nodes if n.operation.target is not None)
         self._sink = cast(AtLeastOnceKafka, self.branches.sinks[self._sink_id])

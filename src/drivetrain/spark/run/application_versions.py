@@ -199,7 +199,7 @@ class ApplicationVersions:
             earlier = self._earlier(last, compiled.record, query)
             if earlier is not None:
                 query.versions.running = earlier
-                query.go_over(earlier)
+                query.changes.go_over(earlier)
 
     def _settle(self, noted: BatchVersions, query: MicroBatchQuery) -> None:
         """Note that the next batch runs both versions, if one hands over and the query has begun none since.

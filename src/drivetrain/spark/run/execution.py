@@ -49,6 +49,7 @@ from drivetrain.spark.batch.branches import Branches, channel_store
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
+from drivetrain.spark.batch.query_parts import QueryParts
 from drivetrain.spark.batch.realtime_query import RealtimeQuery, require_cores
 from drivetrain.spark.checkpoints.from_savepoint import OpenedSavepoint, abort_others
 from drivetrain.spark.checkpoints.participants import CheckpointBook
@@ -199,10 +200,12 @@ class Execution:
         directory = rundir.fragment(fragment.id)
         config = RunningConfig(rundir.path, context.config)
         limit = BatchLimit(directory, largest_batches(trunk, context.config), config)
-        given = (self.engine, plan, fragment, trunk, branches, directory, readers, counts, self.flow)
+        parts = QueryParts(
+            self.engine, plan, fragment, trunk, branches, directory, readers, counts, self.flow
+        )
         if fragment.id in context.realtime:
-            return RealtimeQuery(*given, interval_ms=context.config[run_keys.CHECKPOINT_INTERVAL])
-        query = MicroBatchQuery(*given, limit=limit, config=config)
+            return RealtimeQuery(parts, context.config[run_keys.CHECKPOINT_INTERVAL])
+        query = MicroBatchQuery(parts, limit, config)
         files = CheckpointFiles(rundir.home)
         own = Participation(query, self.checkpoints, files, self.sinks, transactional=context.transactional)
         query.checkpoints = self.part(own)
