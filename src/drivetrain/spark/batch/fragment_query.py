@@ -257,7 +257,8 @@ class FragmentQuery:
         self.settled_clock_ms = self.clock_ms
 
     def _take(self, outcome: BatchOutcome) -> None:
-        """Advance to the position after a batch."""
+        """Advance to the position after a batch, and add its counts."""
+        self.counts.take(outcome.counts)
         self.inputs.offsets, self.batch_id = list(outcome.offsets), outcome.batch_id
         if outcome.clock_ms is not None and (self.clock_ms is None or outcome.clock_ms > self.clock_ms):
             # Not earlier: the final clock means that every batch was appended.

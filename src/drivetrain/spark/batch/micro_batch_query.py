@@ -26,11 +26,12 @@ from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
 from drivetrain.runtime.running_config import RunningConfig
+from drivetrain.spark.batch.batch import Batch
 from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
 from drivetrain.spark.batch.idle_clock import IdleClock
-from drivetrain.spark.batch.offset_log import clear_unfinished, next_watermark_ms
+from drivetrain.spark.batch.offset_log import clear_unfinished, next_watermark_ms, read_offsets
 from drivetrain.spark.batch.pipeline import BatchPipeline
 from drivetrain.spark.batch.query_figures import RanBatch
 from drivetrain.spark.batch.query_parts import QueryParts
@@ -54,7 +55,7 @@ class MicroBatchQuery(FragmentQuery):
         self.limit = limit
         self._config = config
         self.pipeline = BatchPipeline(
-            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow, limit
+            self.plan, self.trunk, self.directory, self.steps, self.branches, self.flow
         )
         self.changes = VersionChanges(self, self.pipeline)
         self.idle_clock = IdleClock(self)
@@ -132,22 +133,32 @@ class MicroBatchQuery(FragmentQuery):
             raise DrainedError(self.fragment.id)
 
     def _run_batch(self, df: DataFrame, batch_id: int, times: BatchTimes) -> None:
-        outcome = self.pipeline.run(
-            df,
-            batch_id,
-            self.clock_ms,
-            None if self._query is None else self._query.of_spark,
-            self._note_begun,
-            planned_ms=self.planned_ms,
-            replayed=batch_id <= self.replay_until,
-            whole=self.versions is not None and self.versions.on_trial,
-        )
+        reached(CrashPoint.BATCH_BEGINS)
+        with spending(Phase.SOURCE):
+            batch = self._planned(df, batch_id)
+        outcome = self.pipeline.run(batch, self._note_begun)
         self._take(outcome)
+        self.limit.measured(outcome.taken, outcome.took_ms)
         newest_ms = max(self.clock.newest_ms.values(), default=None)
         work, now_ms = self.counts.user.take_work(), int(time.time() * 1000)
         self.figures.ran(RanBatch(batch_id, now_ms, newest_ms, outcome.has_input, times, work))
         if self.checkpoints is not None:
             self.checkpoints.ran()
+
+    def _planned(self, df: DataFrame, batch_id: int) -> Batch:
+        """The input of a batch; Spark has written its extent before."""
+        metadata, offsets = read_offsets(self.checkpoint / "offsets" / str(batch_id))
+        return Batch(
+            df,
+            batch_id,
+            self.clock_ms,
+            tuple(offsets),
+            int(metadata.get("batchWatermarkMs", 0)),
+            self.planned_ms,
+            None if self._query is None else self._query.of_spark,
+            replayed=batch_id <= self.replay_until,
+            whole=self.versions is not None and self.versions.on_trial,
+        )
 
     def _note_begun(self) -> None:
         self._begun = True
@@ -220,7 +231,7 @@ class MicroBatchQuery(FragmentQuery):
             self._draining.set()  # and none may run from now on: it would never be committed
             self.clock_ms = FINAL_CLOCK_MS
             if self.has_final_batch:
-                self.pipeline.run_final(self.batch_id + 1)
+                self.counts.take(self.pipeline.run_final(self.batch_id + 1))
             for store in self.branches.stores.values():
                 store.append_clock(FINAL_CLOCK_MS)
             if not self.branches.context.transactional:
