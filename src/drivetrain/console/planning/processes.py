@@ -35,6 +35,7 @@ from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
 from drivetrain.console.planning.requests import OUTCOME, REQUEST, Outcome
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
+from drivetrain.runtime.durable import write_whole
 from drivetrain.runtime.error_views import error_view
 
 LARGEST_OUTCOME_BYTES: Final = 64 * 2**20
@@ -140,10 +141,7 @@ def serve(answer: Callable[[Path, bytes], Outcome], *, too_large: str) -> None:
             remedy="read data in the application's functions, not while the graph is built",
         )
         outcome = Outcome(error=error_view(full))
-    aside = directory / f".{OUTCOME}"
-    with open(aside, "wb", opener=private) as file:
-        file.write(msgspec.json.encode(outcome))
-    aside.rename(directory / OUTCOME)
+    write_whole(directory / OUTCOME, msgspec.json.encode(outcome), synced=False)
     sys.stdout.flush()
     os._exit(0)  # threads that the user's file has started are of no use
 
