@@ -40,9 +40,9 @@ from drivetrain.cluster.parent import PARENT_VARIABLE
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster, console, master, worker
 from drivetrain.console.addresses import ConsoleAddress, address_of
+from drivetrain.durable import write_whole
 from drivetrain.errors import UnavailableError, UserError
 from drivetrain.private_files import make_private_directory
-from drivetrain.runtime.durable import write_whole
 from drivetrain.runtime.usable_cores import usable_cores
 
 _END_S: Final = 25.0

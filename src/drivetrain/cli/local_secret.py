@@ -22,8 +22,8 @@ from typing import Final
 from drivetrain.cluster.access.secret_files import SECRET_VARIABLE, secrets_of
 from drivetrain.config import Config
 from drivetrain.config.catalog import cluster as keys
+from drivetrain.durable import new_file, publish_new
 from drivetrain.errors import ConfigError
-from drivetrain.runtime.durable import new_file, publish_new
 
 log: Final = logging.getLogger("drivetrain.cluster")
 

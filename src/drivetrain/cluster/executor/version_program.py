@@ -30,9 +30,9 @@ from drivetrain.code.fingerprint import fingerprint
 from drivetrain.config import Config
 from drivetrain.core.change.graph_version import GraphVersion, version_of
 from drivetrain.core.plan.configured import configured_plan
+from drivetrain.durable import write_whole
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
-from drivetrain.runtime.durable import write_whole
 from drivetrain.runtime.error_records import ErrorRecord, error_record
 from drivetrain.spark.prepare.graph_code import graph_as_code
 

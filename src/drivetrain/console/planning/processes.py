@@ -33,9 +33,9 @@ import msgspec
 from drivetrain.cluster.client import error_of_view
 from drivetrain.cluster.parent import PARENT_VARIABLE, tie_to_parent
 from drivetrain.console.planning.requests import OUTCOME, REQUEST, Outcome
+from drivetrain.durable import write_whole
 from drivetrain.errors import DrivetrainError, UserError
 from drivetrain.private_files import private
-from drivetrain.runtime.durable import write_whole
 from drivetrain.runtime.error_views import error_view
 
 LARGEST_OUTCOME_BYTES: Final = 64 * 2**20

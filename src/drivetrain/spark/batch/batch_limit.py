@@ -22,7 +22,7 @@ from pathlib import Path
 
 from drivetrain.config.catalog import run as run_keys
 from drivetrain.core.channel.batch_size import BatchSize
-from drivetrain.runtime.durable import write_whole, writing
+from drivetrain.durable import write_whole, writing
 from drivetrain.runtime.running_config import RunningConfig
 
 FILE = "batch-share"
