@@ -39,7 +39,7 @@ from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.preparation import Preparation, Preparer
 from drivetrain.simulator.process_life import CURRENT_LIFE, Life
-from drivetrain.spark.batch.offset_log import batch_numbers
+from drivetrain.spark.session.offset_log import batch_numbers
 
 if TYPE_CHECKING:
     from attempt_process import ExecutorProcess

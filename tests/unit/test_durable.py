@@ -21,8 +21,8 @@ from drivetrain.file_lock import FileLock
 from drivetrain.runtime.checkpoints.snapshots import Snapshots
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.runtime.state_pictures import Pictures
-from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.channel.clock_source import publish_clock
+from drivetrain.spark.measure.batch_limit import BatchLimit
 
 HOLDER = """
 import sys

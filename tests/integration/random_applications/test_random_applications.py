@@ -5,7 +5,7 @@ them one more is killed; `DRIVETRAIN_SEED=n` runs one. A failure prints the smal
 fails in the same way, as a program that can be run.
 
 Seed 45 is a watched input that falls silent, with checkpoints on. 717 and 1472 read and write Kafka, and die:
-one right after a transaction, without an end and with a silent partition, the other inside a transaction, with
+one right after a transaction, without an end and with a silent partition, the other in a transaction, with
 sources that are in two topics each.
 """
 

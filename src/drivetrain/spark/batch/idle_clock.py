@@ -22,7 +22,7 @@ from typing import Final
 
 from drivetrain.core.job.run_progress import FragmentState
 from drivetrain.spark.batch.fragment_query import FragmentQuery
-from drivetrain.spark.batch.source_clock import PartitionsChangedError
+from drivetrain.spark.prepare.source_clock import PartitionsChangedError
 from drivetrain.spark.prepare.trunk import CLOCK
 
 LOOK_S: Final = 0.25

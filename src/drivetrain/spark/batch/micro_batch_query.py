@@ -27,11 +27,8 @@ from drivetrain.runtime.channel.loss_record import require_whole
 from drivetrain.runtime.dead_letters import DeadLetterStore, Keep
 from drivetrain.runtime.running_config import RunningConfig
 from drivetrain.spark.batch.batch import Batch
-from drivetrain.spark.batch.batch_limit import BatchLimit
-from drivetrain.spark.batch.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.batch.fragment_query import BatchFailedError, DrainedError, FragmentQuery
 from drivetrain.spark.batch.idle_clock import IdleClock
-from drivetrain.spark.batch.offset_log import clear_unfinished, next_watermark_ms, read_offsets
 from drivetrain.spark.batch.pipeline import BatchPipeline
 from drivetrain.spark.batch.query_figures import RanBatch
 from drivetrain.spark.batch.query_parts import QueryParts
@@ -40,7 +37,10 @@ from drivetrain.spark.batch.trimming import Trimming
 from drivetrain.spark.batch.version_changes import VersionChanges
 from drivetrain.spark.channel.clock_source import publish_clock
 from drivetrain.spark.channel.watermark import clock_of
+from drivetrain.spark.measure.batch_limit import BatchLimit
+from drivetrain.spark.measure.batch_times import BatchTimes, Phase, spending
 from drivetrain.spark.prepare.trunk import CLOCK
+from drivetrain.spark.session.offset_log import clear_unfinished, next_watermark_ms, read_offsets
 
 REPORT_S = 2.0
 HELD_S = 0.01

@@ -34,13 +34,13 @@ from drivetrain.core.plan.delivery import AT_MOST_ONCE
 from drivetrain.core.plan.plan import Plan
 from drivetrain.crash_points import CrashPoint, reached
 from drivetrain.spark.batch.batch import Batch, BatchOutcome, Begun, Written, ignore_begun
-from drivetrain.spark.batch.batch_times import Phase, spending
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.input_steps import InputSteps
 from drivetrain.spark.batch.message_counts import Counts
 from drivetrain.spark.batch.skipped_batches import left_out, note_left_out, note_not_begun
-from drivetrain.spark.batch.small_batches import taking
 from drivetrain.spark.flow.query_flow import QueryFlow
+from drivetrain.spark.measure.batch_times import Phase, spending
+from drivetrain.spark.measure.small_batches import taking
 from drivetrain.spark.prepare.replay_filter import skipped_in_trunk
 from drivetrain.spark.prepare.trunk import Trunk
 

@@ -41,15 +41,15 @@ from drivetrain.spark.batch.branch_frames import branch_nodes, data_of
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts
-from drivetrain.spark.batch.offset_log import read_offsets
 from drivetrain.spark.batch.query_parts import QueryParts
-from drivetrain.spark.batch.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.batch.spark_engine import SparkQuery
 from drivetrain.spark.compile.frame import Frame
 from drivetrain.spark.compile.operators import compile_stateless
 from drivetrain.spark.connector.newest import Newest
 from drivetrain.spark.prepare.replay_filter import since, skipped_name
+from drivetrain.spark.prepare.source_clock import read_newest, with_newest_observed
 from drivetrain.spark.prepare.trunk import Trunk, newest_name
+from drivetrain.spark.session.offset_log import read_offsets
 from drivetrain.spark.session.spark_errors import refusals_named
 
 

@@ -29,12 +29,12 @@ from drivetrain.errors import DrivetrainError, InputError, InternalError, UserEr
 from drivetrain.runtime.batch_versions import BatchVersions, Since
 from drivetrain.spark.batch.branches import Branches
 from drivetrain.spark.batch.micro_batch_query import MicroBatchQuery
-from drivetrain.spark.batch.offset_log import committed
 from drivetrain.spark.batch.query_versions import BranchSet, QueryVersions
 from drivetrain.spark.prepare.compile_context import CompileContext, HandingOver
 from drivetrain.spark.prepare.graph_code import graph_from_code
 from drivetrain.spark.prepare.opened_sinks import open_sinks, refuse_shared_targets
 from drivetrain.spark.prepare.replay_filter import replay_in
+from drivetrain.spark.session.offset_log import committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -44,7 +44,6 @@ from drivetrain.runtime.channel.store import ChannelStore
 from drivetrain.runtime.checkpoints.checkpoint_mode import makes_checkpoints
 from drivetrain.runtime.checkpoints.transaction_file import CheckpointFiles
 from drivetrain.runtime.running_config import RunningConfig
-from drivetrain.spark.batch.batch_limit import BatchLimit
 from drivetrain.spark.batch.branches import Branches, channel_store
 from drivetrain.spark.batch.fragment_query import FragmentQuery
 from drivetrain.spark.batch.message_counts import Counts
@@ -57,6 +56,7 @@ from drivetrain.spark.checkpoints.participation import Participation
 from drivetrain.spark.checkpoints.publishing import publish_prepared
 from drivetrain.spark.checkpoints.restoring import restore_lost
 from drivetrain.spark.flow.flow_book import FlowBook
+from drivetrain.spark.measure.batch_limit import BatchLimit
 from drivetrain.spark.prepare.compile_context import CompileContext
 from drivetrain.spark.prepare.graph_code import code_if_possible
 from drivetrain.spark.prepare.largest_batches import largest_batches

@@ -171,7 +171,7 @@ from drivetrain.connectors.files import file_sink, rolling
 from drivetrain.connectors.opening import open_sink
 from drivetrain import durable
 from drivetrain.runtime import whole_files
-from drivetrain.spark.batch import small_batches
+from drivetrain.spark.measure import small_batches
 from drivetrain.spark.connector.sink import SinkContext
 
 small_batches.small_table = ArrowFrame.toArrow
