@@ -11,7 +11,8 @@ regardless of the file.
 What if we die here: the file is replaced as a whole; if it is missing, or empty after a power cut, batches
 have their full size until one has been measured.
 
-Called by: `micro_batch_query` (`took`), the planning halves of channel, file and generator readers (`limited`).
+Called by: `micro_batch_query` (`measured`, `look`), and the planning halves of channel, file and generator
+readers (`limited`).
 """
 
 from __future__ import annotations
