@@ -70,7 +70,7 @@ def test_two_of_the_default_seeds_read_and_write_kafka_and_die() -> None:
     ends = [(made.sources, made.sinks) for made in known]
     assert all(any(end.kind == "kafka" for end in side) for sides in ends for side in sides)
     assert [made.watched and made.sources[0].topic.idle_ms > 0 for made in known] == [True, False]
-    assert [made.crashes[0][0] for made in known] == ["after-transaction", "in-transaction"]
+    assert [made.crashes[0][0] for made in known] == ["after-transaction", "after-sink"]
 
 
 def test_crashes_are_in_transactions_only_where_there_are_some() -> None:
